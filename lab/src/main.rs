@@ -1,4 +1,4 @@
-//! The program `entresol-lab`: what measures rather than serves.
+//! The program `entresol-lab`: benchmarks and a demo of the cache.
 
 #[macro_use(say)]
 extern crate entresol_cli;

@@ -1,5 +1,5 @@
-//! `entresol-lab bench`, small: runs with and without a cache are sound, a kill loses nothing, answers are the same, nothing is left
-//! behind.
+//! `entresol-lab bench`, small: runs with and without a cache are sound, a kill loses nothing, answers are equal, and
+//! nothing is left behind.
 
 #[path = "../../crates/cli/tests/common/mod.rs"]
 mod common;
@@ -23,7 +23,7 @@ const SMALL: [&str; 12] = [
     "20%",
 ];
 
-/// None, with a word about it, where a program or the right to mount is missing.
+/// Runs a benchmark; none, with a message, where a program or the right to mount is missing.
 fn run(scratch: &Scratch, more: &[&str]) -> Option<Output> {
     started(scratch, &[&SMALL[..], more].concat())
 }
@@ -43,7 +43,7 @@ fn started(scratch: &Scratch, arguments: &[&str]) -> Option<Output> {
     Some(output)
 }
 
-/// Nothing of a run stays: no process, no mount, no file.
+/// Checks that a run leaves no process, no mount and no file.
 fn nothing_is_left(scratch: &Scratch) {
     let left: Vec<_> = std::fs::read_dir(scratch.path("scratch")).expect("the directory").collect();
     assert!(left.is_empty(), "{left:?}");
@@ -106,8 +106,8 @@ fn requests_of(scratch: &Scratch, trace: &str) -> usize {
     entresol_trace::load(&scratch.path(trace), &LoadOptions::default()).expect("a trace").trace.len()
 }
 
-/// Checks that the recorded requests of a database to its device are a trace like any other. It has at least as many
-/// requests as were counted while measuring: those before are in it too.
+/// Checks that the recorded requests of a database to its device are a trace like any other. The trace has at least as
+/// many requests as were counted while measuring, because it includes those before.
 fn records(db: &str) {
     let scratch = Scratch::new();
     open_to_all(&scratch);
@@ -122,11 +122,11 @@ fn records(db: &str) {
     let number = |value: &serde_json::Value| value.as_f64().expect("a number");
     let (asked, seconds) = (&run["asked"], number(&run["looked_s"]));
     assert!(number(&asked["writes"]) > 0.0 && number(&asked["writes"]) < number(&asked["requests"]), "{asked}");
-    // Four clients and the server's own processes wait for no more than a few things at a time.
+    // Four clients and the server's own processes have only a few requests waiting at a time.
     let waiting = number(&asked["waited_s"]) / seconds;
     assert!(waiting > 0.0 && waiting < 12.0, "{waiting} at a time");
     let computing = number(&run["processor_s"]) / seconds;
-    // A pool that all sessions share counts what it is asked for, and this one has no room for all of that.
+    // A pool that all sessions share counts its requests, and this one is too small for all of them.
     let pool = &run["pool"];
     assert_eq!(pool.is_object(), db != "sqlite", "{pool}");
     if pool.is_object() {
@@ -206,7 +206,7 @@ fn restarts(db: &str) {
             assert!(number("answered_s") <= number("at_work_s"), "{its}");
             assert!(number("log_bytes") > 0.0 && number("read_bytes") > 0.0, "{its}");
             assert!(number("new_orders_per_minute_after") > 0.0, "{its}");
-            // Orders are counted where they are told, a second after the other.
+            // Orders are counted when they are acknowledged, second by second.
             let seconds = its["since_restart"].as_array().expect("points");
             assert_eq!(seconds.len(), 3, "{its}");
             let cached = run["cache"] == "face-gsc";
@@ -235,7 +235,7 @@ fn mariadb_restarts_with_and_without_a_cache() {
     restarts("mariadb");
 }
 
-/// In the pool and in order, in a directory and on two mounts.
+/// Loads from the pool and in order, in a directory and on two mounts.
 fn costs(db: &str) {
     let scratch = Scratch::new();
     open_to_all(&scratch);
@@ -265,7 +265,7 @@ fn costs(db: &str) {
             assert_eq!(timed["pages"].is_object(), cached, "{timed}");
             let reads =
                 timed["pages"]["reads"].as_f64().unwrap_or_default() / timed["operations"].as_f64().expect("a number");
-            // What the pool has nobody asks the cache for, and it has no room for what is scanned.
+            // Pages of the pool are not requested of the cache, and scanned pages do not fit the pool.
             assert!(!cached || (load == "scan") == (reads > 10.0), "{timed}");
         }
         let against = json["against_first"].as_array().expect("factors");
@@ -342,7 +342,7 @@ fn mariadb_answers_the_same_with_and_without_a_cache() {
     answers("mariadb", &["customer", "orders", "lineitem"]);
 }
 
-/// Clients and analysts at the same time, without a cache and with two: both get something done.
+/// Clients and analysts at the same time, without a cache and with two: both make progress.
 fn mixes(db: &str) {
     let scratch = Scratch::new();
     open_to_all(&scratch);
@@ -398,7 +398,7 @@ fn mariadb_carries_both_loads() {
     mixes("mariadb");
 }
 
-/// A load generator of the machine's, without a cache and with one.
+/// An installed load generator, without a cache and with one.
 fn drives(program: &str, db: &str, more: &[&str]) {
     let scratch = Scratch::new();
     open_to_all(&scratch);
@@ -420,7 +420,7 @@ fn drives_in(scratch: &Scratch, program: &str, db: &str, more: &[&str]) {
     for run in runs {
         let (rate, transactions) = (&run["transactions_per_second"], &run["transactions"]);
         let (rate, transactions) = (rate.as_f64().expect("a rate"), transactions.as_u64().expect("a count"));
-        // Two seconds, or longer where the last transaction is held up, but within what was looked at.
+        // The run takes two seconds, or longer where the last transaction is held up, but within the observed time.
         let (took, looked) = (transactions as f64 / rate, run["looked_s"].as_f64().expect("a time"));
         assert!(rate > 0.0 && took > 1.6 && took < looked, "{run}");
         assert!(run["latency_ms"]["mean"].as_f64().expect("a time") > 0.0, "{run}");
@@ -435,12 +435,13 @@ fn pgbench_drives_postgresql() {
     drives("pgbench", "postgresql", &["--scale", "1"]);
 }
 
-/// Tables, scripts and checks of one's own, which see what pgbench did; and a recording of what passed the pool.
+/// The user's own tables, scripts and checks, which see the effects of pgbench; and a recording of the requests that
+/// passed the pool.
 #[test]
 fn pgbench_runs_scripts_of_ones_own() {
     let scratch = Scratch::new();
     open_to_all(&scratch);
-    // More than the pool of 16 MiB.
+    // The table is larger than the pool of 16 MiB.
     let init = "CREATE TABLE item (id integer PRIMARY KEY, n bigint, pad char(1000));\n\
         INSERT INTO item SELECT id, 0, '' FROM generate_series(1, 20000) AS id;\n\\set only_psql_knows 1\n";
     scratch.file("init.sql", init);

@@ -1,4 +1,4 @@
-//! The demo as a newcomer runs it, on a fast device and with few transactions.
+//! The demo as a new user runs it, on a fast device and with few transactions.
 
 #[path = "../../crates/cli/tests/common/mod.rs"]
 mod common;
@@ -12,7 +12,7 @@ fn the_demo_measures_kills_simulates_and_reports() {
     for policy in ["no cache", "lru", "arc", "h-arc", "face-gsc"] {
         assert!(out.lines().any(|line| line.starts_with(policy)), "{policy}: {out}");
     }
-    // That the figures agree is what its exit code says; that they are figures is seen here.
+    // The exit code says that the figures agree; this checks that they are figures.
     let lru: Vec<&str> = out.lines().find(|line| line.starts_with("lru")).expect("a row").split_whitespace().collect();
     assert!(lru[4].ends_with('%') && lru[4] == lru[5] && lru[6] == lru[7], "{lru:?}");
     let killed_after =

@@ -1,4 +1,4 @@
-//! Cost of a page on a device: the mean time of the device's model, one request after the other.
+//! Cost of a page on a device: the mean time of the device's model, one request at a time.
 
 use entresol_core::Random;
 use entresol_device::load::closed_loop;
@@ -9,14 +9,14 @@ use entresol_device::{DeviceError, Io};
 const COUNT: u64 = 2000;
 const SEED: u64 = 42;
 
-/// Costs of an access to one page, in any unit that the two devices share.
+/// Costs of an access to one page, in a unit that both devices share.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct PageCosts {
-    /// Read by itself.
+    /// A read at random.
     pub random_read: f64,
-    /// Read after the page before it.
+    /// A read after that of the page before it.
     pub sequential_read: f64,
-    /// Written by itself.
+    /// A write at random.
     pub write: f64,
 }
 
@@ -26,10 +26,10 @@ impl PageCosts {
     /// No access counts.
     pub const NOTHING: PageCosts = PageCosts { random_read: 0.0, sequential_read: 0.0, write: 0.0 };
 
-    /// The times of a device of this capacity, in microseconds.
+    /// Times of a device of this capacity, in microseconds.
     ///
     /// # Errors
-    /// When the profile cannot be built so large.
+    /// When the profile cannot be built at this capacity.
     pub fn of_device(profile: &Profile, capacity_bytes: u64, page_bytes: u32) -> Result<Self, DeviceError> {
         let mean = |io: &mut dyn FnMut(u64) -> Io| -> Result<f64, DeviceError> {
             let mut device = profile.build(capacity_bytes, SEED)?;

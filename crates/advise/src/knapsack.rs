@@ -1,12 +1,12 @@
-//! The most valuable set of things that fits: greedy by value for its size, then exact by branch and bound.
+//! The most valuable set of things that fits: greedy by value per size, then exact by branch and bound.
 
-/// Partial sets that are looked at before the best one so far is taken. Some dozens of things take far fewer.
+/// Partial sets examined before the best one so far is taken. A few dozen things need far fewer.
 const STEPS_MAX: u64 = 2_000_000;
 
-/// Something that takes room and has a value.
+/// Something with a size and a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thing {
-    /// The room it takes.
+    /// Size of the thing.
     pub size: u64,
     /// Value of the thing. Things whose value is not above 0 are left out.
     pub value: f64,
@@ -15,23 +15,23 @@ pub struct Thing {
 /// A set that fits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
-    /// Indexes of the things, ascending.
+    /// Indices of the things, ascending.
     pub things: Vec<usize>,
-    /// Their sizes together.
+    /// Sum of their sizes.
     pub size: u64,
-    /// Their values together.
+    /// Sum of their values.
     pub value: f64,
-    /// No set is worth more than this.
+    /// Upper bound on the value of any set.
     pub bound: f64,
-    /// No other set is worth more. False when there were too many to look at.
+    /// True if no other set is worth more. False if there were too many to examine.
     pub exact: bool,
 }
 
-/// Chooses a set whose sizes are at most `room` together.
+/// Chooses a set whose sizes sum to at most `room`.
 pub fn choose(things: &[Thing], room: u64) -> Chosen {
     let worth = |&(_, thing): &(usize, Thing)| thing.value > 0.0 && thing.size <= room;
     let mut order: Vec<(usize, Thing)> = things.iter().copied().enumerate().filter(worth).collect();
-    // What takes no room comes first of all.
+    // Things of size 0 come first.
     let density = |thing: &Thing| thing.value / thing.size as f64;
     order.sort_by(|(i, a), (j, b)| density(b).total_cmp(&density(a)).then(i.cmp(j)));
     let mut search = Search { order: &order, best: greedy(&order, room), best_value: 0.0, taken: Vec::new(), steps: 0 };
@@ -59,7 +59,7 @@ fn greedy(order: &[(usize, Thing)], mut room: u64) -> Vec<usize> {
     taken
 }
 
-/// The value when the last thing may be cut: no set of whole things is worth more.
+/// Value if the last thing may be cut: an upper bound for whole things.
 fn fractional(order: &[(usize, Thing)], mut room: u64) -> f64 {
     let mut value = 0.0;
     for (_, thing) in order {
@@ -81,7 +81,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Decides on the things from `at` on. It goes as deep as there are things.
+    /// Decides on the things from `at` on. The recursion is as deep as the number of things.
     fn from(&mut self, at: usize, room: u64, value: f64) {
         self.steps += 1;
         if value > self.best_value {
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use entresol_core::Random;
 
-    /// Looks at every set.
+    /// Examines every set.
     fn by_force(things: &[Thing], room: u64) -> f64 {
         let sets = 0_u32..1 << things.len();
         let of = |set: u32| things.iter().enumerate().filter(move |(i, _)| set >> i & 1 == 1).map(|(_, thing)| thing);
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn too_many_to_look_at_still_fit_and_have_a_bound() {
         let mut random = Random::new(5);
-        // Values that grow with the sizes leave nothing to cut off.
+        // Values proportional to the sizes leave nothing to prune.
         let sizes: Vec<u64> = (0..200).map(|_| 1_000_000 + random.below(1_000_000)).collect();
         let things: Vec<Thing> = sizes.iter().map(|&size| Thing { size, value: size as f64 }).collect();
         let room = sizes.iter().sum::<u64>() / 2 + 1;

@@ -1,10 +1,10 @@
-//! Which tables and indexes to put on the fast device for good: 000, section 2.7.1, as a choice of a whole trace.
+//! The tables and indexes to keep on the fast device for good: 000, section 2.7.1, as one choice for a whole trace.
 //!
-//! An object that is placed is read from below once, from end to end, and written to the fast device; every access to it is
-//! served there, and what was written of it is written below once at the end. What that saves, by accesses or by the time of two
-//! devices, is its value, and its length the room it takes: a knapsack. A table that is scanned once is worth nothing by that
-//! account, and one that is read at random once is worth the difference between the two kinds of reading (000, section
-//! 2.7.2: Q10 and Q16 against Q3).
+//! A placed object is read from below once, from end to end, and written to the fast device. Every access to it is
+//! served there, and its written pages are written below once at the end. The saving, in accesses or in the time of two
+//! devices, is the object's value, and its length is its size: a knapsack. A table that is scanned once is worth
+//! nothing by that account. One that is read at random once is worth the difference between the two kinds of reading
+//! (000, section 2.7.2: Q10 and Q16 against Q3).
 
 use crate::cost::PageCosts;
 use crate::knapsack::{Chosen, Thing, choose};
@@ -15,28 +15,28 @@ use entresol_trace::{ObjectKind, Trace};
 /// Uses of an object in a trace.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct ObjectUse {
-    /// Its name in the trace.
+    /// Name in the trace.
     pub name: String,
-    /// Its length as far as the trace shows it, in pages.
+    /// Length in pages, as far as the trace shows it.
     pub pages: u64,
     /// Page requests.
     pub requests: u64,
-    /// Different pages that are accessed.
+    /// Distinct pages accessed.
     pub accessed_pages: u64,
-    /// Different pages that are written.
+    /// Distinct pages written.
     pub written_pages: u64,
-    /// Reads that continue no run, partial writes of pages counted too: they read first.
+    /// Reads that continue no run, partial writes included, because they read first.
     pub random_reads: u64,
     /// Reads that continue a run.
     pub sequential_reads: u64,
     /// Writes.
     pub writes: u64,
-    /// It cannot be placed: a log, or a file that lives as long as a query.
+    /// True if the object cannot be placed: a log, or a file that exists as long as a query.
     pub passing: bool,
 }
 
 impl ObjectUse {
-    /// Pages read and written for it where it is: a partial write is one of each.
+    /// Pages read and written in place: a partial write is one of each.
     pub fn accesses(&self) -> u64 {
         self.random_reads + self.sequential_reads + self.writes
     }
@@ -48,8 +48,8 @@ impl ObjectUse {
             + self.writes as f64 * costs.write
     }
 
-    /// Saving from placing the object: accesses to the fast device instead of the backing store, less the way there and
-    /// back.
+    /// Saving from placing the object: its accesses go to the fast device instead of the backing store, less the copies
+    /// there and back.
     pub fn saved(&self, below: &PageCosts, fast: &PageCosts) -> f64 {
         let there = self.pages as f64 * (below.sequential_read + fast.write);
         let back = self.written_pages as f64 * (fast.sequential_read + below.write);
@@ -93,29 +93,29 @@ pub fn object_uses(trace: &Trace) -> Vec<ObjectUse> {
 /// A choice of objects.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Placement {
-    /// By object: the saving from placing it.
+    /// Saving from placing each object.
     pub saved: Vec<f64>,
-    /// By object: it is placed.
+    /// Placed objects, by index.
     pub placed: Vec<bool>,
-    /// Pages that the placed ones take.
+    /// Pages of the placed objects.
     pub pages: u64,
     /// Saving of all placed objects together.
     pub saved_together: f64,
-    /// No choice saves more than this.
+    /// Upper bound on the saving of any choice.
     pub bound: f64,
-    /// No choice saves more.
+    /// True if no choice saves more.
     pub exact: bool,
     /// Page requests to placed objects.
     pub requests_fast: u64,
     /// All page requests.
     pub requests: u64,
-    /// Pages read from or written below: to and from what is placed, and for the accesses to all others.
+    /// Pages read from or written below: to and from placed objects, and for the accesses to all others.
     pub pages_below: u64,
-    /// Of them those for accesses to what is not placed.
+    /// Pages of these for accesses to objects that are not placed.
     pub accesses_below: u64,
 }
 
-/// Chooses what to place on a fast device with room for so many pages.
+/// Chooses the objects to place on a fast device of `budget_pages` pages.
 pub fn place(uses: &[ObjectUse], budget_pages: u64, below: &PageCosts, fast: &PageCosts) -> Placement {
     let saved: Vec<f64> = uses.iter().map(|object| object.saved(below, fast)).collect();
     let thing = |(object, &saved): (&ObjectUse, &f64)| {
@@ -145,8 +145,8 @@ pub fn place(uses: &[ObjectUse], budget_pages: u64, below: &PageCosts, fast: &Pa
     }
 }
 
-/// Pages that a simulated cache reads and writes below, dirty ones at the end included: what [`Placement::pages_below`] is
-/// compared with.
+/// Pages that a simulated cache reads and writes below, dirty ones at the end included; to be compared with
+/// [`Placement::pages_below`].
 pub fn pages_below(row: &Row) -> u64 {
     row.fetches + row.written_below() + row.dirty_at_end
 }
@@ -164,7 +164,7 @@ mod tests {
         generate(&GenerateSpec::parse(spec, 4096).expect("a specification"))
     }
 
-    /// Replays a trace on two devices: pages read and written below when these objects are placed.
+    /// Replays a trace on two devices: pages read and written below with these objects placed.
     fn replayed(trace: &Trace, placed: &[bool]) -> u64 {
         let mut below = 0;
         let mut dirty = BTreeSet::new();
@@ -202,7 +202,7 @@ mod tests {
                 assert_eq!((mine, placement.exact), (placement.pages_below, true), "{spec} {percent} %");
                 let none = replayed(&trace, &vec![false; uses.len()]);
                 assert_eq!(none - mine, placement.saved_together as u64, "{spec} {percent} %");
-                // Every choice where there are few objects, else many.
+                // Every choice if there are few objects, else many random ones.
                 let every = uses.len() <= 12;
                 let tries = if every { 1 << uses.len() } else { 4000 };
                 for choice in 0..tries {

@@ -1,4 +1,4 @@
-//! The search against simulating everything, and what it answers where there is no advice.
+//! The search against simulating everything, and the errors where there is no advice.
 
 use entresol_advise::hierarchy::{
     AdviceError, Candidate, Catalogue, Class, Cramped, FINALISTS, Fate, Known, Limits, Objective, Policies, Question,
@@ -22,7 +22,7 @@ fn options(objective: Objective, prune: bool) -> SearchOptions {
     SearchOptions { threads: 2, objective, limits: Limits::default(), prune, sample: 1.0 }
 }
 
-/// A catalogue of every class with prices drawn at random; capacities are a few parts of a footprint of about 8 MB.
+/// A catalogue of every class with random prices; capacities are parts or multiples of a footprint of about 8 MB.
 fn drawn(random: &mut Random) -> Catalogue {
     let mut text = "date = \"today\"\nsource = \"drawn\"\n".to_owned();
     let mut item = |name: &str, tier: &str, profile: &str, capacities: &str, dollars: u64| {
@@ -54,9 +54,9 @@ fn decided(catalogue: &Catalogue, list: Vec<Candidate>, workload: &Workload, pru
     search(catalogue, list, workload, &options(Objective::Throughput, prune), &|| ()).expect("a search")
 }
 
-/// Candidates that are left out are never the answer. Catalogues are drawn, and traces run with one requester and with
-/// several. Every simulation stays below its bound. The best by each bounded objective and the whole front are those of
-/// simulating everything.
+/// Candidates that are left out are never the answer, with random catalogues and with one requester or several. Every
+/// simulation stays below its bound. The best by each bounded objective and the whole front equal those of simulating
+/// everything.
 #[test]
 fn nothing_that_is_left_out_is_the_answer() {
     const SEED: u64 = 2026;
@@ -147,7 +147,7 @@ fn a_sample_finds_one_that_is_nearly_the_best() {
     }
 }
 
-/// With limits, what is left out is beaten by one within them.
+/// With limits, a candidate that is left out is beaten by one within them.
 #[test]
 fn limits_are_kept_and_the_nearest_is_named() {
     let trace = trace("zipf:n=24k:pages=2k:seed=3:write=30:ids=scattered");
@@ -177,7 +177,7 @@ fn limits_are_kept_and_the_nearest_is_named() {
     for part in ["the nearest is", "--min-throughput 1000000000000", "--max-p99 0.001", "would do"] {
         assert!(error.contains(part), "{part} in {error}");
     }
-    // What would do, does.
+    // The values that the error names are accepted.
     let number = |name: &str| {
         let said = &error[error.rfind(name).expect("named")..];
         said.split([' ', '\'']).nth(1).expect("a number").trim_end_matches(':').parse::<f64>().expect("a number")
@@ -196,8 +196,8 @@ fn limits_are_kept_and_the_nearest_is_named() {
     assert!(error.contains("`watts`"), "{error}");
 }
 
-/// Below a database's pool nothing is bought but flash above a disk, or a lowest tier alone; a simulation stays below its bound, work of
-/// its requesters included, and without a cache each request is one of the device's.
+/// Below a database's pool only flash above a disk, or a lowest tier alone, is bought. A simulation stays below its
+/// bound, the requesters' work included. Without a cache each request is one I/O of the device.
 #[test]
 fn below_a_pool_there_is_flash_or_nothing() {
     const SEED: u64 = 11;
@@ -210,7 +210,7 @@ fn below_a_pool_there_is_flash_or_nothing() {
         let workload = Workload { work, ..workload(&addresses, clients) };
         let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
         let shape = |candidate: &Candidate| candidate.parts.iter().map(|part| part.class).collect::<Vec<_>>();
-        // NVM of 6 MB holds not all, flash of 500 MB and the disk do; of the two sizes of flash both are caches.
+        // NVM of 6 MB cannot hold all data, flash of 500 MB and the disk can; both sizes of flash are caches.
         let shapes: Vec<_> = list.iter().map(shape).collect();
         for expected in [&[Class::Ssd][..], &[Class::Disk], &[Class::Ssd, Class::Disk]] {
             assert!(shapes.iter().any(|shape| shape == expected), "{expected:?} in {shapes:?}");
@@ -270,7 +270,7 @@ fn only_what_can_be_of_use_is_a_candidate() {
             candidate.lowest().pages >= scale.stored_pages && candidate.lowest().class != Class::Dram,
             "{candidate}"
         );
-        // Of a kind, one size that holds all is enough; below it nothing is.
+        // Only one size of a kind holds all data, and no cache is below it.
         let full = candidate.caches().iter().position(|part| part.pages >= scale.footprint_pages);
         assert!(full.is_none_or(|at| at + 1 == candidate.caches().len()), "{candidate}");
         assert!((candidate.dollars - candidate.parts.iter().map(|part| part.piece.dollars).sum::<f64>()).abs() < 1e-9);
@@ -352,7 +352,7 @@ fn policies_that_cannot_be_bought_are_refused() {
     }
 }
 
-/// Prices that change bring the answer that a search with these prices brings; halves of a steady trace keep it.
+/// A change of prices gives the answer of a search with those prices; halves of a steady trace give the same answer.
 #[test]
 fn other_circumstances_are_answered_as_if_they_were_asked_for() {
     let trace = trace("zipf:n=60k:pages=2k:seed=3:write=30:ids=scattered");
@@ -404,14 +404,14 @@ fn other_circumstances_are_answered_as_if_they_were_asked_for() {
     println!("{found_out:#?}");
 }
 
-/// A cache that makes things slower is named with what is faster, against what was measured; and one whose flash has too little room
-/// is named whatever is predicted of it.
+/// A warning names a cache that makes a hierarchy slower, with the faster one, by measured results. Flash with too few
+/// free segments is named whatever its prediction.
 #[test]
 fn caches_that_are_worse_than_none_are_named() {
-    // Nothing is asked for twice soon: a cache only adds I/Os to those of the disk.
+    // No page is requested again soon: a cache only adds I/Os to those of the disk.
     let trace = trace("loop:n=24k:pages=6k:write=50");
     let addresses = Addresses::new(&trace);
-    // A cache of flash that is slower than what is below it.
+    // A flash cache slower than the disk below it.
     let text = "date = \"today\"\nsource = \"a test\"\n\
         [[item]]\nname = \"S\"\ntier = \"ssd\"\nprofile = \"yang-nand\"\ncapacities_gb = [0.002, 0.012]\ndollars_per_gb = 1.0\n\
         endurance_writes = 1e5\n\
@@ -440,13 +440,13 @@ fn caches_that_are_worse_than_none_are_named() {
             }
         }
     }
-    // The smaller of the two caches lacks room, and both are of no use.
+    // The smaller cache is cramped, and both are slower than none.
     assert_eq!((slower, cramped), (2, 1), "{found:?}");
-    // What has no cache is not warned of.
+    // A hierarchy without a cache has no warning.
     assert!(found.iter().all(|warning| !tried[warning.at].candidate.caches().is_empty()));
 }
 
-/// The two smallest caches that were built for docs/results/advise-built.md, of 12 and 24 MiB in pages of 8 KiB.
+/// The two smallest caches built for docs/results/advise-built.md, of 12 and 24 MiB in pages of 8 KiB.
 #[test]
 fn a_cache_has_room_from_where_one_that_was_built_did_what_was_predicted() {
     let trace = trace("uniform:n=12k:pages=1500");

@@ -1,10 +1,11 @@
-//! Burst buffers for checkpoints (Fan 2017, chapter 5): where each part of a checkpoint goes, and who may write where until when.
+//! Burst buffers for checkpoints (Fan 2017, chapter 5): the destination of each part of a checkpoint, and the leases to
+//! write.
 //!
-//! Checkpoints of parallel programs go into memory beside the compute nodes and drain to the parallel file system (PFS) in the
-//! background. The rule of `cdbb` sends what a full node cannot take to the emptiest neighbour.
+//! Checkpoints of parallel programs go into memory beside the compute nodes and drain to the parallel file system (PFS)
+//! in the background. The rule of `cdbb` sends bytes that a full node cannot take to the emptiest neighbour.
 //!
-//! Decide once, drive twice: [`Coordinator`] and [`NodeStore`] are pure state machines, without I/O, clocks or threads. [`simulate`]
-//! drives them in virtual time over a model of links and a PFS.
+//! Decide once, drive twice: [`Coordinator`] and [`NodeStore`] are pure state machines, without I/O, clocks or threads.
+//! [`simulate`] drives them in virtual time over a model of links and a PFS.
 
 mod coordinator;
 mod location;

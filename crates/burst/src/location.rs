@@ -1,4 +1,4 @@
-//! `LocationStore` (004, section 5.3.2): where every part of every checkpoint is, for a restart.
+//! `LocationStore` (004, section 5.3.2): the location of every part of every checkpoint, for a restart.
 
 use crate::protocol::{CheckpointId, JobId, Lease, NodeId, Object};
 use std::collections::BTreeMap;
@@ -12,16 +12,16 @@ pub enum Where {
         lease: Lease,
         /// The node.
         node: NodeId,
-        /// Redundancy that protects it.
+        /// Redundancy that protects the part.
         guard: Option<Lease>,
     },
     /// Granted to be written to the PFS directly; not yet committed.
     Direct,
     /// On the PFS.
     Durable,
-    /// Given back or lost with its node; a guard may still have it.
+    /// Given back or lost with its node; a guard may still hold it.
     Lost {
-        /// Redundancy that protects it.
+        /// Redundancy that protects the part.
         guard: Option<Lease>,
     },
 }
@@ -31,42 +31,42 @@ pub enum Where {
 pub struct Piece {
     /// Offset in the object, in bytes.
     pub offset: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Its location.
+    /// Location of the part.
     pub at: Where,
 }
 
-/// One object.
+/// State of one object.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
-    /// Absent: found in a node's report, and not opened in this epoch.
+    /// False if the object was found in a node's report, and not opened in this epoch.
     pub opened: bool,
     pub committed: bool,
     pub pieces: Vec<Piece>,
 }
 
-/// One checkpoint.
+/// Progress of one checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// When its first rank opened.
+    /// Time at which the first rank opened.
     pub opened_ns: u64,
-    /// Ranks that take part; 0 when it was only found in reports.
+    /// Number of ranks that take part; 0 when the checkpoint was only found in reports.
     pub ranks: u32,
-    /// Ranks that have committed.
+    /// Number of ranks that have committed.
     pub committed: u32,
-    /// Is every part on the PFS?
+    /// True if every part is on the PFS.
     pub durable: bool,
 }
 
 impl Progress {
-    /// Have all ranks committed?
+    /// True if all ranks have committed.
     pub fn is_complete(&self) -> bool {
         self.ranks > 0 && self.committed == self.ranks
     }
 }
 
-/// The index of checkpoints by location. It keeps, of each job, the newest durable checkpoint and what is newer.
+/// The index of checkpoints by location. For each job it keeps the newest durable checkpoint and all newer ones.
 #[derive(Clone, Debug, Default)]
 pub struct LocationStore {
     objects: BTreeMap<Object, Record>,
@@ -90,12 +90,12 @@ impl LocationStore {
         of_job.rev().find(|(_, progress)| progress.is_complete()).map(|(&(_, checkpoint), _)| checkpoint)
     }
 
-    /// Checkpoints that are known.
+    /// Number of known checkpoints.
     pub fn len(&self) -> usize {
         self.checkpoints.len()
     }
 
-    /// Is none known?
+    /// True if no checkpoint is known.
     pub fn is_empty(&self) -> bool {
         self.checkpoints.is_empty()
     }
@@ -104,7 +104,7 @@ impl LocationStore {
         self.objects.get_mut(&object)
     }
 
-    /// Begins an object; the answer is when its checkpoint was opened.
+    /// Begins an object; returns the time at which its checkpoint was opened.
     pub(crate) fn open(&mut self, object: Object, ranks: u32, now_ns: u64) -> u64 {
         self.objects.insert(object, Record { opened: true, ..Record::default() });
         let progress = self.checkpoints.entry((object.job, object.checkpoint)).or_default();
@@ -114,7 +114,7 @@ impl LocationStore {
         progress.opened_ns
     }
 
-    /// Removes an object, and says what it had.
+    /// Removes an object, and returns its record.
     pub(crate) fn close(&mut self, object: Object) -> Option<Record> {
         let record = self.objects.remove(&object)?;
         if let Some(progress) = self.checkpoints.get_mut(&(object.job, object.checkpoint)) {
@@ -124,7 +124,7 @@ impl LocationStore {
         Some(record)
     }
 
-    /// Enters a piece that a node has from an earlier epoch.
+    /// Adds a piece that a node holds from an earlier epoch.
     pub(crate) fn found(&mut self, object: Object, piece: Piece, opened_ns: u64) {
         let progress = self.checkpoints.entry((object.job, object.checkpoint)).or_default();
         if progress.ranks == 0 {
@@ -133,7 +133,7 @@ impl LocationStore {
         self.objects.entry(object).or_default().pieces.push(piece);
     }
 
-    /// Marks an object as committed: what was written to the PFS directly is durable.
+    /// Marks an object as committed: the parts written to the PFS directly are durable.
     pub(crate) fn commit(&mut self, object: Object) {
         let record = self.objects.get_mut(&object).expect("an opened object");
         for piece in record.pieces.iter_mut().filter(|piece| piece.at == Where::Direct) {
@@ -146,7 +146,7 @@ impl LocationStore {
         }
     }
 
-    /// Is the checkpoint complete and on the PFS whole, and was it not before?
+    /// True if the checkpoint is complete and whole on the PFS, and was not before.
     pub(crate) fn becomes_durable(&mut self, job: JobId, checkpoint: CheckpointId) -> bool {
         let Some(progress) = self.checkpoints.get(&(job, checkpoint)) else { return false };
         if progress.durable || !progress.is_complete() {

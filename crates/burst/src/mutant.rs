@@ -8,7 +8,7 @@ entresol_core::fault_points! {
         LeaseIgnored,
         /// A node does not compare the epoch of a grant with its own.
         EpochNotCompared,
-        /// The coordinator does not take what it grants from the free space.
+        /// The coordinator does not remove granted bytes from the free space.
         ReserveForgotten,
         /// A node drains the newest piece first.
         FifoBroken,
@@ -26,7 +26,7 @@ entresol_core::fault_points! {
         PromoteIgnored,
         /// The coordinator orders the drain of a copy once, and only if the copy is whole by then.
         PromoteOnce,
-        /// The coordinator orders nothing back of an earlier attempt at an object.
+        /// The coordinator orders back no reservation of an earlier attempt at an object.
         AttemptKept,
         /// The coordinator cuts no chunks.
         ChunkIgnored,
@@ -36,7 +36,7 @@ entresol_core::fault_points! {
         AbsentJoined,
         /// A piece joins a parity that has lost a member.
         BereavedJoined,
-        /// A piece that is lost before its guard's node has reported stays entered as what the guard protects.
+        /// A piece that is lost before its guard's node has reported stays a member of the guard.
         UnknownGuardKept,
         /// The coordinator frees a piece when a part of it is drained.
         PartFreesAll,

@@ -1,14 +1,14 @@
 //! A node's side of the protocol: its `DataStore` and `MetaStore` (004, section 5.3.3) without the bytes.
 //!
-//! The node has the last word on its buffer: it admits a write only under a lease of its own epoch that has neither ended nor been
-//! given back, and only into bytes that nothing else occupies.
+//! The node decides finally about its buffer. It admits a write only under a lease of its own epoch that has neither
+//! ended nor been given back, and only into bytes that nothing else occupies.
 
 use crate::mutant::{self, Mutant};
 use crate::policy::DrainOrder;
 use crate::protocol::{Epoch, Event, HeldState, Lease, NodeId, Order, Report, Reservation, Role};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Why a node does not admit a write, or does not do as asked.
+/// Reason why a node refuses a write or another call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdmitted {
     /// The grant is of an older coordinator.
@@ -20,13 +20,13 @@ pub enum NotAdmitted {
     /// The lease has ended.
     #[error("the lease ended at {0} ns: open again")]
     Expired(u64),
-    /// The grant is of an earlier start of this node, whose buffer is gone.
+    /// The grant is of an earlier start of this node, whose buffer is lost.
     #[error("the grant is of start {0} of this node, this is start {1}: open again")]
     EarlierStart(u64, u64),
     /// The lease was given back.
     #[error("the lease was given back: open again")]
     Revoked,
-    /// The bytes are another piece's, or beyond the buffer.
+    /// The bytes belong to another piece, or lie beyond the buffer.
     #[error("the bytes of the grant are not free here")]
     Occupied,
     /// No such piece is here.
@@ -55,13 +55,13 @@ pub struct NodeStore {
     capacity: u64,
     epoch: Option<Epoch>,
     pieces: BTreeMap<Lease, HeldChunk>,
-    /// Occupied extents: where each begins, and where it ends.
+    /// Occupied extents: end by start.
     occupied: BTreeMap<u64, u64>,
     /// Pieces waiting to be drained, in the order in which they were stored.
     queue: VecDeque<Lease>,
-    /// Leases that were given back, until they would have ended anyway.
+    /// Leases that were given back, each until the end that it would have had.
     revoked: BTreeMap<Lease, u64>,
-    /// Leases of this epoch whose pieces were drained, or dropped as late: a grant presented again, even one that was renewed
+    /// Leases of this epoch whose pieces were drained, or dropped as late. A grant presented again, even one renewed
     /// meanwhile, must not begin a second write.
     spent: BTreeSet<Lease>,
 }
@@ -82,16 +82,16 @@ impl NodeStore {
         }
     }
 
-    /// The epoch that it is in.
+    /// The node's epoch.
     pub fn epoch(&self) -> Option<Epoch> {
         self.epoch
     }
 
-    /// Joins a coordinator's epoch and says what is here. From now on leases of older epochs are refused; a write that was admitted
-    /// before may end.
+    /// Joins a coordinator's epoch and reports the buffer's contents. From now on leases of older epochs are refused; a
+    /// write admitted before may end.
     ///
     /// # Errors
-    /// When the epoch is an older one.
+    /// When the epoch is older than the node's.
     pub fn adopt(&mut self, epoch: Epoch) -> Result<Report, NotAdmitted> {
         if let Some(own) = self.epoch.filter(|&own| own > epoch) {
             return Err(NotAdmitted::OldEpoch(epoch, own));
@@ -106,10 +106,10 @@ impl NodeStore {
         Ok(Report { node: self.node, incarnation: self.incarnation, capacity: self.capacity, held })
     }
 
-    /// A writer presents a grant: to begin, or with a later end to go on.
+    /// Admits a writer with a grant: to begin, or to continue with a later end.
     ///
     /// # Errors
-    /// When it may not write; nothing has changed then.
+    /// When the write is refused; nothing has changed then.
     pub fn admit(&mut self, grant: &Reservation, now_ns: u64) -> Result<(), NotAdmitted> {
         let (epoch, lease) = (grant.lease.epoch, grant.lease);
         match self.epoch {
@@ -147,7 +147,7 @@ impl NodeStore {
         end <= self.capacity && before.is_none_or(|(_, &until)| until <= offset)
     }
 
-    /// All bytes of a piece have arrived. The event is for the coordinator.
+    /// Notes that all bytes of a piece have arrived. The event is for the coordinator.
     ///
     /// # Errors
     /// When the lease has ended: the piece is dropped, and the writer must open again.
@@ -167,7 +167,7 @@ impl NodeStore {
         Ok(Event::Stored { lease })
     }
 
-    /// Drops writes whose leases have ended. Their bytes stay the coordinator's to grant: it will ask for them.
+    /// Drops writes whose leases have ended. The coordinator keeps their bytes until it has asked the node for them.
     pub fn tick(&mut self, now_ns: u64) {
         let ended = |held: &HeldChunk| held.stage == Stage::Writing && held.reservation.expires_ns <= now_ns;
         let late: Vec<Lease> = self.pieces.values().filter(|h| ended(h)).map(|h| h.reservation.lease).collect();
@@ -177,12 +177,12 @@ impl NodeStore {
         self.revoked.retain(|_, &mut until| until > now_ns);
     }
 
-    /// Does what the coordinator orders; the event is the answer, if one is due now.
+    /// Obeys an order of the coordinator; the event is the answer, if one is due now.
     pub fn obey(&mut self, order: Order) -> Option<Event> {
         match order {
             Order::Reclaim { lease, expires_ns, .. } => {
                 if self.pieces.get(&lease).is_some_and(|held| held.stage == Stage::Draining) {
-                    // The drain that is under way ends with `Drained`, which frees as well.
+                    // The drain under way ends with `Drained`, which also frees the bytes.
                     return None;
                 }
                 self.drop_piece(lease);
@@ -200,8 +200,8 @@ impl NodeStore {
         }
     }
 
-    /// A write that has not ended by its lease's end must not be taken up again: the coordinator may have renewed the lease by a
-    /// clock of its own, and what was written is gone.
+    /// Drops a write that has not ended by its lease's end, for good. The coordinator may have renewed the lease by its
+    /// own clock, and the bytes written so far are lost.
     fn drop_late(&mut self, lease: Lease) {
         self.drop_piece(lease);
         if !mutant::is(Mutant::LateForgotten) {
@@ -228,7 +228,7 @@ impl NodeStore {
             DrainOrder::Fifo if mutant::is(Mutant::FifoBroken) => self.queue.len().checked_sub(1)?,
             DrainOrder::Fifo => 0,
             DrainOrder::Oldest if mutant::is(Mutant::OldestBroken) => 0,
-            // Of equals the first.
+            // The first of equals.
             DrainOrder::Oldest => (0..self.queue.len()).min_by_key(|&at| age(&self.queue[at]))?,
         };
         let lease = self.queue.remove(at)?;
@@ -237,7 +237,7 @@ impl NodeStore {
         Some(&held.reservation)
     }
 
-    /// The next `bytes` of a piece that is being drained are durable on the PFS; their space here is free.
+    /// The next `bytes` of a piece being drained are durable on the PFS; their space in the buffer is free.
     ///
     /// # Errors
     /// When no such piece is being drained.
@@ -257,7 +257,7 @@ impl NodeStore {
         Ok(Event::Drained { lease, bytes })
     }
 
-    /// Everything that is here.
+    /// All pieces in the buffer.
     pub fn pieces(&self) -> impl Iterator<Item = &Reservation> {
         self.pieces.values().map(|held| &held.reservation)
     }

@@ -4,12 +4,14 @@
 //! - `pfs`: nothing is buffered.
 //! - `ldbb`: the buffer of the writer's node, then the PFS. The thesis's baseline.
 //! - `cdbb`: the buffer of the writer's node, then the remote one with most free space, then the PFS.
-//! - `chunked`: the order of `cdbb` for each chunk of an object, but remote buffers of other jobs' nodes first. A writer sends two
-//!   chunks at a time, so that copies follow closely, and what goes to the PFS beside them. By default each chunk is copied to a
-//!   partner before "committed" is said, drains stay below foreground writes, and the oldest checkpoint drains first.
+//! - `chunked`: the order of `cdbb` for each chunk of an object, but remote buffers of other jobs' nodes first. A
+//!   writer sends two chunks at a time, so that copies follow closely, and parts for the PFS beside them. By default
+//!   each chunk is copied to a partner before the commit is answered, drains yield to foreground writes, and the oldest
+//!   checkpoint drains first.
 //!
-//! Reading: the thesis's "remaining space is larger than the incoming data" admits an exact fit. The thesis does not say whether an
-//! object may be divided over buffers; its MetaStore keeps an offset, so `object=split` is the default and `object=whole` the option.
+//! Reading: the thesis's "remaining space is larger than the incoming data" admits an exact fit. The thesis does not
+//! say whether an object may be divided over buffers; its MetaStore keeps an offset, so `object=split` is the default
+//! and `object=whole` the option.
 
 use crate::mutant::{self, Mutant};
 use crate::protocol::{Lease, NodeId};
@@ -21,10 +23,10 @@ use std::str::FromStr;
 
 /// Most primaries of one parity: with the parity, groups of eight, as SCR's sets by default.
 pub const STRIPE_MEMBERS_MAX: usize = 7;
-/// The chunk of `chunked` unless another is given.
+/// Size of the chunks of `chunked` in bytes, unless another is given.
 pub const CHUNK_BYTES: u64 = 256 << 20;
 
-/// Parts of an object that `chunked` sends at the same time unless told otherwise.
+/// Parts of an object that `chunked` sends at the same time, unless another number is given.
 pub const STREAMS: u32 = 2;
 
 /// The rule of placement.
@@ -40,12 +42,12 @@ pub enum Kind {
     Chunked,
 }
 
-/// May an object, or a chunk where there are such, be divided over buffers?
+/// Division of an object, or of a chunk, over buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Splitting {
-    /// Yes.
+    /// Allowed.
     Split,
-    /// No: a buffer takes all of it or nothing.
+    /// Not allowed: a buffer takes all of it or nothing.
     Whole,
 }
 
@@ -69,22 +71,22 @@ pub enum DrainPriority {
     Low,
 }
 
-/// Which piece a node drains next.
+/// Choice of the piece that a node drains next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrainOrder {
     /// In the order in which the pieces were stored.
     Fifo,
-    /// Of the checkpoint that was opened first.
+    /// The piece of the checkpoint that was opened first.
     Oldest,
 }
 
-/// The order among remote buffers that have room.
+/// The order among remote buffers with free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remote {
     /// The emptiest of all.
     Any,
-    /// The emptiest of those on whose node no rank of the job has written, and of all only if those are full: the job's own ranks
-    /// need theirs.
+    /// The emptiest of those on whose node no rank of the job has written; if those are full, the emptiest of all. The
+    /// job's own ranks need the buffers of their nodes.
     Others,
 }
 
@@ -95,7 +97,7 @@ pub struct Policy {
     pub kind: Kind,
     /// `object=split|whole`.
     pub object: Splitting,
-    /// `chunk=SIZE`: objects are cut into chunks of so many bytes, each placed by itself.
+    /// `chunk=SIZE`: objects are cut into chunks of this many bytes, each placed separately.
     pub chunk_bytes: Option<u64>,
     /// `redundancy=none|partner|xor`.
     pub redundancy: Redundancy,
@@ -105,7 +107,7 @@ pub struct Policy {
     pub order: DrainOrder,
     /// `remote=any|others`.
     pub remote: Remote,
-    /// `streams=N|all`: so many parts of an object are sent at the same time; `None` is one to each destination.
+    /// `streams=N|all`: number of parts of an object sent at the same time; `None` is one for each destination.
     pub streams: Option<u32>,
 }
 
@@ -129,7 +131,7 @@ impl Policy {
     }
 }
 
-/// Why a text is no policy.
+/// Reason why a text is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// No policy has this name.
@@ -145,7 +147,7 @@ pub enum PolicyError {
         /// The options it has.
         known: &'static str,
     },
-    /// The value of an option makes no sense.
+    /// The value of an option is invalid.
     #[error("policy '{policy}', option '{option}': '{value}' is not {expected}")]
     BadValue {
         /// The policy.
@@ -328,8 +330,8 @@ pub(crate) struct Choice {
 }
 
 impl Policy {
-    /// Chooses a node for the next `want` bytes of a writer on node `local`, or for as many of them as have room.
-    /// `None`: they go to the PFS. `own` are the nodes on which ranks of the job have written.
+    /// Chooses a node for the next `want` bytes of a writer on node `local`, or for as many of them as fit. `None`
+    /// sends them to the PFS. `own` are the nodes on which ranks of the job have written.
     pub(crate) fn choose(
         &self,
         status: &StatusStore,
@@ -453,7 +455,7 @@ mod tests {
         assert_eq!(pieces("cdbb:object=whole", &[4, 3, 9], 0, 10), []);
     }
 
-    /// Nodes 1 and 2 have writers of the same job: their buffers are for them, until node 3 is full.
+    /// Nodes 1 and 2 have writers of the same job: their buffers are kept for those until node 3 is full.
     #[test]
     fn buffers_of_other_jobs_come_first() {
         let own = BTreeSet::from([NodeId(0), NodeId(1), NodeId(2)]);

@@ -1,8 +1,10 @@
-//! The words of the protocol between writers, nodes and the coordinator: names, reservations, grants, events, orders.
+//! The messages of the protocol between writers, nodes and the coordinator: names, reservations, grants, events,
+//! orders.
 //!
-//! A *writer* is one rank of a job. Its part of a checkpoint is an *object*. A *node* offers a buffer of bytes. The coordinator
-//! answers an `Open` with grants, each a reservation of extents on one node, or the permission to write to the parallel file
-//! system (PFS) directly. All times are nanoseconds of the caller's clock; nothing here reads a clock.
+//! A *writer* is one rank of a job. Its part of a checkpoint is an *object*. A *node* offers a buffer of bytes. The
+//! coordinator answers an `Open` with grants, each a reservation of extents on one node, or the permission to write to
+//! the parallel file system (PFS) directly. All times are nanoseconds of the caller's clock; nothing here reads a
+//! clock.
 
 use std::fmt;
 
@@ -27,7 +29,7 @@ pub struct Epoch(pub u32);
 pub struct Lease {
     /// The epoch of the coordinator that granted it.
     pub epoch: Epoch,
-    /// Its number within that epoch.
+    /// Number within that epoch.
     pub number: u64,
 }
 
@@ -72,11 +74,12 @@ pub enum Role {
 /// Bytes of one node, kept free for one writer until the lease ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// Its name.
+    /// Name of the reservation.
     pub lease: Lease,
     /// The node.
     pub node: NodeId,
-    /// The node's start that it was granted on: a later one refuses it, for the bytes written before are gone.
+    /// The start of the node at the time of the grant: a later start refuses it, because the bytes written before are
+    /// lost.
     pub incarnation: u64,
     /// The bytes of the node's buffer: one extent, or several where free space is fragmented.
     pub extents: Vec<Extent>,
@@ -88,9 +91,9 @@ pub struct Reservation {
     pub offset: u64,
     /// The reservation that protects this one: a copy, or a parity shared with others.
     pub guard: Option<Lease>,
-    /// When the checkpoint was opened: the age by which the oldest is drained first.
+    /// Time at which the checkpoint was opened, by which the oldest is drained first.
     pub opened_ns: u64,
-    /// From here on a node refuses to begin or to continue a write under this lease.
+    /// Time from which a node refuses to begin or to continue a write under this lease.
     pub expires_ns: u64,
 }
 
@@ -119,8 +122,8 @@ impl Reservation {
     }
 }
 
-/// Destination of a part of an object. The large variant is the usual one (a grant into a buffer), so its size is no
-/// waste.
+/// Destination of a part of an object. The large variant is the usual one (a grant into a buffer), so its size costs
+/// nothing.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -131,7 +134,7 @@ pub enum Place {
         /// A copy or a parity, which must be stored too before the object may be committed.
         guard: Option<Reservation>,
     },
-    /// To the PFS directly: no buffer has room.
+    /// To the PFS directly: no buffer has space.
     Pfs,
 }
 
@@ -140,7 +143,7 @@ pub enum Place {
 pub struct Grant {
     /// Offset of the part in the object.
     pub offset: u64,
-    /// Its length.
+    /// Length of the part.
     pub bytes: u64,
     /// Destination of the part.
     pub place: Place,
@@ -149,7 +152,7 @@ pub struct Grant {
 /// Progress of a piece that a node holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldState {
-    /// A writer is at it; the lease runs.
+    /// A writer is writing; the lease runs.
     Writing,
     /// All bytes are in the buffer.
     Stored,
@@ -160,11 +163,11 @@ pub enum HeldState {
 pub struct Report {
     /// The node.
     pub node: NodeId,
-    /// Counts the node's own starts: a higher one has lost what an earlier one held in memory.
+    /// Number of the node's start: a later start has lost what an earlier one held in memory.
     pub incarnation: u64,
-    /// Bytes of its buffer.
+    /// Size of the buffer in bytes.
     pub capacity: u64,
-    /// Everything in it.
+    /// All pieces in the buffer.
     pub held: Vec<(Reservation, HeldState)>,
 }
 
@@ -175,11 +178,11 @@ pub enum Event {
     Open {
         /// The object.
         object: Object,
-        /// Writers of the checkpoint: it is complete when so many ranks have committed.
+        /// Number of writers: the checkpoint is complete when all these ranks have committed.
         ranks: u32,
         /// The writer's node.
         node: NodeId,
-        /// Length of the object.
+        /// Length of the object in bytes.
         bytes: u64,
     },
     /// A slow writer asks for more time; the answer repeats its unfinished grants with later ends.
@@ -187,7 +190,7 @@ pub enum Event {
         /// The object.
         object: Object,
     },
-    /// All parts of an object are where the grants said, and parts on the PFS are synced.
+    /// All parts of an object are where the grants placed them, and parts on the PFS are synced.
     Commit {
         /// The object.
         object: Object,
@@ -206,10 +209,10 @@ pub enum Event {
     Drained {
         /// The reservation.
         lease: Lease,
-        /// Bytes that were drained; drains go from the front.
+        /// Number of drained bytes, counted from the front.
         bytes: u64,
     },
-    /// A node: a reservation was given back as ordered; no write under it is possible any more.
+    /// A node: a reservation was given back as ordered; no write under it is possible from now on.
     Released {
         /// The reservation.
         lease: Lease,
@@ -234,7 +237,7 @@ pub enum Order {
         node: NodeId,
         /// The reservation.
         lease: Lease,
-        /// The latest end that any grant of it has: until then the node remembers that it was given back.
+        /// Latest end of any grant of the reservation: until then the node remembers that it was given back.
         expires_ns: u64,
     },
     /// Drain this copy: its primary is lost.
@@ -255,7 +258,7 @@ pub struct Answer {
     pub orders: Vec<Order>,
 }
 
-/// Why the coordinator does not do what an event asks.
+/// Reason why the coordinator refuses an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// An object of no bytes, or a checkpoint of no ranks.
@@ -267,13 +270,13 @@ pub enum Refused {
     /// The object was not opened in this epoch.
     #[error("{0} was not opened with this coordinator: open it again")]
     Unopened(Object),
-    /// Parts of the object are not stored, or were lost; the writer waits, or opens again.
+    /// Parts of the object are not stored, or were lost; the writer waits or opens again.
     #[error("{0} is not stored whole")]
     Incomplete(Object),
-    /// The event speaks of another epoch's lease, or of one that has been given back.
+    /// The event refers to another epoch's lease, or to one that was given back.
     #[error("no such lease")]
     UnknownLease(Lease),
-    /// A report of a start of the node before the latest one.
+    /// A report from a start of the node before the latest one.
     #[error("a report of an earlier start of node {}", .0.0)]
     StaleReport(NodeId),
 }

@@ -5,7 +5,7 @@ use crate::protocol::{Extent, NodeId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Free bytes of one buffer as disjoint extents, neighbours merged.
+/// Free bytes of one buffer as disjoint extents; adjacent ones are merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FreeList {
     extents: BTreeMap<u64, u64>,
@@ -18,10 +18,10 @@ impl FreeList {
         FreeList { extents, bytes: capacity }
     }
 
-    /// Takes `bytes` from the lowest addresses that are free.
+    /// Takes the `bytes` free bytes with the lowest addresses.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// When fewer bytes are free.
     fn take(&mut self, bytes: u64) -> Vec<Extent> {
         assert!(bytes <= self.bytes, "{bytes} bytes of {} free ones", self.bytes);
         let mut taken = Vec::new();
@@ -82,7 +82,7 @@ struct Space {
     capacity: u64,
     incarnation: u64,
     free: FreeList,
-    /// Connected; an absent node is not granted from.
+    /// True if the node is connected; nothing is granted from an absent node.
     present: bool,
 }
 
@@ -90,12 +90,12 @@ struct Space {
 #[derive(Clone, Debug, Default)]
 pub struct StatusStore {
     nodes: BTreeMap<NodeId, Space>,
-    /// Present nodes with free space, the emptiest last; of equals the lowest number last.
+    /// Present nodes with free space, the emptiest last; among equals the lowest number last.
     by_free: BTreeSet<(u64, Reverse<NodeId>)>,
 }
 
 impl StatusStore {
-    /// Is the node connected?
+    /// True if the node is connected.
     pub fn is_present(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|space| space.present)
     }
@@ -115,12 +115,12 @@ impl StatusStore {
         self.nodes.get(&node).map(|space| (space.free.bytes, space.capacity))
     }
 
-    /// The connected node with most free space, of those that `allowed` admits; of equals the lowest number.
+    /// The connected node with most free space among those that `allowed` admits; among equals the lowest number.
     pub fn emptiest(&self, allowed: impl Fn(NodeId) -> bool) -> Option<NodeId> {
         self.by_free.iter().rev().map(|&(_, Reverse(node))| node).find(|&node| allowed(node))
     }
 
-    /// The next connected node in the ring of numbers, which is the fixed partner of a node without a coordinator's choice.
+    /// The next connected node in the ring of numbers: the fixed partner of a node where the coordinator chooses none.
     pub fn neighbour(&self, node: NodeId) -> Option<NodeId> {
         let after = self.nodes.range((std::ops::Bound::Excluded(node), std::ops::Bound::Unbounded));
         let ring = after.chain(self.nodes.range(..node));
@@ -131,7 +131,7 @@ impl StatusStore {
         self.nodes.get(&node).map(|space| space.incarnation)
     }
 
-    /// Enters a node with all of its space free.
+    /// Adds a node with all of its space free.
     pub(crate) fn join(&mut self, node: NodeId, incarnation: u64, capacity: u64) {
         self.depart(node);
         let free = FreeList::of(capacity);

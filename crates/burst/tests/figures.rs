@@ -1,4 +1,5 @@
-//! The fluid model beside the published numbers of chapter 5 (004): simulated, at the PFS rates of the design's page.
+//! The fluid model compared with the published numbers of chapter 5 (004), simulated at the PFS rates of the design's
+//! page.
 
 use entresol_burst::simulate::{Cluster, Published, Workload, bound_s, median, quantile, run};
 use entresol_burst::{CheckpointId, Coordinator, Epoch, JobId, LEASE_NS, Policy};
@@ -9,7 +10,7 @@ fn policy(text: &str) -> Policy {
     text.parse().expect(text)
 }
 
-/// Checks the fit and the median, and returns the lowest and the highest ratio of all seeds.
+/// Checks the fit and the median; returns the lowest and the highest ratio over all seeds.
 fn check(workload: &Workload, pfs: f64, published: &Published) -> (f64, f64) {
     let cluster = Cluster::thesis(pfs);
     let runs = |text: &str| (0..SEEDS).map(|seed| run(&cluster, workload, policy(text), seed)).collect::<Vec<_>>();
@@ -54,7 +55,8 @@ fn one_job_in_phase_gains_nothing() {
     assert!((gain - 1.0).abs() < 0.02, "{gain:.3}");
 }
 
-/// Decide once, drive twice: a new coordinator told the same events ends with every checkpoint complete, no byte reserved.
+/// Decide once, drive twice: a new coordinator given the same events ends with every checkpoint complete and no byte
+/// reserved.
 #[test]
 fn a_run_replays_and_leaves_nothing_reserved() {
     for text in ["pfs", "ldbb:object=whole", "cdbb", "cdbb:redundancy=xor", "chunked", "chunked:redundancy=xor"] {
@@ -76,7 +78,8 @@ fn a_run_replays_and_leaves_nothing_reserved() {
     }
 }
 
-/// The largest program of the medium workload takes about as long as links, buffers and PFS must, whatever the redundancy.
+/// The largest program of the medium workload takes about the least time that links, buffers and PFS allow, with any
+/// redundancy.
 #[test]
 fn chunked_is_near_the_least_time_that_is_possible() {
     let (cluster, workload) = (Cluster::thesis(2.0e9), Workload::medium());

@@ -1,4 +1,4 @@
-//! Errors as C sees them: a code to return, a line of text to ask for.
+//! Errors for C: a code to return, and a line of text on request.
 
 use entresol_engine::cache::CacheError;
 use entresol_engine::store::StoreError;
@@ -12,21 +12,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Code {
-    /// It was done.
+    /// Success.
     Ok = 0,
-    /// An argument makes no sense.
+    /// An argument is invalid.
     Argument = 1,
-    /// A file is not there.
+    /// A file does not exist.
     NotFound = 2,
-    /// Somebody has a file open.
+    /// Another process or handle has a file open.
     InUse = 3,
-    /// Something is where a cache was to be made.
+    /// A file or another cache is where the new cache would go.
     Exists = 4,
-    /// No cache, or not of this backing store.
+    /// The file is not a cache, or not one of this backing store.
     NotCache = 5,
     /// Durable contents are damaged.
     Damaged = 6,
-    /// The policy is not one that can be.
+    /// The policy does not exist or cannot be built.
     Policy = 7,
     /// A write in read-only mode.
     ReadOnly = 8,
@@ -38,7 +38,7 @@ pub enum Code {
     Fault = 11,
 }
 
-/// A code and a line about it.
+/// A code and a line of text.
 #[derive(Debug)]
 pub(crate) struct Failure(pub Code, pub String);
 
@@ -105,7 +105,7 @@ pub(crate) fn last() -> *const c_char {
     LAST.with_borrow(|text| text.as_ptr())
 }
 
-/// Runs a call: no panic crosses into C, and the text of a failure is kept.
+/// Runs a call from C: catches panics, and keeps the text of a failure.
 pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
     let result = catch_unwind(AssertUnwindSafe(body));
     let result = result.unwrap_or_else(|_| Err(Failure(Code::Fault, "a fault of the library itself".to_owned())));
@@ -119,7 +119,7 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
     }
 }
 
-/// A text that must be there.
+/// A text that must not be null.
 ///
 /// # Safety
 /// `text` is null or points to a text that ends in zero.

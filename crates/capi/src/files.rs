@@ -1,4 +1,4 @@
-//! Caches over two paths.
+//! Caches between two paths.
 
 use crate::error::{Code, Failure, Result, argument};
 use crate::{Cache, FormatOptions};
@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Settings with which a cache is run.
+/// Settings of an open cache.
 pub(crate) struct How {
     pub policy: (&'static Info, Options),
     pub memory_bytes: u64,
@@ -50,7 +50,7 @@ fn hold(path: &Path) -> Result<FileDisk> {
     FileDisk::open(path, Caching::Buffered).map_err(named(path))
 }
 
-/// Holds both, if they are two, and tells the backing store from all others.
+/// Locks the cache and the backing store, which must be two files. Also returns the backing store's identity.
 fn hold_both(cache: &Path, backing: &Path) -> Result<(FileDisk, FileDisk, [u8; 16])> {
     let number = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).map_err(named(path));
     if number(cache)? == number(backing)? {
@@ -69,7 +69,7 @@ pub(crate) fn format(cache: &Path, backing: &Path, options: FormatOptions) -> Re
         if options.size_bytes == 0 {
             return Err(argument("size_bytes is 0, and there is no file whose size could be taken"));
         }
-        // Nobody else's file may appear in between and be taken for the one just made.
+        // `create_new`: no other user's file may appear in between and be taken for the new one.
         let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(cache);
         let new = new.map_err(named(cache))?;
         let room = take_room(&new, options.size_bytes).map_err(named(cache));
@@ -77,7 +77,7 @@ pub(crate) fn format(cache: &Path, backing: &Path, options: FormatOptions) -> Re
     }
     let done = format_there(cache, backing, options);
     if done.is_err() && made {
-        // What it failed of is told, not this.
+        // The first error is reported, not one of removing the file.
         let _ = std::fs::remove_file(cache);
     }
     done
@@ -95,7 +95,7 @@ fn format_there(cache: &Path, backing: &Path, options: FormatOptions) -> Result<
     if size > held.size_bytes() {
         OpenOptions::new().write(true).open(cache).and_then(|file| take_room(&file, size)).map_err(named(cache))?;
     }
-    // The size of a disk is what it was when it was opened.
+    // A disk keeps the size that it had when it was opened, so the cache is opened again.
     drop(held);
     let held = hold(cache)?;
     let mut uuid = [0; 16];
@@ -110,7 +110,7 @@ fn format_there(cache: &Path, backing: &Path, options: FormatOptions) -> Result<
     Ok(place.write(&record).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", place.name())))?)
 }
 
-/// Pages of each tier: `memory_bytes` above, if there is an above.
+/// Pages of each tier; `memory_bytes` is the upper tier's, if there is one.
 pub(crate) fn tiers(info: &Info, pages: u64, memory_bytes: u64, page_bytes: u32) -> Result<Vec<usize>> {
     let pages = pages as usize;
     match (info.tiers.len(), memory_bytes) {
@@ -130,7 +130,7 @@ pub(crate) fn open(cache: &Path, backing: &Path, how: How) -> Result<Cache> {
     let config = CacheConfig { options, mode: how.mode, ..CacheConfig::new(info, &tiers) };
     let opening = BlockCache::find(held, below, identity, &config, Objects::new(1))?;
     let pair = StorePair::start(opening, place_of(backing, identity).map_err(named(backing))?, false)?;
-    // One that an earlier release left open to others; there is nobody here who could be told.
+    // An earlier release may have left the file open to others. There is no one to report this to here.
     let _before = File::open(cache).ok().and_then(entresol_files::close_to_others);
     Ok(Cache { cache: pair.cache().clone(), pair, page_bytes: geometry.page_bytes })
 }

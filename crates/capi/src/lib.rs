@@ -1,5 +1,5 @@
-//! The block cache for programs in C. `include/entresol.h` is the documentation of what is here; a test compares the two,
-//! and another compiles and runs `examples/copy.c`.
+//! The block cache for programs in C. `include/entresol.h` is the documentation; one test compares the two, and another
+//! compiles and runs `examples/copy.c`.
 
 mod error;
 mod files;
@@ -16,36 +16,36 @@ use std::sync::Arc;
 /// An open cache: `entresol_cache` of the header.
 pub struct Cache {
     cache: Arc<BlockCache>,
-    /// It and the record of its backing store.
+    /// The cache with the record of its backing store.
     pair: StorePair,
     page_bytes: u32,
 }
 
-/// Settings with which a cache is made: `entresol_format_options` of the header.
+/// Settings of a new cache: `entresol_format_options` of the header.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct FormatOptions {
-    /// Size of the cache in bytes, 0 for that of the file.
+    /// Size of the cache in bytes; 0 for the file's size.
     pub size_bytes: u64,
-    /// Bytes of a page, 0 for 4096.
+    /// Bytes of a page; 0 for 4096.
     pub page_bytes: u32,
-    /// Overwrite what is there.
+    /// Not 0 to overwrite existing contents.
     pub force: u32,
 }
 
-/// Settings with which a cache is run: `entresol_open_options` of the header.
+/// Settings of an open cache: `entresol_open_options` of the header.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct OpenOptions {
-    /// The policy, null for face-gsc.
+    /// The policy; null for face-gsc.
     pub policy: *const c_char,
-    /// Memory of an upper tier in bytes, 0 for the policy's share.
+    /// Memory of an upper tier in bytes; 0 for the policy's share.
     pub memory_bytes: u64,
-    /// Pages of the lower tier, 0 for all that fit.
+    /// Pages of the lower tier; 0 for all that fit.
     pub cache_pages: u64,
     /// A number of `mode`.
     pub mode: u32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
 }
 
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn entresol_open(
         if opened.is_null() {
             return Err(argument("opened is null"));
         }
-        // SAFETY: it may be written, as the caller promises.
+        // SAFETY: `opened` may be written, as the caller promises.
         unsafe { opened.write(std::ptr::null_mut()) };
         // SAFETY: as the caller promises.
         let (cache, backing, options) = unsafe { (text(cache, "cache")?, text(backing, "backing")?, options.as_ref()) };
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn entresol_open(
         };
         let how = files::How { policy, memory_bytes, cache_pages, mode: mode(number)? };
         let cache = files::open(files::path(cache), files::path(backing), how)?;
-        // SAFETY: it may be written, as the caller promises.
+        // SAFETY: `opened` may be written, as the caller promises.
         unsafe { opened.write(Box::into_raw(Box::new(cache))) };
         Ok(())
     })
@@ -195,10 +195,10 @@ pub unsafe extern "C" fn entresol_read(cache: *const Cache, offset: u64, bytes: 
             return Ok(cache.cache.read(offset, &mut [])?);
         }
         check_buffer(bytes, length)?;
-        // What is read into must have been written once; the caller's memory need not have been.
-        // SAFETY: it may be written, as the caller promises.
+        // A Rust slice must be initialised; the caller's memory need not be.
+        // SAFETY: `bytes` may be written, as the caller promises.
         unsafe { bytes.cast::<u8>().write_bytes(0, length) };
-        // SAFETY: it may be written, was just written, and is nobody else's while this call lasts.
+        // SAFETY: the memory may be written, was just written, and has no other user during this call.
         let bytes = unsafe { std::slice::from_raw_parts_mut(bytes.cast::<u8>(), length) };
         Ok(cache.cache.read(offset, bytes)?)
     })
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn entresol_write(
             return Ok(cache.cache.write(offset, &[], durable != 0)?);
         }
         check_buffer(bytes, length)?;
-        // SAFETY: it may be read, as the caller promises.
+        // SAFETY: `bytes` may be read, as the caller promises.
         let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) };
         Ok(cache.cache.write(offset, bytes, durable != 0)?)
     })
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn entresol_flush(cache: *const Cache) -> c_int {
         // SAFETY: as the caller promises.
         let cache = unsafe { open(cache) }?;
         cache.cache.flush()?;
-        // What could not be raised is tried again; the flush is not less done for that.
+        // A generation that could not be raised is tried again later. The flush holds without it.
         let _older_copies_are_told_later = cache.pair.raise_if_due();
         Ok(())
     })
@@ -311,14 +311,14 @@ pub unsafe extern "C" fn entresol_get_stats(cache: *const Cache, stats: *mut Sta
         if stats.is_null() {
             return Err(argument("stats is null"));
         }
-        // SAFETY: the first field is there, as the caller promises.
+        // SAFETY: the first field exists, as the caller promises.
         let room = unsafe { stats.cast::<u64>().read() };
         if room < size_of::<u64>() as u64 {
             return Err(argument("struct_bytes is not set"));
         }
         let length = (room as usize).min(size_of::<Stats>());
         let filled = Stats { struct_bytes: length as u64, ..cache.stats()? };
-        // SAFETY: so many bytes may be written, as the caller promises, and the source has as many.
+        // SAFETY: `length` bytes may be written, as the caller promises, and the source has as many.
         unsafe { std::ptr::from_ref(&filled).cast::<u8>().copy_to_nonoverlapping(stats.cast::<u8>(), length) };
         Ok(())
     })
@@ -364,7 +364,7 @@ pub unsafe extern "C" fn entresol_close(cache: *mut Cache) -> c_int {
         if cache.is_null() {
             return Ok(());
         }
-        // SAFETY: it came from `Box::into_raw`, and this is its last use, as the caller promises.
+        // SAFETY: the pointer came from `Box::into_raw`, and this is its last use, as the caller promises.
         let cache = unsafe { Box::from_raw(cache) };
         Ok(cache.pair.close()?)
     })

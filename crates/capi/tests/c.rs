@@ -1,5 +1,5 @@
-//! The header, compiled by a C compiler under its strictest warnings: the example runs, the types have the layout that
-//! the library gives them, and every function that is declared is there, and no other.
+//! The header, compiled by a C compiler under its strictest warnings: the example runs, the types have the library's
+//! layout, and the declared functions are exactly the exported ones.
 
 use entresol_capi::{FormatOptions, OpenOptions, Stats};
 use std::collections::BTreeSet;
@@ -11,12 +11,12 @@ fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder of this test, where the library is too.
+/// The directory of this test, which also has the library.
 fn libraries() -> PathBuf {
     std::env::current_exe().expect("this test").parent().expect("a folder").to_owned()
 }
 
-/// Compiles a program; none where there is no compiler.
+/// Compiles a program; `None` where there is no compiler.
 fn compiled(scratch: &Path, source: &Path, more: &[&str]) -> Option<PathBuf> {
     if Command::new("cc").arg("--version").output().is_err() {
         entresol_skip::skipped!("cc", "there is no C compiler");
@@ -50,7 +50,7 @@ fn the_example_copies_a_file_through_a_cache() {
     let more: Vec<&str> = linked.iter().map(String::as_str).collect();
     let Some(program) = compiled(scratch.path(), &here().join("examples/copy.c"), &more) else { return };
     let [source, cache, backing] = ["source", "cache", "backing"].map(|name| scratch.path().join(name));
-    // No multiple of a page, and larger than the cache.
+    // Not a multiple of a page, and larger than the cache.
     let bytes: Vec<u8> = (0..3_000_017u32).map(|i| (i % 251) as u8).collect();
     std::fs::write(&source, &bytes).expect("a file");
     let (good, said, complaint) = run(&program, &[&source, &cache, &backing]);

@@ -16,7 +16,7 @@ fn text(path: &Path) -> CString {
 }
 
 fn last() -> String {
-    // SAFETY: it is a text, valid until the next failure of this thread.
+    // SAFETY: the pointer is a text, valid until the next failure of this thread.
     unsafe { CStr::from_ptr(entresol_last_error()) }.to_str().expect("text").to_owned()
 }
 
@@ -43,7 +43,7 @@ fn files() -> Files {
 
 impl Files {
     fn format(&self, options: &FormatOptions) -> c_int {
-        // SAFETY: texts and options are there.
+        // SAFETY: texts and options are valid.
         unsafe { entresol_format(self.cache.as_ptr(), self.backing.as_ptr(), options) }
     }
 
@@ -56,7 +56,7 @@ impl Files {
         let policy = policy.map_or(null(), CStr::as_ptr);
         let options = OpenOptions { policy, memory_bytes: 0, cache_pages: 0, mode, reserved: 0 };
         let mut cache = null_mut();
-        // SAFETY: texts and options are there, and the cache may be written.
+        // SAFETY: texts and options are valid, and the cache may be written.
         let code = unsafe { entresol_open(self.cache.as_ptr(), self.backing.as_ptr(), &options, &mut cache) };
         (code, cache)
     }
@@ -64,13 +64,13 @@ impl Files {
 
 fn read(cache: *const Cache, offset: u64, length: usize) -> (c_int, Vec<u8>) {
     let mut bytes = vec![9; length];
-    // SAFETY: the cache is open or null, the bytes are there.
+    // SAFETY: the cache is open or null, the bytes are valid.
     let code = unsafe { entresol_read(cache, offset, bytes.as_mut_ptr().cast(), length) };
     (code, bytes)
 }
 
 fn write(cache: *const Cache, offset: u64, bytes: &[u8], durable: bool) -> c_int {
-    // SAFETY: the cache is open or null, the bytes are there.
+    // SAFETY: the cache is open or null, the bytes are valid.
     unsafe { entresol_write(cache, offset, bytes.as_ptr().cast(), bytes.len(), durable.into()) }
 }
 
@@ -159,7 +159,7 @@ fn what_is_wrong_is_told_by_a_code_and_a_line() {
     is(Code::ReadOnly, write(cache, 0, &[1], false), "read-only");
     is(Code::Argument, read(cache, BACKING as u64, 1).0, "1 bytes at 1000000");
     is(Code::Argument, write(cache, u64::MAX, &[1], false), "18446744073709551615");
-    // SAFETY: null is what is refused; the cache is open.
+    // SAFETY: null is refused; the cache is open.
     unsafe {
         is(Code::Argument, entresol_read(cache, 0, null_mut(), 1), "bytes is null");
         is(Code::Argument, entresol_write(cache, 0, null(), 1, 0), "bytes is null");
@@ -200,7 +200,7 @@ fn a_cache_is_used_by_many_threads() {
             });
         }
     });
-    // SAFETY: it is the last use.
+    // SAFETY: this is the last use of the cache.
     is(Code::Ok, unsafe { entresol_close(shared.0) }, "");
 }
 
@@ -215,6 +215,6 @@ fn a_cache_file_is_its_owners_alone_from_its_next_open_on() {
     let (code, opened) = files.open(None, 0);
     is(Code::Ok, code, "");
     assert_eq!(mode(), 0o600, "one of an earlier release");
-    // SAFETY: it was just opened.
+    // SAFETY: the cache was just opened.
     is(Code::Ok, unsafe { entresol_close(opened) }, "");
 }

@@ -1,4 +1,4 @@
-//! The commands and what each takes. Their help texts are the manual.
+//! The commands and their options. Their help texts are the manual.
 
 use crate::advise::AdviseArgs;
 use crate::burst::BurstCommand;
@@ -27,7 +27,7 @@ use crate::tune::TuneArgs;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-/// The release, the commit that it was built from, and the features that it was built with.
+/// Version, commit, and features of this build.
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (commit ",
@@ -81,7 +81,7 @@ pub enum Command {
     #[command(name = "names-of", hide = true)]
     Namer(NamerArgs),
     Advise(Box<AdviseArgs>),
-    /// Print a configuration for --config, every default written out and explained
+    /// Print a configuration for --config, with every default written out and explained
     Config,
     /// Print a completion script for a shell
     Completions {
@@ -90,7 +90,7 @@ pub enum Command {
     },
     /// Write the manual pages into a directory
     Man {
-        /// The directory, which is made where absent
+        /// The directory, which is made if it does not exist
         directory: PathBuf,
     },
 }

@@ -1,6 +1,8 @@
-//! One TOML configuration for every command of a live cache. A key is an option's long name: what the file gives stands
-//! where the command line says nothing, so that there is one list of options, of defaults and of errors. Keys at the top
-//! hold for every command that has the option; a command's own are in its table, `[serve.nbd]` or `[mount]`.
+//! One TOML configuration for every command of a live cache.
+//!
+//! A key is an option's long name. A value of the file applies if the command line does not give that option. The file
+//! thus shares the options, defaults and errors of the command line. Keys at the top apply to every command that has
+//! the option. A command's own keys are in its table, `[serve.nbd]` or `[mount]`.
 
 use anyhow::{Context, Result, anyhow};
 use clap::parser::ValueSource;
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Commands that read a configuration, as far as there are such.
+/// Commands that read a configuration, as far as this build has them.
 const COMMANDS: &[&[&str]] = &[
     &["serve", "nbd"],
     &["serve", "ublk"],
@@ -24,7 +26,7 @@ const COMMANDS: &[&[&str]] = &[
     &["set"],
 ];
 
-/// Options that stand at the top: they mean the same to every command.
+/// Options at the top of the file, which mean the same to every command.
 const SHARED: &[&str] = &[
     "cache",
     "backing",
@@ -39,11 +41,11 @@ const SHARED: &[&str] = &[
     "sequential-cutoff",
 ];
 
-/// Options that make sense on a command line only.
+/// Options that make sense only on a command line.
 const NOT_CONFIGURED: &[&str] =
     &["config", "quiet", "help", "version", "force", "if-lost", "settings", "json", "watch", "command", "place"];
 
-/// Defaults that earlier releases printed, and that a command without a cache passes by.
+/// Defaults that earlier releases printed; a command without a cache ignores them.
 const PRINTED_BEFORE: &[(&str, &str)] = &[("policy", "face-gsc"), ("mode", "write-back")];
 
 /// Head of the text that `entresol config` prints.
@@ -52,7 +54,7 @@ const PREAMBLE: &str = "\
 # A line that begins with # is an option's default, or an example where it has none. The command line overrides.
 ";
 
-/// A value of the file, and where it stands.
+/// A value of the file, with its line.
 struct Given {
     value: Value,
     line: usize,
@@ -63,7 +65,7 @@ enum Value {
     Text(String),
 }
 
-/// The command line with `--config` where it belongs.
+/// The command line, with `--config` added to the commands that read it.
 pub fn with_option(mut cli: Command) -> Command {
     for path in COMMANDS {
         if descend(&cli, path).is_some() {
@@ -88,9 +90,10 @@ fn descend<'a>(command: &'a Command, path: &[&str]) -> Option<&'a Command> {
     path.iter().try_fold(command, |command, name| command.find_subcommand(name))
 }
 
-/// The arguments with what a configuration adds to them, and where each option that it added stands in the file.
+/// Adds the options of a configuration to the arguments; returns the position in the file of each option added.
 pub fn extended(cli: &Command, mut arguments: Vec<OsString>) -> Result<(Vec<OsString>, Origins)> {
-    // Whoever restarts a cache waits for this too, and copies of all commands take longer than all else that is done here.
+    // Checked before anything is copied: copies of all commands take longer than the rest of this function, and delay
+    // every restart of a cache.
     let named = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"--config");
     if !arguments.iter().any(named) {
         return Ok((arguments, Origins::default()));
@@ -116,12 +119,12 @@ pub fn extended(cli: &Command, mut arguments: Vec<OsString>) -> Result<(Vec<OsSt
     for (name, Given { value, line }) in given {
         let arg = option(command, &name).expect("it was looked up");
         let id = arg.get_id().as_str();
-        // What is given on the command line displaces what stands in its place here: a TCP port a socket.
+        // An option on the command line displaces others of its group in the file: a TCP port displaces a socket.
         let displaced = command.get_groups().filter(|group| !(*group).clone().is_multiple()).any(|group| {
             let members: Vec<&str> = group.get_args().map(clap::Id::as_str).collect();
             members.contains(&id) && members.iter().any(|member| explicit(member))
         });
-        // A default that is written out asks for nothing, not even for what its option requires.
+        // A default that is written out asks for nothing, not even for the options that its option requires.
         let default = matches!(&value, Value::Text(text) if arg.get_default_values().iter().eq([text.as_str()])
             || !cached && PRINTED_BEFORE.contains(&(name.as_str(), text.as_str())));
         if explicit(id) || displaced || default {
@@ -140,7 +143,7 @@ pub fn extended(cli: &Command, mut arguments: Vec<OsString>) -> Result<(Vec<OsSt
     Ok((arguments, origins))
 }
 
-/// The subcommand that was asked for, to its end, and what it was given.
+/// The innermost subcommand that was given, and its matches.
 fn chosen(matches: &ArgMatches) -> Option<(Vec<String>, ArgMatches)> {
     let (name, inner) = matches.subcommand()?;
     match chosen(inner) {
@@ -149,7 +152,7 @@ fn chosen(matches: &ArgMatches) -> Option<(Vec<String>, ArgMatches)> {
     }
 }
 
-/// Configuration file, and the lines in it, of the options that came from it and not from the command line.
+/// Configuration file, and the lines in it, of the options that came from the file.
 #[derive(Default)]
 pub struct Origins {
     file: PathBuf,
@@ -157,7 +160,7 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// The place in the file of the option that an error of the parser is about.
+    /// The position in the file of the option that a parser error names.
     pub fn of(&self, error: &clap::Error) -> Option<String> {
         use clap::error::{ContextKind, ContextValue};
         let Some(ContextValue::String(about)) = error.get(ContextKind::InvalidArg) else { return None };
@@ -176,7 +179,7 @@ fn options(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|arg| !NOT_CONFIGURED.contains(&key(arg).as_str()) && !arg.is_last_set())
 }
 
-/// The key of an option: its long name, or a place's own.
+/// The key of an option: its long name, or the name of a positional argument.
 fn key(arg: &Arg) -> String {
     arg.get_long().map_or_else(|| arg.get_id().as_str().replace('_', "-"), str::to_owned)
 }
@@ -197,14 +200,13 @@ impl Reading<'_> {
         anyhow!("{}:{}: {why}", self.file.display(), self.line(at))
     }
 
-    /// Returns the options that the file gives a command. The whole file is checked, whichever command reads
-    /// it.
+    /// The options that the file gives a command. The whole file is checked, whichever command reads it.
     fn of(&self, path: &[&str]) -> Result<Vec<(String, Given)>> {
         let parsed = DeTable::parse(self.text);
         let table = parsed.map_err(|error| self.wrong(error.span().map_or(0, |span| span.start), error.message()))?;
         let mut given = Vec::new();
         self.table(table.get_ref(), &[], path, &mut given)?;
-        // In the order of the command, as places want it.
+        // In the order of the command, as positional arguments require.
         let command = descend(self.cli, path).expect("the parser found it");
         let order: Vec<String> = options(command).map(key).collect();
         given.sort_by_key(|(name, _)| order.iter().position(|known| known == name));
@@ -225,7 +227,7 @@ impl Reading<'_> {
                 self.table(inner, &deeper, wanted, given)?;
                 continue;
             }
-            // An option that was renamed is found by its old name.
+            // A renamed option is found by its old name.
             let name = &self.renamed(here, name).unwrap_or_else(|| name.to_owned());
             let known = self.known(here);
             if !known.iter().any(|known| known == name) {
@@ -258,7 +260,7 @@ impl Reading<'_> {
         command.map_or_else(Vec::new, |command| own(command).map(key).collect())
     }
 
-    /// The name of an option that this is another name of.
+    /// The present name of an option, given its old name.
     fn renamed(&self, here: &[&str], name: &str) -> Option<String> {
         let mut options = own(descend(self.cli, here)?);
         options.find(|arg| arg.get_all_aliases().is_some_and(|others| others.contains(&name))).map(key)
@@ -275,7 +277,7 @@ impl Reading<'_> {
     }
 }
 
-/// Options of a command that its own table holds.
+/// Options that belong in the command's own table.
 fn own(command: &Command) -> impl Iterator<Item = &Arg> {
     options(command).filter(|arg| !SHARED.contains(&key(arg).as_str()))
 }
@@ -336,12 +338,12 @@ mod tests {
         line.split(' ').map(OsString::from).collect()
     }
 
-    /// Every option's value as text, as a command line leads to it.
+    /// The value of every option as text, as parsed from a command line.
     fn values(arguments: Vec<OsString>) -> Vec<(String, Vec<OsString>)> {
         let cli = with_option(Cli::command());
         let (_, matches) = chosen(&cli.try_get_matches_from(arguments).expect("a command line")).expect("a command");
         let ids = matches.ids().map(|id| id.as_str().to_owned());
-        // What is left are groups.
+        // Groups are left out.
         let ids = ids.filter(|id| !["config", "place", "which", "CacheArgs"].contains(&id.as_str()));
         let raw = |id: &str| matches.get_raw(id).map(|values| values.map(OsString::from).collect());
         let mut values: Vec<_> = ids.filter_map(|id| raw(&id).map(|values| (id, values))).collect();

@@ -1,4 +1,4 @@
-//! `entresol emulate`: what an emulated device gives, beside what its model says.
+//! `entresol emulate`: compares an emulated device with its model.
 
 use crate::output;
 use crate::values::bytes;
@@ -16,21 +16,22 @@ use std::path::{Path, PathBuf};
 
 /// Emulate a device over a file, load it at several depths and compare with its model
 ///
-/// A closed loop of random I/Os runs twice at each depth: over the model, in virtual time, and over the emulated device,
-/// in real time. The file is one without a name in DIR: nothing that is there is touched, and nothing is left.
+/// A closed loop of random I/Os runs twice at each depth: over the model, in virtual time, and over the emulated
+/// device, in real time. The device's file is a nameless one in DIR: existing files are not touched, and nothing is
+/// left behind.
 #[derive(Args)]
 pub struct EmulateArgs {
-    /// The device: a profile of the house (an unknown one lists them) or a TOML file
+    /// The device: a built-in profile (an unknown name lists them) or a TOML file
     #[arg(long, value_name = "PROFILE")]
     pub model: String,
-    /// Directory of the file; one in memory, such as /dev/shm, keeps the host's own disk out of it
+    /// Directory of the file; a directory in memory, such as /dev/shm, keeps the host's own disk out of the measurement
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Size of the device in bytes; the file has holes and takes the room of what is written [default: the device's own,
-    /// where it has one, else 1GiB]
+    /// Size of the device in bytes; the file is sparse and takes only the space written [default: the device's own, if
+    /// it has one, else 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub size: Option<u64>,
-    /// Numbers of I/Os outstanding
+    /// Numbers of outstanding I/Os
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16,32", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub depth: Vec<u16>,
     /// Share of the I/Os that are writes, in per cent
@@ -47,8 +48,7 @@ pub struct EmulateArgs {
     pub seed: u64,
 }
 
-/// Measurements at one queue depth: the load that the model predicts, and the load that the emulated device
-/// gave.
+/// Measurements at one queue depth: the load that the model predicts, and the load that the emulated device gave.
 struct Row {
     depth: u16,
     asked: Load,
@@ -61,7 +61,7 @@ pub fn run(arguments: &EmulateArgs, quiet: bool) -> Result<()> {
     let profile = profile::load(&arguments.model)?;
     let size = match arguments.size {
         Some(size) => size,
-        // A device that has a capacity of its own ignores a lesser one.
+        // A device with a capacity of its own ignores a lesser one.
         None => profile.build(1 << 30, arguments.seed)?.capacity_bytes(),
     };
     if arguments.bytes > size || arguments.bytes > u64::from(u32::MAX) {
@@ -78,7 +78,7 @@ pub fn run(arguments: &EmulateArgs, quiet: bool) -> Result<()> {
     output::print(&text(&profile, &rows))
 }
 
-/// A new file of holes that has no name any more: it goes with the process.
+/// A new sparse file that has already lost its name: it disappears with the process.
 fn nameless(dir: &Path, size: u64) -> std::io::Result<File> {
     let path = dir.join(format!(".entresol-emulated.{}.tmp", std::process::id()));
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
@@ -87,7 +87,7 @@ fn nameless(dir: &Path, size: u64) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// The same stream over the model and over the emulated device, both new.
+/// Runs the same stream over the model and over the emulated device, both new.
 fn compare(profile: &Profile, file: &File, size: u64, depth: u16, arguments: &EmulateArgs) -> Result<Row> {
     let stream = || {
         let mut random = Random::new(arguments.seed);

@@ -9,36 +9,36 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// Longest time that the end in good order may take after a panic. It may never come, because a lock that the
-/// panicked thread held is never released. The cache is then found as after a crash.
+/// Longest time for an orderly end after a panic, which may never come because the panicked thread may hold a lock for
+/// ever. The next start then finds the cache as after a crash.
 const ORDER_MAX: Duration = Duration::from_secs(20);
 
 static PANICKED: AtomicBool = AtomicBool::new(false);
 static LAST_RESORT: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
-/// Signals that end a server in good order. From now on a panic in any thread does so too, and a file that grew beyond the
-/// limit of this process is an error of its write alone.
+/// Signals that end a server in order. From now on a panic in any thread ends it too. A file that reaches this
+/// process's size limit is an error of that write alone.
 pub fn signals() -> Result<Signals> {
-    // `nohup` had SIGHUP ignored so that the end of a terminal is none of its command.
+    // `nohup` ignores SIGHUP so that the end of a terminal does not end its command.
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(hang_up)).context("signals")?;
     watch()?;
     Ok(signals)
 }
 
-/// Has a panic in any thread end the process as SIGTERM does, whose handler is the caller's, and heeds limits of size.
+/// Makes a panic in any thread end the process as SIGTERM does, whose handler is the caller's, and heeds size limits.
 pub fn watch() -> Result<()> {
     heed_size_limit()?;
     watch_panics()
 }
 
-/// A file that grew beyond the limit of this process is an error of its write alone from now on: SIGXFSZ is taken without acting on
-/// it, by a handler rather than `SIG_IGN`, which commands that are started would inherit.
+/// Makes a file that reaches this process's size limit an error of that write alone. SIGXFSZ gets a handler that does
+/// nothing, rather than `SIG_IGN`, which child commands would inherit.
 pub fn heed_size_limit() -> Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop).context("signals")
 }
 
-/// Was this process started with a signal ignored?
+/// True if this process was started with a signal ignored.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -46,13 +46,13 @@ fn is_ignored(signal: i32) -> bool {
     mask & (1 << (signal - 1)) != 0
 }
 
-/// Sets an action to take before the server is aborted: it panicked, and did not end in good order within
-/// [`ORDER_MAX`].
+/// Sets an action to take before the server is aborted, when it does not end in order within [`ORDER_MAX`] after a
+/// panic.
 pub fn at_last(act: impl FnOnce() + Send + 'static) {
     *LAST_RESORT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(act));
 }
 
-/// Did a thread panic? For the exit code of a server that ended in good order all the same.
+/// Fails if a thread has panicked: for the exit code of a server that ended in order all the same.
 pub fn check_panics() -> Result<()> {
     if PANICKED.load(SeqCst) {
         bail!("a thread of the server panicked; that ended it");
@@ -60,14 +60,15 @@ pub fn check_panics() -> Result<()> {
     Ok(())
 }
 
-/// Has a panic in any thread end the process as SIGTERM does. Another thread sees to it: the one that panics may hold locks.
+/// Makes a panic in any thread end the process as SIGTERM does. A supervisor thread does that, because the panicking
+/// thread may hold locks.
 fn watch_panics() -> Result<()> {
     static ONCE: Once = Once::new();
     let supervisor = std::thread::Builder::new().name("supervisor".into()).spawn(|| {
         while !PANICKED.load(SeqCst) {
             std::thread::park();
         }
-        // The handler of `signals` takes it.
+        // Delivered to the handler that `signals` has set up.
         let _ = kill_process(getpid(), Signal::TERM);
         std::thread::sleep(ORDER_MAX);
         say!("entresol: no end in good order {} s after a panic; aborted, as after a crash", ORDER_MAX.as_secs());

@@ -1,5 +1,4 @@
-//! Journal that an interrupted sweep, or probe, leaves for the next one: a file of finished cells beside the
-//! results.
+//! Journal of an interrupted sweep or probe, for a later run to continue: a file of finished cells beside the results.
 
 use crate::output;
 use anyhow::{Context, Result};
@@ -10,11 +9,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-/// Finished cells of a sweep, kept in `RESULTS.partial` while it runs. The first line says what the sweep is; the
-/// others are a key and a row each. Without a path nothing is kept.
+/// Finished cells of a sweep, kept in `RESULTS.partial` while it runs. The first line identifies the sweep; each other
+/// line is a key and a row. Without a path nothing is kept.
 ///
-/// The file is touched only once there is a cell to keep: a command line that cannot work leaves alone what an
-/// interrupted run of another one left.
+/// The file is touched only once there is a cell to keep. An invalid command line thus leaves alone the journal of an
+/// interrupted run.
 pub struct Journal<Row> {
     path: Option<PathBuf>,
     fingerprint: String,
@@ -23,7 +22,7 @@ pub struct Journal<Row> {
 }
 
 impl<Row: Serialize + DeserializeOwned> Journal<Row> {
-    /// The journal beside a results file. Cells of an earlier run are taken over when it was the same sweep.
+    /// The journal beside a results file. Cells of an earlier run are taken over if the sweep was the same.
     pub fn open(results: Option<&Path>, fingerprint: &str) -> Result<Self> {
         let mut journal = Self::anew(results, fingerprint);
         if let Some(rows) = journal.path.as_deref().and_then(|path| read(path, fingerprint)) {
@@ -33,7 +32,7 @@ impl<Row: Serialize + DeserializeOwned> Journal<Row> {
         Ok(journal)
     }
 
-    /// The journal beside a results file, without what an earlier run may have left there.
+    /// The journal beside a results file, ignoring any earlier run.
     pub fn anew(results: Option<&Path>, fingerprint: &str) -> Self {
         let path = results.map(|results| output::beside(results, "partial"));
         Journal { path, fingerprint: fingerprint.to_owned(), file: None, rows: HashMap::new() }
@@ -66,7 +65,7 @@ impl<Row: Serialize + DeserializeOwned> Journal<Row> {
         writeln!(self.file.as_mut().expect("it was started"), "{line}").context("the journal of finished cells")
     }
 
-    /// Removes the journal: the results are written, or an error shows that they never will be.
+    /// Removes the journal, because the results are written, or an error shows that they never will be.
     pub fn finish(self) -> Result<()> {
         match self {
             Journal { path: Some(path), file: Some(_), .. } => {
@@ -76,7 +75,7 @@ impl<Row: Serialize + DeserializeOwned> Journal<Row> {
         }
     }
 
-    /// Begins the file with rows of an earlier run, so that a line that was cut off is gone.
+    /// Begins the file with the rows of an earlier run, which drops a truncated line.
     fn start(&mut self, rows: &HashMap<String, Row>) -> Result<()> {
         let path = self.path.as_ref().expect("a journal with a place is started");
         let mut text = format!("{}\n", self.fingerprint);
@@ -91,8 +90,8 @@ impl<Row: Serialize + DeserializeOwned> Journal<Row> {
     }
 }
 
-/// The finished cells of a journal of the same sweep. A last line that was cut off in the middle is left out, and so
-/// are all cells of a journal that does not begin as expected.
+/// The finished cells of a journal of the same sweep. A truncated last line is left out, and so are all cells of a
+/// journal whose first line differs.
 fn read<Row: DeserializeOwned>(path: &Path, fingerprint: &str) -> Option<HashMap<String, Row>> {
     let mut lines = BufReader::new(File::open(path).ok()?).lines();
     if lines.next()?.ok()? != fingerprint {
@@ -115,7 +114,7 @@ mod tests {
         journal.keep("a", &row(1)).expect("room");
         journal.keep("b", &row(2)).expect("room");
         drop(journal);
-        // The last line of a killed run may be cut off.
+        // The last line of a killed run may be truncated.
         let partial = output::beside(&results, "partial");
         let text = std::fs::read_to_string(&partial).expect("the journal");
         std::fs::write(&partial, &text[..text.len() - 10]).expect("the journal");

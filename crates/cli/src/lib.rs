@@ -1,4 +1,4 @@
-//! The command `entresol`, and what the laboratory's program shares with it.
+//! The command `entresol`, and the parts that the laboratory's program shares with it.
 
 #[macro_use]
 #[doc(hidden)]
@@ -39,7 +39,7 @@ use clap::{CommandFactory, FromArgMatches};
 use commands::{Cli, Command};
 use std::process::ExitCode;
 
-/// Runs the command that this process's arguments name.
+/// Runs the command named by this process's arguments.
 pub fn main() -> ExitCode {
     #[cfg(feature = "mutants")]
     if let Err(error) = mutants::leave_out() {
@@ -56,13 +56,13 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error.format(&mut command), &origins),
     };
     ended(need_proc(&cli.command).and_then(|()| match &cli.command {
-        // The code is that of the command that was run.
+        // The exit code is that of the command that was run.
         Command::Run(arguments) => run::run(arguments, cli.quiet).map(ExitCode::from),
         _ => run(&cli).map(|()| ExitCode::SUCCESS),
     }))
 }
 
-/// The exit code of a command, whose error goes to standard error.
+/// The exit code of a command; its error goes to standard error.
 fn ended(result: Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
@@ -81,18 +81,19 @@ fn ended(result: Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// One line on standard error, whatever the text holds: a file's name or its bytes must not steer the terminal.
+/// Prints one line on standard error. Control characters are replaced, so that a file's name or contents cannot steer
+/// the terminal.
 fn refuse(text: &str) -> ExitCode {
     let tamed: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     say!("entresol: {tamed}");
     ExitCode::from(2)
 }
 
-/// Help and version as they are; a command line that is wrong as one line, with what clap suggests instead.
+/// Prints help and version unchanged, and a usage error as one line with clap's suggestion.
 fn usage(error: &clap::Error, origins: &config::Origins) -> ExitCode {
     let help = error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if help || !error.use_stderr() {
-        // A reader that closed the pipe early has seen enough.
+        // A reader may close the pipe early, which is no error.
         let _ = error.print();
         return if help { ExitCode::from(2) } else { ExitCode::SUCCESS };
     }
@@ -116,7 +117,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Refuses a command that works on a cache where /proc is not mounted, as in a bare root: files are reached and mounts are found by it.
+/// Refuses a command that works on a cache if /proc is not mounted, as in a bare root: files and mounts are found
+/// through /proc.
 fn need_proc(command: &Command) -> Result<()> {
     let works_on_a_cache = matches!(
         command,

@@ -1,4 +1,4 @@
-//! `entresol mount`: a directory again at another place, perhaps with its files as slow as another device.
+//! `entresol mount`: mounts a directory at another place, optionally with a cache or at the speed of another device.
 
 use crate::ending;
 use crate::live;
@@ -29,35 +29,34 @@ use std::time::{Duration, Instant};
 
 /// Mount a directory at another place through FUSE, with a cache or without
 ///
-/// With --cache, which `entresol format --backing DIR` has made, the bytes of its files go through that; docs/OPERATING.md
-/// tells what is durable when.
+/// With --cache, which `entresol format --backing DIR` has made, the contents of files go through the cache;
+/// docs/OPERATING.md describes when writes are durable.
 ///
-/// Prints a line once it is mounted, for the user who runs this (and root, --allow-root), and serves until it is unmounted (fusermount3 -u),
-/// interrupted or terminated; then it ends as soon as no file is open.
+/// Prints a line once the directory is mounted, for the user who runs this (and root with --allow-root). Serves until
+/// it is unmounted (fusermount3 -u), interrupted or terminated, and then ends as soon as no file is open.
 #[derive(Args)]
 pub struct MountArgs {
     /// The directory whose files are served; no other program should change it meanwhile
     pub backing: PathBuf,
-    /// Mount point: a directory, perhaps the same
+    /// Mount point: a directory, which may be the same
     pub mountpoint: PathBuf,
-    /// Threads that carry out what has to wait [default: 16, and 128 with --emulate]
+    /// Threads for requests that have to wait [default: 16, and 128 with --emulate]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
-    /// Have the kernel's page cache above the mount: it answers what it holds and reads ahead, as above any
-    /// file system, and the cache sees the rest. Files opened with O_DIRECT go past it [default: on, and off
-    /// with --emulate]
+    /// Use the kernel's page cache above the mount, as for any file system. The page cache answers reads of pages that
+    /// it holds and reads ahead; the cache sees the rest. Files opened with O_DIRECT bypass the page cache [default:
+    /// on, and off with --emulate]
     #[arg(long, value_name = "WHETHER", value_enum)]
     pub page_cache: Option<OnOff>,
-    /// Have the kernel read and write files past the cache by itself, and all files where there is no cache.
-    /// Takes Linux 6.9 and CAP_SYS_ADMIN; else this process does it, as it does for files that --emulate
-    /// slows down
+    /// Let the kernel itself read and write files that bypass the cache, and all files if there is no cache. Needs
+    /// Linux 6.9 and CAP_SYS_ADMIN. Otherwise this process does it, as it does for files that --emulate slows down
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub passthrough: OnOff,
-    /// Serve root as well as the user who runs this, as Debian's pg_ctlcluster needs it. What root makes there belongs to that
-    /// user. Takes CAP_SYS_ADMIN, or user_allow_other in /etc/fuse.conf
+    /// Serve root as well as the user who runs this, as Debian's pg_ctlcluster needs. Files that root creates belong to
+    /// that user. Needs CAP_SYS_ADMIN, or user_allow_other in /etc/fuse.conf
     #[arg(long)]
     pub allow_root: bool,
-    /// The cache that the bytes of the files go through
+    /// The cache for the contents of the files
     #[arg(long, value_name = "FILE", conflicts_with = "emulate")]
     pub cache: Option<PathBuf>,
     #[command(flatten)]
@@ -66,11 +65,12 @@ pub struct MountArgs {
     pub direct: DirectArgs,
     #[command(flatten)]
     pub hints: HintArgs,
-    /// Files as slow as this device: a profile of the house (an unknown one lists them) or a TOML file. Each is a device of
-    /// its own from when it is first opened; reads, writes and syncs take its time, whatever concerns names the host's
+    /// Make files as slow as this device: a built-in profile (an unknown name lists them) or a TOML file. Each file is
+    /// a device of its own from its first open on. Reads, writes and syncs take the device's time; operations on names
+    /// take the host's
     #[arg(long, value_name = "PROFILE")]
     pub emulate: Option<String>,
-    /// Size of each file's device in bytes, where it has none of its own; no file may be larger
+    /// Size of each file's device in bytes, unless the profile has one; no file may be larger
     #[arg(long, value_name = "SIZE", requires = "emulate", default_value = "1GiB", value_parser = bytes)]
     pub size: u64,
 }
@@ -108,7 +108,7 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
     Ok(())
 }
 
-/// As [`end`], where there may be no cache: its backing store was served without it.
+/// As [`end`], for a start that may have no cache, because its backing store was served alone.
 pub fn end_any(cached: Option<(Served, Heard)>, ended: Result<Result<()>>, quiet: bool) -> Result<()> {
     match cached {
         Some((served, heard)) => end(served, heard, ended, quiet),
@@ -116,23 +116,23 @@ pub fn end_any(cached: Option<(Served, Heard)>, ended: Result<Result<()>>, quiet
     }
 }
 
-/// Ends a cache after its door: `ended` is how that did, if it was opened at all.
+/// Ends a cache after its front-end. `ended` is the end of the front-end, or the error that kept it from starting.
 pub fn end(served: Served, heard: Heard, ended: Result<Result<()>>, quiet: bool) -> Result<()> {
     heard.end(quiet);
     match ended {
         Ok(Ok(())) => served.end("").and_then(|()| ending::check_panics()),
-        // What could not be mounted leaves the cache as it was found: closed.
+        // A failed mount leaves the cache as it was found: closed.
         Err(refused) => served.end("").and(Err(refused)),
-        // Nothing more can come of what was broken off.
+        // After an abort no further requests can come.
         Ok(Err(failed)) if matches!(failed.downcast_ref(), Some(Error::BrokenOff(_))) => {
             served.end("").and(Err(failed))
         }
-        // Requests may come as long as this process is there.
+        // Requests may come until this process ends.
         Ok(Err(failed)) => served.leave().and_then(|()| said(Err(failed), "; everything is flushed")),
     }
 }
 
-/// A copy of the mount that only the end of this process ends is no failure of its.
+/// Reports the end of a mount. A copy of the mount that only ends with this process is not a failure.
 fn said(ended: Result<()>, more: &str) -> Result<()> {
     let Err(error) = ended else { return ending::check_panics() };
     if !matches!(error.downcast_ref(), Some(Error::Elsewhere { .. })) {
@@ -142,10 +142,10 @@ fn said(ended: Result<()>, more: &str) -> Result<()> {
     Ok(())
 }
 
-/// A cache in use, the files over it, and who hears of queries.
+/// A cache in use, the files over it, and the receivers of messages about queries.
 pub type Opening = (Served, Arc<dyn FileLayer>, Heard);
 
-/// Opens the cache of a directory, which will be mounted there, and serves it to other commands; what it found is said.
+/// Opens the cache of a directory that will be mounted, and its control socket; reports what the open found.
 pub fn open(
     cache: &Path,
     directory: &Path,
@@ -160,7 +160,7 @@ pub fn open(
         Opened::Cached(opened) => opened,
         Opened::Bypassed(bypass) => return Ok(Opened::Bypassed(bypass)),
     };
-    // Before others are told that it is there: what is wrong with the socket is said first.
+    // Before the cache is announced, so that an error of the hint socket is reported first.
     let heard = match hints.open(&files, mountpoint, directory) {
         Ok(heard) => heard,
         Err(error) => return Err(held.close().err().unwrap_or(error)),
@@ -197,30 +197,30 @@ pub fn open(
     Ok(Opened::Cached((served, files, heard)))
 }
 
-/// Files that are devices of this profile.
+/// Emulated files: each is a device of this profile.
 fn emulated(name: &str, size: u64) -> Result<EmulatedFiles> {
-    // As for the other door: a disk starts at the same angle.
+    // As for `serve nbd`: a disk starts at the same angle.
     const SEED: u64 = 42;
     let profile = profile::load(name)?;
-    // What is wrong with the profile is said now, not at the first `open`.
+    // Errors in the profile are reported now, not at the first `open`.
     profile.build(size, SEED)?;
     Ok(EmulatedFiles::new(move || {
         profile.build(size, SEED).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
     }))
 }
 
-/// Does a mount hide what its mount point holds? That which it shows it does not hide.
+/// True if a mount hides contents of its mount point. A directory mounted over itself hides nothing.
 fn covers(backing: &Path, mountpoint: &Path) -> bool {
     let number = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     let holds = std::fs::read_dir(mountpoint).is_ok_and(|mut entries| entries.next().is_some());
     holds && number(backing) != number(mountpoint)
 }
 
-/// Time for which a mount may stay in use after it was to end, before that is said. A file that its process
-/// has closed may still be open in a process forked meanwhile, until that process runs its own program.
+/// Time for which a mount may stay in use after it was to end, before that is reported. A file that its process has
+/// closed may still be open in a process forked meanwhile, until that process executes its own program.
 const SAID_AFTER: Duration = Duration::from_secs(1);
 
-/// Unmounts as soon as nothing is open, be it hours later: a service manager asks once.
+/// Unmounts as soon as nothing is open, however long that takes: a service manager asks only once.
 fn patiently_unmount(unmounter: &Unmounter) {
     let began = Instant::now();
     let mut said = false;
@@ -235,7 +235,7 @@ fn patiently_unmount(unmounter: &Unmounter) {
     }
 }
 
-/// Says who reads and writes what goes past a cache, where the kernel was to.
+/// Reports whether the kernel or this process reads and writes the files that bypass the cache.
 pub fn passing(served: &Served, mount: &Mount) {
     let (message, by) = match mount.passing() {
         Passing::Unwanted => return,
@@ -253,8 +253,7 @@ pub fn passing(served: &Served, mount: &Mount) {
     served.log().event(Level::Info, "passthrough", &message, json!({ "by": by }));
 }
 
-/// Returns the options of a mount. Its source is its cache, so that `stats` finds the cache by the mount
-/// point.
+/// The options of a mount. Its source names the cache, so that `stats` finds the cache by the mount point.
 pub fn options(workers: u16, page_cache: OnOff, passthrough: OnOff, cache: Option<&Path>) -> Options {
     let (page_cache, passthrough) = (page_cache == OnOff::On, passthrough == OnOff::On);
     let options = Options { workers: workers.into(), page_cache, passthrough, ..Options::default() };
@@ -273,9 +272,9 @@ struct Serving {
 impl Serving {
     fn begin(arguments: &MountArgs, files: Arc<dyn FileLayer>, workers: u16, quiet: bool) -> Result<Self> {
         let signals = ending::signals()?;
-        // Looked at before it is covered, said when it is.
+        // Checked before the mount covers the directory, and reported afterwards.
         let covered = !quiet && covers(&arguments.backing, &arguments.mountpoint);
-        // What memory answers takes no device's time.
+        // Reads from the page cache would not take the emulated device's time.
         let page_cache =
             arguments.page_cache.unwrap_or(if arguments.emulate.is_some() { OnOff::Off } else { OnOff::On });
         let workers = arguments.workers.unwrap_or(workers);

@@ -1,4 +1,4 @@
-//! Commands of earlier releases that are the laboratory's now.
+//! Commands of earlier releases that now belong to the laboratory's program.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -8,12 +8,12 @@ use std::ffi::OsString;
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub struct MovedArgs {
-    /// Its arguments there
+    /// Arguments of the command there
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub arguments: Vec<OsString>,
 }
 
-/// Refuses the command, and names the one that does what it did.
+/// Refuses the command, and names its replacement.
 pub fn run(name: &str, _arguments: &MovedArgs) -> Result<()> {
     bail!("{name} has moved to the program entresol-lab: `entresol-lab {name}` takes the same arguments")
 }

@@ -1,15 +1,15 @@
-//! A step of a protocol that is left out for the whole process, in builds with the feature `mutants` alone: tests of real power
-//! cuts must find such a program out.
+//! Leaves out one step of a protocol for the whole process, only in builds with the feature `mutants`. Tests of real
+//! power cuts must detect such a program.
 
 use anyhow::{Result, bail};
 
-/// Names the step, as `crate:Step`: `files:DirectoryUnsynced`. Steps are listed in the `mutant.rs` of each crate.
+/// Names the step, as `crate:Step`: `files:DirectoryUnsynced`. The `mutant.rs` of each crate lists its steps.
 const VARIABLE: &str = "ENTRESOL_MUTANT";
 
-/// Leaves out the step that the environment names, and says so.
+/// Leaves out the step that the environment names, and reports that.
 ///
 /// # Errors
-/// There is no such step.
+/// If there is no such step.
 pub fn leave_out() -> Result<()> {
     let Some(named) = std::env::var_os(VARIABLE) else { return Ok(()) };
     let named = named.to_string_lossy();

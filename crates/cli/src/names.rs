@@ -1,4 +1,4 @@
-//! `entresol names`: which table or index each file of a database directory is.
+//! `entresol names`: lists the table or index of each file in a database directory.
 
 use crate::output;
 use anyhow::{Context, Result};
@@ -10,23 +10,23 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Say which table or index each file of a database directory is
+/// List the table or index of each file in a database directory
 ///
-/// Finds the data directories of PostgreSQL (12 to 18) and of MariaDB or MySQL at DIR and up to two directories below. Names are
-/// read from the catalogues' files, with or without a running server: what was made since its last checkpoint has none yet.
-/// --ask lets a PostgreSQL server tell them instead. In front of a cache give the directory where it is mounted: below, the
-/// catalogues' newest pages may be missing. Files of a tablespace whose directory lies in DIR are listed by where they are, those of
-/// others by the link in the data directory.
+/// Finds the data directories of PostgreSQL (12 to 18) and of MariaDB or MySQL at DIR and up to two directories below.
+/// Names are read from the catalogues' files, with or without a running server; objects made since its last checkpoint
+/// have no name yet. With --ask a PostgreSQL server gives the names instead. For a cached directory give its mount
+/// point, because the backing directory may lack the catalogues' newest pages. Files of a tablespace inside DIR are
+/// listed by their own path, files of other tablespaces by the link in the data directory.
 #[derive(Args)]
 pub struct NamesArgs {
     /// The directory
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// Ask this PostgreSQL server: 'host=/run/postgresql port=5432 user=me dbname=postgres', or a part of that; it must let the
-    /// user in without a password
+    /// Ask this PostgreSQL server: 'host=/run/postgresql port=5432 user=me dbname=postgres', or a part of that; it must
+    /// let the user in without a password
     #[arg(long, value_name = "CONNECTION")]
     pub ask: Option<Connection>,
-    /// Every file, not only sums per table and index
+    /// List every file, not only sums per table and index
     #[arg(long)]
     pub files: bool,
     /// Print JSON
@@ -34,8 +34,8 @@ pub struct NamesArgs {
     pub json: bool,
 }
 
-/// Directories in each other: the files of a tablespace are five below a data directory. A link that leads in a circle ends
-/// here.
+/// Most nested directories that are read: the files of a tablespace are five below a data directory. A circular link
+/// ends here.
 const DEPTH_MAX: usize = 8;
 
 /// One file.
@@ -87,13 +87,14 @@ pub fn run(arguments: &NamesArgs, quiet: bool) -> Result<()> {
     Ok(())
 }
 
-/// Notes the files below a directory, which is at `prefix` below the one that was given.
+/// Notes the files below a directory; `prefix` is the directory's path relative to the one given.
 fn walk(directory: &Path, prefix: &str, depth: usize, names: &Names, printed: &mut Printed) -> Result<()> {
     let at = || directory.display().to_string();
     for entry in std::fs::read_dir(directory).with_context(at)? {
         let entry = entry.with_context(at)?;
         let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
-        // Tablespaces are links to directories, of which those below are found without. What goes while the server runs is not there.
+        // Tablespaces are links to directories; those that lie below are found without the link. A file removed by the
+        // running server is skipped.
         let Ok(found) = std::fs::metadata(entry.path()) else { continue };
         if found.is_dir() {
             if depth > 0 && !names.is_link_to_below(&path) {
@@ -113,7 +114,7 @@ fn walk(directory: &Path, prefix: &str, depth: usize, names: &Names, printed: &m
     Ok(())
 }
 
-/// A row per file, or per name: then segments and forks are one, the largest first.
+/// A table with a row per file, or per name with segments and forks summed, the largest first.
 fn table(printed: &Printed, files: bool) -> Table {
     let columns = [Column::text("name"), Column::text("what"), Column::text("of").priority(1), Column::number("size")];
     let of = |name: &Name| name.of.clone().map_or(Cell::missing(), Cell::from);

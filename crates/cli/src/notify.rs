@@ -1,15 +1,15 @@
-//! Tells the service manager how a server does, as sd_notify(3) describes it: one datagram each time.
+//! Reports the state of a server to the service manager, as in sd_notify(3): one datagram per report.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The door can be used.
+/// Reports that the front-end is ready.
 pub fn ready() {
     tell("READY=1");
 }
 
-/// The server is about to end.
+/// Reports that the server is about to end.
 pub fn stopping() {
     tell("STOPPING=1");
 }

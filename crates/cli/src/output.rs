@@ -1,4 +1,4 @@
-//! Writing results: whole or not at all.
+//! Writes results whole or not at all.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File, OpenOptions};
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 /// Destination of the bytes for a path.
 enum Target {
-    /// To a file that appears complete or not at all: under a temporary name beside it, then renamed.
+    /// A file that appears complete or not at all: written under a temporary name beside it, then renamed.
     File(PathBuf),
-    /// To a device or pipe, which renaming would replace by a file.
+    /// A device or pipe, which a rename would replace by a file.
     Stream,
 }
 
@@ -18,7 +18,7 @@ impl Target {
         match fs::metadata(path) {
             Ok(found) if found.is_dir() => bail!("{}: is a directory", path.display()),
             Ok(found) if !found.is_file() => Ok(Target::Stream),
-            // A link stays one, and what it leads to is replaced.
+            // A symbolic link stays, and its target is replaced.
             Ok(_) => Ok(Target::File(fs::canonicalize(path).with_context(|| path.display().to_string())?)),
             Err(_) if path.file_name().is_none() => bail!("{}: names no file", path.display()),
             Err(_) => Ok(Target::File(path.to_owned())),
@@ -26,7 +26,7 @@ impl Target {
     }
 }
 
-/// Writes a file whole: an error leaves what was there before, and nothing half-written beside it.
+/// Writes a file whole. An error leaves the earlier file, and no partial file beside it.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     let written = match Target::of(path)? {
         Target::Stream => OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(bytes)),
@@ -45,13 +45,13 @@ fn replace(target: &Path, bytes: &[u8]) -> std::io::Result<()> {
     done.inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
-/// A name beside `target` that no file of the user's has.
+/// A temporary name beside `target` that no file of the user has.
 fn temporary(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     target.with_file_name(format!(".{name}.{}.tmp", std::process::id()))
 }
 
-/// The path with an ending added to its name.
+/// The path with an extension added to its name.
 pub fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".");
@@ -59,7 +59,7 @@ pub fn beside(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Makes sure, before hours of work, that the file can be written.
+/// Checks that the file can be written, before hours of work.
 pub fn check_writable(path: &Path) -> Result<()> {
     let probed = match Target::of(path)? {
         Target::Stream => OpenOptions::new().write(true).open(path).map(drop),
@@ -79,7 +79,7 @@ pub fn print(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Prints a server's line to standard output, which need not have a reader: the server serves all the same.
+/// Prints a server's line to standard output. A missing reader does not stop the server.
 pub fn announce(text: &str) {
     if let Err(error) = print(text) {
         say!("entresol: standard output: {error:#}");
@@ -96,7 +96,7 @@ pub fn command_line() -> String {
     words.join(" ")
 }
 
-/// A word as a shell takes it for one.
+/// A word quoted for a shell, if needed.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./%+@".contains(c);
     let is_plain = !word.is_empty() && word.chars().all(plain);

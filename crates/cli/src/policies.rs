@@ -1,4 +1,4 @@
-//! `entresol policies`: what there is to choose from.
+//! `entresol policies`: lists and describes the policies.
 
 use crate::output;
 use anyhow::{Result, bail};
@@ -12,10 +12,10 @@ use std::fmt::Write as _;
 pub struct PoliciesArgs {
     /// The policy
     pub name: Option<String>,
-    /// Only those of this family
+    /// List only policies of this family
     #[arg(long, conflicts_with = "name")]
     pub family: Option<String>,
-    /// All of them with all options, as Markdown
+    /// Print all policies with all options, as Markdown
     #[arg(long, hide = true, conflicts_with_all = ["name", "family"])]
     pub markdown: bool,
 }
@@ -84,7 +84,7 @@ fn describe(info: &Info) -> String {
     text
 }
 
-/// Options that may be changed while the policy runs: `entresol tune`.
+/// Options that `entresol tune` may change while the policy runs.
 fn tunables(info: &Info) -> Vec<&'static str> {
     info.tunables.iter().map(|tunable| tunable.option).collect()
 }
@@ -97,7 +97,7 @@ fn traits(info: &Info) -> Vec<&'static str> {
     traits
 }
 
-/// The families in order, each with what its policies have in common.
+/// The families in order, each with the common trait of its policies.
 const FAMILIES: [(&str, &str); 12] = [
     ("classic", "What every system has, and what the others are measured against."),
     ("offline", "They know the future and show how far a cache could go. No live cache can use them."),
@@ -154,7 +154,7 @@ fn entry(info: &Info) -> String {
     text
 }
 
-/// Plain text as Markdown shows it.
+/// Escapes plain text for Markdown.
 fn escaped(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     text.trim_end_matches('.').chars().fold(String::new(), |mut out, c| {

@@ -1,4 +1,4 @@
-//! `entresol replay`: a trace through the live cache, beside its simulation.
+//! `entresol replay`: runs a trace through the live cache, and compares the counts with a simulation.
 
 use crate::output;
 use crate::trace_source;
@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 /// Run a trace through a live cache, check every byte it reads, and compare it with its simulation
 ///
-/// Each policy and size gets a new cache file and a sparse backing file in DIR, which have no names and leave nothing.
-/// Requests come one at a time; their counts should be the simulator's. Where they are not, the table says so.
+/// Each policy and size gets a new cache file and a sparse backing file in DIR, which have no names and leave nothing
+/// behind. Requests come one at a time; their counts should equal the simulator's. The table shows where they do not.
 #[derive(Args)]
 pub struct ReplayArgs {
     /// A trace file, or generate:SPEC for a generated one
@@ -31,22 +31,22 @@ pub struct ReplayArgs {
     /// Sizes of the cache, separated by commas
     #[arg(long, short, value_delimiter = ',', value_name = "LIST", default_value = "10%")]
     pub size: Vec<Size>,
-    /// Size of the memory that policies of two tiers manage
+    /// Size of the memory tier of policies that manage two tiers
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<Size>,
-    /// Bytes of a segment of the cache [default: 1MiB, less where fewer than 64 of those fit]
+    /// Bytes of a segment of the cache [default: 1MiB, less if fewer than 64 of those fit]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     pub segment_size: Option<u64>,
     /// Layout of the pages on the cache device
     #[arg(long, value_name = "log|slots", value_parser = values::layout, default_value = "log")]
     pub layout: StoreLayout,
-    /// Have what comes after so many bytes of a sequential stream pass by, simulated and live; 0: nothing does
+    /// Length of a sequential stream after which its pages bypass the cache, simulated and live; 0: never
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = values::bytes_or_none)]
     pub sequential_cutoff: u64,
     /// Flush after every N writes, as a database does at a commit; 0: at the end only
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub flush_every: u64,
-    /// Directory of the files
+    /// Directory of the temporary files
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub struct ReplayArgs {
     /// Seed of policies that draw at random
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// Write the results to a file, in full
+    /// Write the full results to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -92,9 +92,9 @@ pub fn run(arguments: &ReplayArgs, quiet: bool) -> Result<()> {
     output::print(&text(&outcomes))
 }
 
-/// Layout of a trace's objects in one range of bytes: one object after the other, so that neighbouring pages
-/// stay neighbours. A gap between objects keeps them from becoming neighbours. Each object begins at a
-/// multiple of [`ALIGNED_PAGES`], for policies that think in extents.
+/// Layout of a trace's objects in one range of bytes: one object after the other, so that neighbouring pages stay
+/// neighbours. A gap between objects keeps them from becoming neighbours. Each object begins at a multiple of
+/// [`ALIGNED_PAGES`], for policies that work on extents.
 struct Layout {
     /// First page of each object.
     bases: Vec<u64>,
@@ -117,7 +117,7 @@ impl Layout {
             bases.push(pages);
             pages = pages.saturating_add(length + 1).next_multiple_of(ALIGNED_PAGES);
         }
-        // A file system may allow less; it then says so itself.
+        // A file system with a lower limit reports that itself.
         let bytes = pages.checked_mul(trace.page_bytes.into()).filter(|&bytes| i64::try_from(bytes).is_ok());
         if bytes.is_none() {
             bail!("the trace's addresses reach beyond what one file can have: {pages} pages");
@@ -155,10 +155,10 @@ fn one(
     let simulated = run_cell(addresses, &[layer], size.to_string(), &options)?;
     let config = CacheConfig {
         options: policy.options.clone(),
-        // As many as the simulator has: a live cache would recycle them.
+        // As many handles as the simulator has; a live cache would otherwise recycle them.
         handles: trace.footprint(),
         seed: arguments.seed,
-        // All that is counted repeats then.
+        // Maintenance in the requests makes all counts repeatable.
         maintenance: Maintenance::Requests,
         ..CacheConfig::new(policy.info, &tiers)
     };
@@ -176,7 +176,7 @@ fn one(
     Ok(Outcome { size, simulated, live, page_bytes: trace.page_bytes.into(), seconds: started.elapsed().as_secs_f64() })
 }
 
-/// A store with room for so many pages.
+/// Geometry of a store with room for so many pages.
 fn geometry(pages: u64, page_bytes: u32, segment_bytes: Option<u64>, layout: StoreLayout) -> Result<Geometry> {
     let wanted = pages * u64::from(page_bytes);
     let mut size = wanted + wanted / 3;
@@ -207,8 +207,8 @@ fn nameless(dir: &Path, role: &str, bytes: u64) -> Result<FileDisk> {
     Ok(file)
 }
 
-/// Stamps of the two halves of a page: the number of the last request that wrote each, plus one; 0 if none
-/// did. A whole write stamps both halves, an update the second.
+/// Stamps of the two halves of a page: the number of the last request that wrote each, plus one; 0 if none did. A whole
+/// write stamps both halves, an update only the second.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Stamps([u32; 2]);
 
@@ -263,7 +263,7 @@ fn drive(trace: &Trace, layout: &Layout, cache: &BlockCache, flush_every: u64, b
 }
 
 impl Outcome {
-    /// Names and values of the counts that both keep: simulated, live.
+    /// Names and values of the counts that both sides keep: simulated, live.
     fn counts(&self) -> [(&'static str, u64, u64); 7] {
         let (row, live) = (&self.simulated, &self.live.counts);
         [
@@ -283,7 +283,7 @@ impl Outcome {
         if differ.is_empty() { "yes".to_owned() } else { differ.join(", ") }
     }
 
-    /// Pages that the log took for the policy or for a flush, second chances apart.
+    /// Pages written to the store for the policy or for a flush, without second chances.
     fn new_pages(&self) -> u64 {
         self.live.store.pages - self.live.write_back.copied
     }

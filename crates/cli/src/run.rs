@@ -1,4 +1,4 @@
-//! `entresol run`: a command that sees a directory through a cache, and nobody else does.
+//! `entresol run`: runs a command that alone sees a directory through a cache.
 
 use crate::ending;
 use crate::live::files::DirectArgs;
@@ -29,18 +29,19 @@ use std::time::Duration;
 
 /// Run a command that sees a directory through a cache
 ///
-/// The directory is mounted over itself, in a namespace of the command's own: it and what it starts see the cached files
-/// at their usual place, everybody else the files as they are, which nobody should change meanwhile. When the command and
-/// everything it left behind have ended, the cache is closed and the mount is gone. The exit code is the command's, 128 and
-/// more if a signal ended it.
+/// The directory is mounted over itself, in a namespace of the command's own. The command and its children see the
+/// cached files at their usual place. All other processes see the files as they are, which no program should change
+/// meanwhile. When the command and all processes that it left behind have ended, the cache is closed and the mount is
+/// gone. The exit code is the command's, 128 and more if a signal ended it.
 ///
-/// Signals are passed on. Without the right to mount this takes user namespaces, in which the command has the same user.
+/// Signals are passed on. Without the right to mount this needs user namespaces, in which the command has the same
+/// user.
 #[derive(Args)]
 pub struct RunArgs {
-    /// The directory whose files the command shall see through the cache
+    /// The directory that the command sees through the cache
     #[arg(long, value_name = "DIR")]
     pub backing: PathBuf,
-    /// The cache, which `entresol format` has made for it
+    /// The cache, which `entresol format` has made for the directory
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
     #[command(flatten)]
@@ -49,14 +50,14 @@ pub struct RunArgs {
     pub direct: DirectArgs,
     #[command(flatten)]
     pub hints: HintArgs,
-    /// Threads that carry out what has to wait
+    /// Threads for requests that have to wait
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: u16,
-    /// Have the kernel's page cache above: it answers what it holds and reads ahead, as above any file
-    /// system, and the cache sees the rest. Files opened with O_DIRECT go past it
+    /// Use the kernel's page cache above the mount, as for any file system. The page cache answers reads of pages that
+    /// it holds and reads ahead; the cache sees the rest. Files opened with O_DIRECT bypass the page cache
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub page_cache: OnOff,
-    /// Have the kernel read and write files past the cache by itself. Takes Linux 6.9 and CAP_SYS_ADMIN; else
+    /// Let the kernel itself read and write files that bypass the cache. Needs Linux 6.9 and CAP_SYS_ADMIN. Otherwise
     /// this process does it
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub passthrough: OnOff,
@@ -65,15 +66,15 @@ pub struct RunArgs {
     pub command: Vec<OsString>,
 }
 
-/// Settings of this process that the mount changes, and that the command gets back as they were.
+/// Settings of this process that the mount changes; the command gets the original values.
 struct Before {
     mask: rustix::fs::Mode,
     files: Rlimit,
 }
 
-/// Runs the command; the exit code to pass on.
+/// Runs the command; returns the exit code to pass on.
 pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
-    // Before a namespace of its own, in which other users' processes cannot be looked at.
+    // Before this process enters its own namespace, in which other users' processes cannot be looked at.
     let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)
         .map_err(|error| without_backing(&arguments.cache, error))?;
     own_namespace()?;
@@ -102,10 +103,10 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
         Err(error) => return mount::end_any(served, Err(error.into()), quiet).map(|()| u8::MAX),
     };
     served.iter().for_each(|(served, _)| mount::passing(served, &mounted));
-    // What the command leaves behind becomes this process's, so that its end is known.
+    // Processes that the command leaves behind become children of this process, so that their end is known.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("subreaper")?;
     let mut command = Command::new(&arguments.command[0]);
-    // By its name again, for that leads into the mount now.
+    // The path is resolved again, because it now leads into the mount.
     command.args(&arguments.command[1..]).current_dir(here);
     let ended = match spawn(&mut command, before) {
         Ok(child) => Ok(wait(&child, &mut signals)?),
@@ -121,10 +122,10 @@ fn code(status: ExitStatus) -> u8 {
     code.map_or(u8::MAX, |code| code as u8)
 }
 
-/// A mount namespace for this process alone, which must not have threads yet.
+/// Creates a mount namespace for this process, which must not have threads yet.
 fn own_namespace() -> Result<()> {
     let unshare = |flags| {
-        // SAFETY: descriptors stay shared; nothing else here is about other threads, of which there are none.
+        // SAFETY: descriptors stay shared; other effects concern other threads only, and there are none.
         unsafe { rustix::thread::unshare_unsafe(flags) }
     };
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
@@ -147,7 +148,7 @@ fn own_namespace() -> Result<()> {
             std::fs::write(format!("/proc/self/{name}"), text).map_err(refused)?;
         }
     }
-    // What is mounted here must not appear outside.
+    // Mounts made here must not appear outside.
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).context("a namespace of its own")
 }
@@ -157,7 +158,7 @@ fn spawn(command: &mut Command, before: Before) -> std::io::Result<Child> {
     let prepare = move || {
         rustix::process::umask(mask);
         rustix::process::setrlimit(Resource::Nofile, files)?;
-        // Without its files the command could only do harm: to it this is a crash of the machine.
+        // The command would only do harm without its files: their loss is like a crash of the machine to it.
         Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
     };
     // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
@@ -170,14 +171,14 @@ fn wait(child: &Child, signals: &mut Signals) -> Result<ExitStatus> {
     let ended = Arc::new(AtomicBool::new(false));
     let pid = Pid::from_child(child);
     let over = ended.clone();
-    // The terminal sends these to the command itself.
+    // The terminal itself sends these signals to the command.
     let terminal = std::io::stdin().is_terminal();
     let status = std::thread::scope(|scope| {
         scope.spawn(move || {
             for signal in signals.forever() {
                 let by_terminal = terminal && matches!(signal, SIGINT | SIGQUIT);
                 let known = Signal::from_named_raw(signal).filter(|_| !by_terminal && !over.load(Relaxed));
-                // It may just have ended.
+                // The command may have ended already.
                 let _ = known.map(|signal| rustix::process::kill_process(pid, signal));
             }
         });
@@ -188,8 +189,8 @@ fn wait(child: &Child, signals: &mut Signals) -> Result<ExitStatus> {
     status.context("the command")
 }
 
-/// Waits for every process that becomes this one's, as it ends: a server that runs for long may leave many behind, each of which has
-/// its number until somebody has waited for it. `ended` is told when the command does; its status.
+/// Reaps every child as it ends, and returns the command's status. A long-running server may leave many children
+/// behind, each of which occupies its process ID until it is reaped. `ended` is set when the command ends.
 fn ended_with_all(command: Pid, ended: &AtomicBool) -> std::io::Result<ExitStatus> {
     let mut status = None;
     loop {
@@ -205,7 +206,7 @@ fn ended_with_all(command: Pid, ended: &AtomicBool) -> std::io::Result<ExitStatu
     }
 }
 
-/// Unmounts. Nobody has files open any more but who entered the namespace from outside.
+/// Unmounts. Only processes that entered the namespace from outside can have files open now.
 fn end(mounted: Mount) -> Result<()> {
     let unmounter = mounted.unmounter();
     let mut said = false;

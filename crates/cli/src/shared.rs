@@ -1,4 +1,4 @@
-//! Words of the command line, defaults and outputs that the laboratory's program shares with `entresol`.
+//! Values, defaults and outputs of the command line that the laboratory's program shares with `entresol`.
 
 pub use crate::live::serve::{DIRTY_AGE, ModeArg, one_policy, top_tier};
 pub use crate::output::{check_writable, command_line, print, write_file};
@@ -8,8 +8,8 @@ pub use crate::values::{Limit, OnOff, bytes, bytes_or_none, layout, seconds_or_n
 use clap::Parser;
 use std::process::ExitCode;
 
-/// Runs another program that speaks as `entresol` does: `run` gets its arguments. The exit code is 2 after an error, which is one line
-/// on standard error.
+/// Runs another program with the conventions of `entresol`: `run` gets its arguments. An error gives exit code 2 and
+/// one line on standard error.
 pub fn program<C: Parser>(run: impl FnOnce(&C) -> anyhow::Result<()>) -> ExitCode {
     match C::try_parse() {
         Ok(cli) => crate::ended(run(&cli).map(|()| ExitCode::SUCCESS)),

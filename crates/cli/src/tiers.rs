@@ -1,4 +1,4 @@
-//! Devices of the tiers as options give them.
+//! Devices of the tiers, as options give them.
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
@@ -16,11 +16,11 @@ use std::str::FromStr;
 pub struct TimedArgs {
     /// Simulate with time over these devices: [dram=PROFILE:SIZE,]cache=PROFILE[:SIZE],backing=PROFILE
     ///
-    /// A profile is the name of one of the house (an unknown one lists them) or a TOML file. Without a size the cache
-    /// takes those of --size. A policy of one tier is the cache, with an LRU pool above it where dram is given; a policy
-    /// of two has dram and cache. The backing device holds all objects of the trace. A device is as large as the part
-    /// of it that is used unless its size follows a slash: 840-pro:4GiB/128GiB, or 840-pro:4GiB/whole for that of the
-    /// drive itself; the first bytes of it are used.
+    /// A profile is the name of a built-in one (an unknown name lists them) or a TOML file. Without a size the cache
+    /// takes the sizes of --size. A policy of one tier manages the cache, with an LRU pool above it if dram is given; a
+    /// policy of two manages dram and cache. The backing device holds all objects of the trace. A device is as large as
+    /// its used part unless its size follows a slash: 840-pro:4GiB/128GiB, or 840-pro:4GiB/whole for the drive's own
+    /// size; the first bytes of the device are used.
     #[arg(long, value_name = "LIST")]
     pub tiers: Option<Tiers>,
     /// Source of the write amplification of all flash drives [default: as their profiles say]
@@ -34,26 +34,26 @@ pub struct TimedArgs {
     pub think: u64,
     /// Microseconds of processor time that a request costs its requester before the next one
     ///
-    /// It waits for one of --processors; --think waits for nothing.
+    /// This work waits for one of --processors; --think waits for nothing.
     #[arg(long, value_name = "US", default_value_t = 0, requires = "tiers", value_parser = clap::value_parser!(u64).range(..=3_600_000_000))]
     pub work: u64,
     /// Processors that requesters share
     #[arg(long, value_name = "N", default_value_t = 1, requires = "work", value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     pub processors: u32,
-    /// Let requests arrive when the trace says, not when a requester is free
+    /// Let requests arrive at the times of the trace, not when a requester is free
     #[arg(long, requires = "tiers", conflicts_with_all = ["clients", "think", "work"])]
     pub clock: Option<Clock>,
-    /// I/Os, or chains of them, under way that nobody waits for (filling, write-back, cleaning); while there are as many
-    /// no new request starts
+    /// Most background I/Os, or chains of them, at a time (filling, write-back, cleaning); no new request starts while
+    /// so many are under way
     #[arg(long, value_name = "N", default_value_t = 256, requires = "tiers", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub background: u32,
-    /// Bytes of a page that a request reads or updates where it is in memory: DRAM, or NVM on the memory bus (device kinds
+    /// Bytes of a page that a request reads or updates in a memory tier: DRAM, or NVM on the memory bus (device kinds
     /// `dram`, `nvm-dimm`). Pages move between tiers whole [default: the whole page]
     #[arg(long, value_name = "BYTES", requires = "tiers", value_parser = clap::value_parser!(u32).range(1..))]
     pub touch: Option<u32>,
 }
 
-/// Clock that says when a request arrives, other than requesters.
+/// Clock that decides when a request arrives, other than requesters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Clock {
     /// The times in the trace
@@ -65,12 +65,12 @@ pub enum Clock {
 pub enum Waf {
     /// The drive's own cleaning
     Mech,
-    /// The curve measured of the drive, by the size of writes
+    /// The drive's measured curve, by the size of writes
     Curve,
 }
 
 impl Waf {
-    /// A profile with its write amplification from there; as it says itself without.
+    /// A profile with its write amplification from this source; unchanged if none is given.
     pub fn profile(waf: Option<Waf>, name: &str) -> Result<Profile, DeviceError> {
         let profile = profile::load(name)?;
         match waf {
@@ -89,7 +89,7 @@ impl From<Waf> for Amplification {
     }
 }
 
-/// A device with the size that is used of it, and its own.
+/// A device, with the size of its used part and its full size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TierArg {
     profile: String,
@@ -97,7 +97,7 @@ pub struct TierArg {
     device: Option<DeviceSize>,
 }
 
-/// The size of a device of which a part is used.
+/// The full size of a device of which a part is used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum DeviceSize {
     /// The capacity in the device's profile.
@@ -153,7 +153,7 @@ fn tier(name: &str, device: &str) -> Result<TierArg, String> {
     if device.is_empty() {
         return Err(format!("tier '{name}' has no profile"));
     }
-    // A file may have a colon in its name.
+    // The name of a profile file may contain a colon.
     let Some((profile, sizes)) = device.rsplit_once(':').filter(|_| !Path::new(device).exists()) else {
         return Ok(TierArg { profile: device.to_owned(), size: None, device: None });
     };
@@ -163,25 +163,24 @@ fn tier(name: &str, device: &str) -> Result<TierArg, String> {
         Some((used, "whole")) => (used, Some(DeviceSize::Whole)),
         Some((used, of)) => (used, Some(DeviceSize::Of(size(of)?))),
     };
-    // Behind a slash alone the used part is as without one.
+    // Without a used size before the slash, the used part is chosen as without a slash.
     let used = if used.is_empty() && whole.is_some() { None } else { Some(size(used)?) };
     Ok(TierArg { profile: profile.to_owned(), size: used, device: whole })
 }
 
-/// Words that `--tiers` has no use for, each with the reason.
 /// The devices that `--tiers` names.
 pub struct Devices<'a> {
-    /// As they were named.
+    /// Their names and sizes.
     pub tiers: &'a Tiers,
-    /// Of dram, where given, cache and backing.
+    /// Profiles of dram, if given, cache and backing.
     profiles: Vec<Profile>,
 }
 
 impl TimedArgs {
-    /// As the simulator takes them, for these devices.
+    /// The options for the simulator with these devices.
     ///
     /// # Errors
-    /// When bytes are to be touched and no tier is memory.
+    /// If `--touch` is given and no tier is memory.
     pub fn options(&self, devices: &Devices) -> Result<TimedOptions> {
         Ok(TimedOptions {
             clients: if self.clock == Some(Clock::Trace) { 0 } else { self.clients },
@@ -195,19 +194,19 @@ impl TimedArgs {
 }
 
 impl Tiers {
-    /// The size of DRAM, where there is any.
+    /// The size of DRAM, if there is any.
     pub fn dram_size(&self) -> Option<Size> {
         self.dram.as_ref().and_then(|dram| dram.size)
     }
 
-    /// The size of the cache, where it stands with its device.
+    /// The size of the cache, if given with its device.
     pub fn cache_size(&self) -> Option<Size> {
         self.cache.size
     }
 }
 
 impl<'a> Devices<'a> {
-    /// Loads their profiles.
+    /// Loads the profiles.
     pub fn load(tiers: &'a Tiers, arguments: &TimedArgs) -> Result<Self> {
         let named = tiers.dram.iter().chain([&tiers.cache, &tiers.backing]);
         let load = |tier: &TierArg| Waf::profile(arguments.waf, &tier.profile);
@@ -223,12 +222,12 @@ impl<'a> Devices<'a> {
         &self.profiles[usize::from(self.tiers.dram.is_some())]
     }
 
-    /// The profile of DRAM, where there is any.
+    /// The profile of DRAM, if there is any.
     pub fn dram_profile(&self) -> Option<&Profile> {
         self.tiers.dram.as_ref().and_then(|_| self.profiles.first())
     }
 
-    /// For each tier above the backing device, so many bytes where it is memory and all of a page where it is not.
+    /// For each tier above the backing device: `bytes` if the tier is memory, else the page size.
     fn touched(&self, bytes: u32) -> Result<Vec<u32>> {
         let tiers = &self.profiles[..self.profiles.len() - 1];
         let memory = |profile: &Profile| matches!(profile.device, Model::Dram(_) | Model::NvmDimm(_));
@@ -238,7 +237,7 @@ impl<'a> Devices<'a> {
         Ok(tiers.iter().map(|profile| if memory(profile) { bytes } else { u32::MAX }).collect())
     }
 
-    /// Devices that hold what a cell needs of each of them.
+    /// Devices with the capacity that a cell needs of each.
     pub fn hierarchy(&self, needs: &[u64], addresses: &Addresses, seed: u64) -> Result<Hierarchy> {
         let mut devices: Vec<NamedDevice> = Vec::new();
         for (at, (tier, profile)) in self.placed().into_iter().enumerate() {
@@ -250,10 +249,10 @@ impl<'a> Devices<'a> {
         Ok(Hierarchy { tiers: devices, backing })
     }
 
-    /// One of the devices, dram first where there is any, with room for so many bytes.
+    /// One of the devices, counted from dram if there is any, with a capacity of at least `need` bytes.
     pub fn device(&self, at: usize, need: u64, addresses: &Addresses, seed: u64) -> Result<Box<dyn Device + Send>> {
         let (tier, profile) = self.placed()[at];
-        // A tier that a policy was told to do without is a device of one page that nobody asks.
+        // A tier that a policy does not use is a device of one page without requests.
         let need = need.max(addresses.trace.page_bytes.into());
         let seed = seed.wrapping_add(at as u64);
         let built = tier.device_bytes(profile, need, addresses).and_then(|bytes| Ok(profile.build(bytes, seed)?));
@@ -261,7 +260,7 @@ impl<'a> Devices<'a> {
         built.with_context(|| format!("tier {name}"))
     }
 
-    /// The tiers with their profiles, the level below last.
+    /// The tiers with their profiles, the backing device last.
     fn placed(&self) -> Vec<(&TierArg, &Profile)> {
         let tiers = self.tiers.dram.iter().chain([&self.tiers.cache, &self.tiers.backing]);
         tiers.zip(&self.profiles).collect()
@@ -269,7 +268,7 @@ impl<'a> Devices<'a> {
 }
 
 impl TierArg {
-    /// Bytes of the device of which `need` are used.
+    /// Bytes of the whole device, of which `need` are used.
     fn device_bytes(&self, profile: &Profile, need: u64, addresses: &Addresses) -> Result<u64> {
         let bytes = match self.device {
             None => need,

@@ -1,4 +1,4 @@
-//! Traces that a command line names: files of any format, or generated.
+//! Traces that a command line names: files of any format, or generated traces.
 
 use crate::values::{count, page_size};
 use anyhow::Result;
@@ -14,14 +14,14 @@ pub struct ReadArgs {
     /// Format of the trace; detected unless given (`entresol trace formats` lists them)
     #[arg(long)]
     pub format: Option<Format>,
-    /// Page size in bytes, a power of two [default: what the trace states, else 4096]
+    /// Page size in bytes, a power of two [default: as stated in the trace, else 4096]
     #[arg(long, value_name = "BYTES", value_parser = page_size)]
     pub page_size: Option<u32>,
-    /// Rule by which an I/O becomes page requests: touch (every page it touches), exp (pages at its offset +
-    /// 4096 i), fan (from the first page it touches, as many as its size has, cut off at a 256-KiB block)
+    /// Rule that turns an I/O into page requests: touch (every page it touches), exp (pages at its offset + 4096 i),
+    /// fan (from the first page it touches, as many as its size holds, cut off at a 256-KiB block)
     #[arg(long, default_value = "touch")]
     pub split: Split,
-    /// Skip up to N lines or records that do not parse, and say how many there were
+    /// Skip up to N lines or records that do not parse, and report their number
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_bad: u64,
     /// Keep requests to write-ahead and redo logs
@@ -34,7 +34,7 @@ pub struct ReadArgs {
 
 const GENERATE: &str = "generate:";
 
-/// A trace and what is to be said of how it was read.
+/// A trace, with notes on how it was read.
 pub struct Named {
     /// The trace.
     pub trace: Trace,
@@ -47,7 +47,7 @@ pub struct Named {
 }
 
 impl ReadArgs {
-    /// As the reader takes them.
+    /// The options for the trace reader.
     pub fn load_options(&self, next_use: bool) -> LoadOptions {
         LoadOptions {
             format: self.format,
@@ -61,7 +61,7 @@ impl ReadArgs {
     }
 }
 
-/// Loads or generates a trace, and tells what was left out of it unless `quiet`.
+/// Loads or generates a trace, and reports the parts left out unless `quiet`.
 pub fn open(path: &Path, read: &ReadArgs, next_use: bool, quiet: bool) -> Result<Named> {
     if let Some(spec) = path.to_str().and_then(|text| text.strip_prefix(GENERATE)) {
         let mut trace = generated(spec, read.page_size.unwrap_or(4096))?;

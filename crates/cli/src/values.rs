@@ -1,4 +1,4 @@
-//! Values of options as a person writes them: sizes, times, counts, shares. This file uses no other of the command.
+//! Parsers for values of options: sizes, times, counts, shares. This file depends on no other file of the command.
 
 use clap::ValueEnum;
 use entresol_core::Size;
@@ -6,7 +6,7 @@ use entresol_engine::store::Layout;
 use std::fmt;
 use std::time::Duration;
 
-/// A page size: a power of two of bytes.
+/// Parses a page size: a power of two of bytes.
 pub fn page_size(text: &str) -> Result<u32, String> {
     let size: Size = match text.parse() {
         Ok(Size::Pages(bytes)) | Ok(Size::Bytes(bytes)) => Size::Bytes(bytes),
@@ -17,7 +17,7 @@ pub fn page_size(text: &str) -> Result<u32, String> {
     if fits { Ok(bytes as u32) } else { Err("a page size is a power of two from 64 B to 16 MiB".to_owned()) }
 }
 
-/// The layout of a cache by its name.
+/// Parses the name of a cache layout.
 pub fn layout(text: &str) -> Result<Layout, String> {
     let named = [Layout::Log, Layout::Slots].into_iter().find(|layout| layout.name() == text);
     named.ok_or_else(|| "it must be log or slots".to_owned())
@@ -34,12 +34,12 @@ pub enum OnOff {
     Off,
 }
 
-/// The word by which a value is given on the command line.
+/// The word for a value on the command line.
 pub fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Bytes as a person writes them: 4096, 64KiB, 10GB.
+/// Parses a number of bytes: 4096, 64KiB, 10GB.
 pub fn bytes(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(bytes),
@@ -48,7 +48,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The same, or 0 for nothing of the kind.
+/// Parses a number of bytes that may be 0.
 pub fn bytes_or_none(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(Size::Bytes(0) | Size::Pages(0)) if !text.contains('p') => Ok(0),
@@ -56,7 +56,7 @@ pub fn bytes_or_none(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A time as a person writes it: 90, 90s, 15m, 2h.
+/// Parses a time: 90, 90s, 15m, 2h.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, seconds) = match text.char_indices().last() {
         Some((at, 's')) => (&text[..at], 1.0),
@@ -69,7 +69,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     duration.ok_or_else(|| "it must be a time above 0, such as 90s, 15m or 2h".to_owned())
 }
 
-/// A time that may be left out.
+/// A time, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub Option<Duration>);
 
@@ -82,7 +82,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// A time of a second or more in whole seconds, or `none`.
+/// Parses `none`, or a time of at least a second in whole seconds.
 pub fn seconds_or_none(text: &str) -> Result<Limit, String> {
     if text == "none" {
         return Ok(Limit(None));
@@ -93,7 +93,7 @@ pub fn seconds_or_none(text: &str) -> Result<Limit, String> {
         .ok_or_else(|| "it must be whole seconds, such as 90s, 15m or 2h, or none".to_owned())
 }
 
-/// A count as sizes in pages are written: 5000, 10k, 2Mi.
+/// Parses a count: 5000, 10k, 2Mi.
 pub fn count(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(Size::Pages(count)) if count > 0 && !text.contains('p') => Ok(count),
@@ -101,7 +101,7 @@ pub fn count(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A share as a person writes it: 0.05, 5%.
+/// Parses a share: 0.05, 5%.
 pub fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(percent) => (percent, 0.01),

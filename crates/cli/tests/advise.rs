@@ -208,7 +208,7 @@ fn no_advice_without_a_reason_and_what_would_do() {
     assert!(refused(&["--budget", "900"]).contains("--footprint"), "as large as it is it tells nothing");
 }
 
-/// Flash that is slower than what is below it, once with too little room beside its pages and once with enough.
+/// Flash that is slower than the backing store, once with too little space beside its pages and once with enough.
 #[test]
 fn caches_that_are_worse_than_none_are_told() {
     let scratch = Scratch::new();

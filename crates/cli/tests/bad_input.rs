@@ -1,4 +1,4 @@
-//! Whatever is wrong: one clear line that names file and place, exit code 2, and no file left behind.
+//! Wrong input of every kind: one clear line that names file and position, exit code 2, and no file left behind.
 
 mod common;
 
@@ -11,7 +11,7 @@ const SIMULATE: [&str; 9] =
 fn refuse_trace(scratch: &Scratch, name: &str, more: &[&str]) -> String {
     let arguments = [&SIMULATE[..], &[name], more].concat();
     let line = scratch.refused(&arguments);
-    // Every way into a trace refuses it alike.
+    // Every command that reads a trace refuses it alike.
     assert_eq!(line, scratch.refused(&[&["trace", "stat", name, "--json", "out.json"], more].concat()));
     assert_eq!(line, scratch.refused(&[&["trace", "convert", name, "out.etr"], more].concat()));
     line
@@ -70,7 +70,8 @@ fn a_native_trace_is_whole_or_refused() {
         scratch.file("cut.etr", &bytes[..length]);
         says(&refuse_trace(&scratch, "cut.etr", &["--format", "native"]), &["cut.etr: "]);
     }
-    // A flipped bit anywhere is found, but for the zeros between sections, which no checksum covers and nothing reads.
+    // A flipped bit anywhere is found, except in the zeros between sections, which no checksum covers and no code
+    // reads.
     let seed = 17u64;
     let mut found = 0;
     for i in 0..60 {
@@ -106,7 +107,7 @@ fn what_is_no_trace_is_refused() {
     says(&refuse_trace(&scratch, "absent.csv", &[]), &["absent.csv: No such file or directory"]);
     says(&refuse_trace(&scratch, "generate:zipf:n=10", &[]), &["'zipf:n=10': the key 'pages' is missing"]);
     says(&refuse_trace(&scratch, "generate:nope:n=10", &[]), &["nope"]);
-    // Bytes of a file must not steer the terminal, and a line stays a line.
+    // Bytes of a file must not control the terminal, and a line stays a line.
     scratch.file("hostile", "\x1b]0;owned\x07\n\x1b[2J".repeat(20));
     assert!(!refuse_trace(&scratch, "hostile", &[]).chars().any(char::is_control));
     for name in ["picture.png", "empty", "folder", "absent.csv"] {
@@ -208,7 +209,7 @@ fn an_output_that_cannot_be_written_is_known_before_the_work() {
     }
     says(&scratch.refused(&["trace", "convert", "t.etr", "/dev/null"]), &["/dev/null: is no regular file"]);
     says(&scratch.refused(&["man", "t.etr/pages"]), &["t.etr/pages: Not a directory"]);
-    // A device takes text as it comes, and stays a device.
+    // A device receives text unchanged, and stays a device.
     scratch.ok(&["-q", "simulate", "t.etr", "--csv", "/dev/null"]);
 }
 
@@ -219,13 +220,13 @@ fn an_error_in_a_later_trace_leaves_nothing_of_the_first() {
     let outputs = ["--json", "out.json", "--csv", "out.csv", "--html", "out.html"];
     let line = scratch.refused(&[&["simulate", "t.etr", "bad.csv", "--size", "50%"], &outputs[..]].concat());
     says(&line, &["bad.csv: line 11: "]);
-    // What another, interrupted, sweep left is not touched either.
+    // The remains of another, interrupted, sweep are not touched either.
     scratch.file("out.json.partial", "entresol of another day\n");
     scratch.refused(&[&["simulate", "bad.csv"], &outputs[..]].concat());
     assert_eq!(scratch.read("out.json.partial"), "entresol of another day\n");
 }
 
-/// Commands of earlier releases that another program has now: whatever their arguments are.
+/// Commands of earlier releases that another program now has: refused with any arguments.
 #[test]
 fn commands_that_have_moved_say_where() {
     let scratch = Scratch::new();

@@ -56,7 +56,7 @@ fn devices_without_a_serial_number_need_a_uuid_and_then_survive_a_kill() {
     refused(&with(&["check"], "0b5e1f5e-7a53-4f0e-9a0a-0d4f2c3b5a11"), &["the cache of another backing store"]);
     let (child, mut client) = served(&scratch, cache, backing, &["--identity", UUID]);
     client.write(4096, &[5; 12288], FUA);
-    // Half a page, at an address and a position that O_DIRECT would not take.
+    // Half a page, at a memory address and an offset that O_DIRECT would refuse.
     client.write(4096 + 512, &[6; 1024], FUA);
     drop(client);
     killed(child);
@@ -83,7 +83,7 @@ fn o_direct_wants_whole_blocks_and_files_take_no_uuid() {
         ["serve", "nbd", "--socket", "s", "--cache", cache, "--backing", backing, "--policy", "lru", "--direct"]
     };
     says(&scratch.refused(&serve("small", "disk")), &["--direct: pages of 512 bytes"]);
-    // The cache that is made last is the disk's.
+    // The disk belongs to the cache that is made last.
     scratch.ok(&format(["--cache", "whole", "--backing", "disk"]));
     says(&scratch.refused(&serve("odd", "short")), &["--direct: short has 4194816 bytes"]);
     let named = [&serve("whole", "disk")[..], &["--identity", UUID]].concat();
@@ -99,7 +99,7 @@ fn o_direct_wants_whole_blocks_and_files_take_no_uuid() {
     killed(child);
 }
 
-/// A volume that was made larger while its cache had dirty pages, as `lvextend` does it.
+/// A volume that grew while its cache had dirty pages, as by `lvextend`.
 #[test]
 fn a_device_that_grew_is_checked_served_and_drained() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! `entresol burst simulate`: what it prints, and what it refuses.
+//! `entresol burst simulate`: its output and its refusals.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Files that somebody changes below while a cache stands before them: found, never covered up, never taken for our own doing.
+//! Files that another process changes in the backing store of a cache: changes are found, never covered up, and never
+//! confused with the cache's own.
 
 mod common;
 
@@ -27,7 +28,7 @@ fn bytes(version: u8) -> Vec<u8> {
     (0..PAGES).flat_map(|page| [page as u8 * 16 + version; PAGE]).collect()
 }
 
-/// The first byte of each page of a file, each read by itself; none where that is an I/O error.
+/// The first byte of each page of a file, each read by itself; none where the read is an I/O error.
 fn pages(path: &Path) -> Vec<Option<u8>> {
     let file = File::open(path).expect("it is opened");
     let mut page = [0; PAGE];
@@ -54,7 +55,7 @@ fn is_io(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
-/// Changes of a file that somebody else makes.
+/// Ways in which another process changes a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Write,
@@ -75,7 +76,7 @@ impl By {
         .expect("a change");
     }
 
-    /// The same of the bytes of the file.
+    /// The same change to bytes in memory.
     fn applied(self, mut bytes: Vec<u8>) -> Vec<u8> {
         match self {
             By::Write => bytes[PAGE..2 * PAGE].fill(0xee),
@@ -86,7 +87,7 @@ impl By {
     }
 }
 
-/// The figures, files and all: on a busy machine their accounts may come too late.
+/// The figures, with those of files: on a busy machine file counts may come too late.
 fn stats(mounted: &Mounted) -> Value {
     for _ in 0..20 {
         let text = mounted.scratch.ok(&["stats", "--json", "cache"]);
@@ -107,7 +108,7 @@ fn conflicts(mounted: &Mounted) -> Vec<(String, u64)> {
     listed.iter().map(one).collect()
 }
 
-/// Ends the server in order; what it said. `code` is 2 where files are in conflict.
+/// Ends the server in order and returns its output. `code` is 2 where files are in conflict.
 fn ended(mounted: &mut Mounted, code: i32) -> String {
     mounted.signal(Signal::TERM);
     let (ended, said) = mounted.end();
@@ -131,7 +132,7 @@ fn command(mounted: &Mounted, name: &str) -> Output {
     mounted.scratch.run(&[&[name], &BOTH[..]].concat())
 }
 
-/// A file, every page of which is below, as the cache knows.
+/// A file of clean pages: every page is in the backing store, and the cache knows that.
 fn put_clean(mounted: &Mounted, name: &str) {
     fs::write(mounted.above().join(name), bytes(1)).expect("a file");
     mounted.scratch.ok(&["set", "--cache", "cache", "mode=write-through"]);
@@ -153,8 +154,8 @@ fn put_dirty(mounted: &Mounted, name: &str) {
     settle(&file);
 }
 
-/// Has the file below get the time of the last write now, by who asks for it: else its last handle sets it when that is let go, which is
-/// a change of ours, and may be under way when somebody else changes the file.
+/// Sets the backing file's time of the last write now, by asking for it. Otherwise the last handle would set it when
+/// it closes. That is a change of the cache's own, and may be under way when another process changes the file.
 fn settle(file: &File) {
     file.metadata().expect("attributes");
 }
@@ -167,7 +168,7 @@ fn each(test: impl Fn(Mounted, &str)) {
     }
 }
 
-/// A file of which nothing is dirty is read anew, and goes on through the cache.
+/// A changed file without dirty pages is read anew, and is cached again.
 #[test]
 fn a_changed_file_without_dirty_pages_is_read_anew() {
     each(|mut mounted, _| {
@@ -176,7 +177,7 @@ fn a_changed_file_without_dirty_pages_is_read_anew() {
             put_clean(&mounted, &name);
             by.change(&mounted.below().join(&name));
             let mut expected = by.applied(bytes(1));
-            // The kernel knows sizes for a second.
+            // The kernel keeps sizes for a second.
             let _looked = File::open(mounted.above().join(&name)).expect("it is opened");
             std::thread::sleep(Duration::from_millis(1100));
             assert!(fs::read(mounted.above().join(&name)).expect("bytes") == expected, "{by:?}");
@@ -203,7 +204,7 @@ fn said_clean(mounted: &Mounted) {
     said(&command(mounted, "check"), 0);
 }
 
-/// Asserts what a program sees of a file that has come into conflict by a change.
+/// Asserts what a program sees of a file that a change has put into conflict.
 fn is_in_conflict(mounted: &Mounted, name: &str, by: By, dirty: &[usize]) {
     let above = mounted.above().join(name);
     let below = by.applied(bytes(1));
@@ -218,13 +219,14 @@ fn is_in_conflict(mounted: &Mounted, name: &str, by: By, dirty: &[usize]) {
     assert!(fs::read(mounted.below().join(name)).expect("bytes") == below, "nothing is written to {name}");
 }
 
-/// A file with dirty pages: they are neither served nor written nor lost, over restarts and kills, until it is said which bytes count.
+/// Dirty pages of a changed file are neither served nor written nor lost, over restarts and kills, until the user says
+/// which bytes count.
 #[test]
 fn a_changed_file_with_dirty_pages_is_in_conflict_until_that_is_resolved() {
     each(|mut mounted, page_cache| {
         for (turn, by) in By::ALL.into_iter().enumerate() {
             for (keep, live) in [("cache", true), ("below", true), ("cache", false), ("below", false)] {
-                // With a page cache above each takes a second or two: not all of them.
+                // With a page cache above each case takes a second or two, so not all of them run.
                 if page_cache == "on" && (turn + usize::from(keep == "cache") + usize::from(live)) % 3 != 0 {
                     continue;
                 }
@@ -240,7 +242,7 @@ fn a_changed_file_with_dirty_pages_is_in_conflict_until_that_is_resolved() {
 fn one_conflict(mounted: &mut Mounted, name: &str, by: By, keep: &str, live: bool) {
     println!("{name}");
     put_dirty(mounted, "other");
-    // The first one is written below by this.
+    // This call has the first one written to the backing store.
     put_dirty(mounted, name);
     let mut kept = bytes(1);
     [2, 7].iter().for_each(|&page| kept[page * PAGE..(page + 1) * PAGE].fill(page as u8 * 16 + 2));
@@ -282,7 +284,8 @@ fn one_conflict(mounted: &mut Mounted, name: &str, by: By, keep: &str, live: boo
     assert!(conflicts(mounted).is_empty());
     let mut expected = by.applied(bytes(1));
     if keep == "cache" {
-        // It has its size again; what was written where the cache had nothing dirty stays, as what was cut off stays zeros.
+        // The file has its size again. Bytes written where the cache had no dirty page stay, and the cut-off range
+        // stays zeros.
         expected.resize(PAGES * PAGE, 0);
         dirty.iter().for_each(|&page| expected[page * PAGE..(page + 1) * PAGE].fill(page as u8 * 16 + 2));
     }
@@ -298,7 +301,7 @@ fn one_conflict(mounted: &mut Mounted, name: &str, by: By, keep: &str, live: boo
     mounted.scratch.ok(&["set", "--cache", "cache", "mode=write-back"]);
 }
 
-/// Attributes alone, while it is mounted and while it is not: a warning, and on.
+/// A change of attributes alone, mounted or not, gives a warning, and the cache goes on.
 #[test]
 fn a_file_of_which_only_attributes_were_changed_goes_on_with_a_warning() {
     each(|mut mounted, _| {
@@ -331,14 +334,15 @@ fn a_file_of_which_only_attributes_were_changed_goes_on_with_a_warning() {
     });
 }
 
-/// Starts and ends the server to hear what it has to say, and starts it again.
+/// Starts and ends the server to check its output, and starts it again.
 fn said_of_start(mounted: &mut Mounted, part: &str) {
     assert!(mounted.start());
     says(&ended(mounted, 0), &[part]);
     assert!(mounted.start());
 }
 
-/// Other bytes under the time of before, as `rsync --inplace --times` may leave them, are told from attributes by the bytes of clean pages.
+/// Other bytes under the old times, as `rsync --inplace --times` may leave them, are distinguished from changed
+/// attributes by the bytes of clean pages.
 #[test]
 fn other_bytes_under_the_same_times_are_no_mere_attributes() {
     each(|mut mounted, _| {
@@ -363,7 +367,8 @@ fn other_bytes_under_the_same_times_are_no_mere_attributes() {
     });
 }
 
-/// Another file under the name of one that is cached: its bytes are read, and the dirty pages of the first are not written to it.
+/// Another file under the name of a cached one: its bytes are read, and dirty pages of the first are not written to
+/// it.
 #[test]
 fn a_file_that_takes_the_name_of_a_cached_one_gets_none_of_its_pages() {
     each(|mut mounted, _| {
@@ -380,7 +385,7 @@ fn a_file_that_takes_the_name_of_a_cached_one_gets_none_of_its_pages() {
     });
 }
 
-/// Nobody opens the file and nobody asks: what is about to be written over it is found to be changed then.
+/// No process opens the file and no command asks: a change is found when pages are about to be written over it.
 #[test]
 fn a_change_is_found_before_pages_are_written_over_it() {
     each(|mut mounted, _| {
@@ -405,7 +410,7 @@ fn a_change_is_found_before_pages_are_written_over_it() {
     });
 }
 
-/// As many pages in conflict as the cache has room for, or nearly: others are served, written and drained.
+/// As many pages in conflict as the cache can hold, or nearly: other files are served, written and drained.
 #[test]
 fn a_cache_full_of_pages_in_conflict_serves_other_files() {
     const MANY: usize = 300;
@@ -450,7 +455,7 @@ fn a_cache_full_of_pages_in_conflict_serves_other_files() {
     });
 }
 
-/// A random generator for the load below, of which each thread has its own.
+/// A random generator for the load below, one for each thread.
 struct Load {
     random: entresol_core::Random,
     directory: PathBuf,
@@ -459,7 +464,7 @@ struct Load {
 
 impl Load {
     fn path(&mut self) -> PathBuf {
-        // Some go past the cache by their names, and come back.
+        // Some files bypass the cache by their names, and return to it.
         let kind = ["a", "b", "c", "past.log"][self.random.below(4) as usize];
         self.directory.join(format!("{}-{kind}", self.number))
     }
@@ -508,8 +513,8 @@ impl Load {
     }
 }
 
-/// All that a program can do through a mount, in every mode, with files that go past the cache and come back, while each `open` and
-/// each `stats` compares: nothing of it is taken for somebody else's doing.
+/// All that a program can do through a mount, in every mode, with files that leave and re-enter the cache, while each
+/// `open` and each `stats` compares: no operation is taken for a change by another process.
 #[test]
 fn nothing_that_is_done_through_a_mount_is_taken_for_somebody_elses_doing() {
     const STEPS: usize = 4000;

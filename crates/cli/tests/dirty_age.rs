@@ -1,5 +1,5 @@
-//! The bound on the age of dirty pages, as its command line has it. That it holds to the second is tested in virtual
-//! time, in the engine.
+//! The bound on the age of dirty pages, by the command line. The engine tests in virtual time that it holds to the
+//! second.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn is_below(scratch: &Scratch, page: usize, byte: u8) -> bool {
     disk[page * PAGE..][..PAGE] == [byte; PAGE]
 }
 
-/// Waits until a page is below; nothing is asked of the server meanwhile.
+/// Waits until a page is in the backing store, without a request to the server meanwhile.
 fn await_below(scratch: &Scratch, page: usize, byte: u8) {
     let began = Instant::now();
     while !is_below(scratch, page, byte) {
@@ -61,7 +61,7 @@ fn a_bound_is_set_in_use_and_what_is_no_time_is_refused() {
     client.write(3 * PAGE as u64, &[7; PAGE], FUA);
     assert!(age(&scratch).is_null() && !is_below(&scratch, 3, 7));
     let set = |value: &str| scratch.ok(&["set", "--cache", "cache", &format!("dirty-age={value}")]);
-    // How long it has been dirty nobody knows.
+    // The time for which the page has been dirty is not known.
     says(&set("1h"), &["written below before it is 3600 s old"]);
     await_below(&scratch, 3, 7);
     client.write(4 * PAGE as u64, &[9; PAGE], FUA);

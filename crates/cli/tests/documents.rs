@@ -1,4 +1,4 @@
-//! Documents that the command writes are what it writes today.
+//! Documents with output of the command show today's output.
 
 mod common;
 
@@ -22,8 +22,8 @@ fn the_list_of_metrics_is_up_to_date() {
     assert!(written == now, "docs/metrics.md is out of date: entresol metrics --markdown > docs/metrics.md");
 }
 
-/// Runs the commands of a document's `console` blocks, in order and in one directory, and puts what they print in place
-/// of what the document says they do.
+/// Runs the commands of a document's `console` blocks, in order and in one directory, and replaces the output in the
+/// document by theirs.
 fn rerun(document: &str) -> String {
     let scratch = Scratch::new();
     let folder = Path::new(env!("CARGO_BIN_EXE_entresol")).parent().expect("the command is in a folder");
@@ -46,13 +46,13 @@ fn rerun(document: &str) -> String {
     out
 }
 
-/// The commands of a document print what it says, and it shows so many at least.
+/// Checks that the commands of a document print the output that it shows, and that it has at least `commands` of them.
 fn check_document(name: &str, commands: usize) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     let written = std::fs::read_to_string(&path).expect(name);
     let now = rerun(&written);
     assert!(written.matches("\n$ entresol ").count() >= commands, "{name} shows fewer commands");
-    // Written each time, so that none of an earlier day is ever taken for it.
+    // Written each time, so that no earlier output is taken for it.
     let fresh = Path::new(env!("CARGO_TARGET_TMPDIR")).join(path.file_name().expect("a name"));
     std::fs::write(&fresh, &now).expect("the fresh document");
     if written != now {
@@ -71,7 +71,7 @@ fn the_commands_of_the_readme_print_what_it_says() {
     check_document("README.md", 2);
 }
 
-/// One number, wherever it stands: that of the policies which others published, all of the catalogue but `auto`.
+/// One number of policies everywhere: that of all published ones, which is the catalogue without `auto`.
 #[test]
 fn the_readme_has_one_number_of_policies() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");

@@ -1,4 +1,4 @@
-//! Words of a drain: pages found, written and dropped, counted apart, and the files that could not be written.
+//! Output of a drain: pages found, written and dropped, counted apart, and the files that could not be written.
 
 mod common;
 
@@ -14,7 +14,7 @@ const BOTH: [&str; 4] = ["--cache", "cache", "--backing", "backing"];
 /// KiB of a file beyond which a process may not write; the cache file is smaller.
 const LIMIT_KIB: u64 = 3 << 10;
 
-/// Words of a command on standard error, with its exit code.
+/// Output of a command on standard error, with its exit code.
 fn said(scratch: &Scratch, command: &str, more: &[&str]) -> (Option<i32>, String) {
     ended(&mut scratch.command(&[&[command], &BOTH[..], more].concat()))
 }
@@ -24,7 +24,7 @@ fn ended(command: &mut Command) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stderr).expect("text"))
 }
 
-/// A drain that may not write a file beyond [`LIMIT_KIB`], as if there were no room.
+/// A drain that may not write a file beyond [`LIMIT_KIB`], as if the file system were full.
 fn drained_within_limit(scratch: &Scratch, both: &[&str]) -> (Option<i32>, String) {
     let drain = scratch.command(&[&["drain"], both].concat());
     let mut limited = Command::new("sh");
@@ -35,7 +35,7 @@ fn drained_within_limit(scratch: &Scratch, both: &[&str]) -> (Option<i32>, Strin
     ended(&mut limited)
 }
 
-/// Kills the server and takes its mount away.
+/// Kills the server and removes its mount.
 fn killed(mounted: &mut Mounted) {
     mounted.signal(Signal::KILL);
     mounted.end();
@@ -99,7 +99,7 @@ fn a_drain_that_fails_names_the_files_and_writes_all_others() {
         let file = File::create(mounted.above().join(name)).expect("a file");
         write_pages(&file, beyond..beyond + 1 + n as u64);
         file.sync_all().expect("a sync");
-        // Written between them, so that a drain comes to it after a failure.
+        // This file is written between them, so that a drain comes to it after a failure.
         let file = File::create(mounted.above().join(format!("good{n}"))).expect("a file");
         write_pages(&file, 0..2);
         file.sync_all().expect("a sync");

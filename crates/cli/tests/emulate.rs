@@ -1,4 +1,4 @@
-//! `entresol emulate` as a user meets it.
+//! `entresol emulate` by its command line.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -21,7 +21,7 @@ fn a_device_is_never_faster_than_its_model_and_leaves_nothing() {
         for row in &rows {
             assert!(row[2] <= row[1] && row[3] <= 1.0, "{text}");
         }
-        // Deeper, I/Os that are asked together by the model come one after the other in the world and wait less.
+        // At depth, I/Os that the model receives at once reach the real device one after the other and wait less.
         assert!(rows[0][5] >= rows[0][4], "{text}");
         says(&text, &["depth 1: 40 I/Os; given - asked: median", "depth 4: 40 I/Os"]);
         assert_eq!(scratch.names(), [] as [&str; 0]);

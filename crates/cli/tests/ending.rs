@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than any end in good order takes here.
+/// Longer than any orderly end takes here.
 const END_MAX: Duration = Duration::from_secs(10);
 
 fn skipped(need: &str, test: &str, why: &str) {
@@ -114,7 +114,7 @@ fn a_mount_whose_log_has_lost_its_reader_takes_settings_and_ends_in_good_order()
     std::fs::write(&path, "data").expect("a file");
     let open = File::open(&path).expect("it is there");
     signal(mount.server.id(), Signal::TERM);
-    // It is to say that it waits, and cannot.
+    // The server should print that it waits, and cannot.
     std::thread::sleep(Duration::from_millis(1500));
     drop(open);
     assert_eq!(wait(&mut mount.server), Some(0));
@@ -143,7 +143,7 @@ fn a_hang_up_ends_a_mount_as_a_termination_does_unless_it_was_ignored() {
     let Some(mut mount) = Mount::start(test, Stdio::null(), |_| {}) else { return };
     assert_eq!(mount.end(Signal::HUP), Some(0));
     assert!(is_closed(&mount.scratch) && !is_mounted(&mount.scratch.path("mount")));
-    // As `nohup` starts it.
+    // As `nohup` starts a process.
     let ignoring = |command: &mut Command| {
         let mut shell = Command::new("sh");
         shell.args(["-c", "trap '' HUP && exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
@@ -211,7 +211,7 @@ fn stats_and_set_of_a_stopped_server_end_with_a_word_about_it() {
     let mut server = common::served::start(&scratch, "lru", "write-back");
     drop(reached(&scratch, &mut server));
     signal(server.id(), Signal::STOP);
-    // By its own limit of ten seconds.
+    // The command has a limit of its own of ten seconds.
     let mut asked = scratch.command(&["stats", "cache"]);
     let mut asked = asked.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     let since = Instant::now();

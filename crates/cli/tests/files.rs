@@ -1,4 +1,4 @@
-//! A cache in front of a directory: what is refused, what is found at a start, and that no kill costs a durable write.
+//! A cache of a directory: its refusals, its checks at a start, and that no kill costs a durable write.
 
 mod common;
 
@@ -138,7 +138,7 @@ fn a_file_changed_without_the_cache_is_read_anew_or_in_conflict_if_it_is_dirty()
         fs::write(mounted.above().join(name), [1; 50_000]).unwrap();
     }
     mounted.unmount();
-    // All clean now. One is changed.
+    // All pages are clean now; then one is changed.
     open(mounted.below().join("a")).write_all_at(&[2; 100], 20_000).unwrap();
     assert!(mounted.start());
     let mut expected = vec![1; 50_000];
@@ -150,7 +150,7 @@ fn a_file_changed_without_the_cache_is_read_anew_or_in_conflict_if_it_is_dirty()
     open(mounted.below().join("b")).write_all_at(&[4; 100], 0).unwrap();
     for mode in ["write-back", "write-through"] {
         mounted.change(mode, "lru");
-        // Twice: a start changes nothing of it.
+        // Two starts, because a start must not change the result.
         for _ in 0..2 {
             assert!(mounted.start());
             assert!(fs::read(mounted.above().join("a")).unwrap() == expected, "another file is served");
@@ -163,7 +163,7 @@ fn a_file_changed_without_the_cache_is_read_anew_or_in_conflict_if_it_is_dirty()
     assert_eq!(fs::read(mounted.below().join("b")).unwrap()[8192], 1, "nothing was written");
     fs::rename(mounted.below().join("b"), mounted.scratch.path("b")).unwrap();
     fs::copy(mounted.scratch.path("b"), mounted.below().join("b")).unwrap();
-    // By now they are kept beside the map: a file that is missing is asked about all the same.
+    // The conflict's pages are kept beside the map by now; the missing file is reported all the same.
     for command in
         [&["mount", "backing", "mount", "--cache", "cache"][..], &["check", "--cache", "cache", "--backing", "backing"]]
     {
@@ -195,7 +195,7 @@ fn a_removed_file_never_shows_in_the_next_one() {
                 fs::remove_file(&path).unwrap();
             }
             1 => {
-                // Removed and made again while nobody serves it.
+                // Removed and made again while no server runs.
                 mounted.signal(Signal::KILL);
                 mounted.end();
                 fs::remove_file(mounted.below().join("f")).unwrap();
@@ -259,7 +259,7 @@ fn logs_go_past_the_cache() {
     for (name, byte) in [("pg_wal/1", 6), ("x.db-wal", 6), ("x.db", 0)] {
         assert_eq!(fs::read(mounted.below().join(name)).unwrap(), [byte; 9000], "{name}");
     }
-    // What the cache has pages of stays cached under any name.
+    // A file with pages in the cache stays cached under any name.
     fs::rename(mounted.above().join("x.db"), mounted.above().join("y.db-wal")).unwrap();
     assert_eq!(fs::read(mounted.above().join("y.db-wal")).unwrap(), [6; 9000]);
     fs::rename(mounted.above().join("x.db-wal"), mounted.above().join("z")).unwrap();
@@ -299,7 +299,7 @@ fn a_shell_that_allows_few_open_files_is_enough_for_many() {
         fs::write(mounted.above().join(format!("{file}")), [file; 4096]).unwrap();
     }
     close(&mut mounted);
-    // More than 64 files have pages in the cache, of which 64 may be open unless more are asked for.
+    // More than 64 files have pages in the cache, and by default 64 may be open.
     let few = |words: &str| {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -Sn 64; exec \"$0\" {words}"), env!("CARGO_BIN_EXE_entresol")]);

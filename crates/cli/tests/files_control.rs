@@ -1,4 +1,4 @@
-//! A directory over its cache, asked and changed by other commands while it is mounted.
+//! A mounted directory and its cache, queried and changed by other commands.
 
 mod common;
 
@@ -82,7 +82,7 @@ fn a_mount_is_changed_while_files_are_open() {
     set(&["mode=read-only"]);
     let refused = [
         file.write_at(&[3; 100], 0).map(drop),
-        // A longer file would be seen below before the cache refuses the bytes.
+        // A longer file would show in the backing store before the cache refuses the bytes.
         file.write_at(&[3; 100], 40 * PAGE as u64).map(drop),
         file.set_len(PAGE as u64),
     ];
@@ -138,7 +138,7 @@ fn what_is_run_over_a_cache_is_asked_from_inside_and_outside() {
     assert_eq!((&outside["process"], &outside["mode"]), (&inside["process"], &"write-through".into()));
     says(&scratch.refused(&["stats", "data"]), &["data: no cache is mounted there"]);
     drop(child.stdin.take());
-    // The end of its input is not the line that it waits for.
+    // End of input is not the line for which the command waits.
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert_eq!(figures(&scratch, "cache")["state"], "closed in good order");
 }

@@ -1,5 +1,5 @@
-//! Faults of a mount, and of a command run over a cache: a device fails, shrinks or is full, a second process
-//! comes, or a client is killed.
+//! Faults of a mount, and of a command run over a cache: a device fails, shrinks or is full, a second process opens
+//! it, or a client is killed.
 
 mod common;
 
@@ -17,19 +17,20 @@ fn open(path: impl AsRef<Path>) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
 }
 
-/// Takes most of the cache file away, as a device that loses its medium.
+/// Truncates the cache file to a small rest, as a device that loses its medium.
 fn shrink_cache(mounted: &Mounted) {
     open(mounted.scratch.path("cache")).set_len(16 << 10).unwrap();
 }
 
-/// Ends a server in order, which had to warn of the reads that its cache device failed, and of pages that are lost if some are.
+/// Ends a server in order. It must have warned of the failed reads of its cache device, and of lost pages if there are
+/// any.
 fn end_of_a_lost_device(mounted: &mut Mounted, lost: bool) {
     mounted.signal(Signal::TERM);
     let (code, said) = mounted.end();
     assert_eq!(code, Some(0), "{said}");
     let is_warning = |line: &str| line.starts_with("cache: the cache device failed") && line.contains("reads");
     let is_cut = |line: &str| line.starts_with("cache: the cache file was truncated while in use");
-    // Whether anybody looked while they were is a matter of time.
+    // A line about lost pages appears only if the server looked while pages were lost, which depends on timing.
     let is_loss = |line: &str| lost && line.starts_with("cache: ") && line.contains(" pages are lost: ");
     let is_known = |line: &str| is_warning(line) || is_cut(line) || is_loss(line);
     assert!(said.lines().any(is_warning) && said.lines().all(is_known), "{said}");
@@ -82,7 +83,7 @@ fn a_second_process_on_a_mounted_cache_is_refused() {
     let scratch = &mounted.scratch;
     fs::create_dir(scratch.path("another")).unwrap();
     let over = ["--cache", "cache"];
-    // What is held first is what the refusal names.
+    // The refusal names the first holder.
     let refused = [
         scratch.refused(&[&["mount", "backing", "another"], &over[..]].concat()),
         scratch.refused(&[&["run", "--backing", "backing"], &over[..], &["--", "true"]].concat()),
@@ -117,7 +118,7 @@ fn a_killed_client_of_a_mount_leaves_the_others_served() {
     assert!(fs::read(mounted.below().join("f")).unwrap() == [5; 10 * PAGE]);
 }
 
-/// A file system of its own with little room, for as long as this lives; none where this user may not mount one.
+/// A small file system, for as long as this value exists; none where this user may not mount one.
 struct Small(PathBuf);
 
 impl Small {
@@ -157,7 +158,7 @@ fn mounted(scratch: &Scratch, cache: &str, mode: &str) -> Option<Child> {
     Some(server)
 }
 
-/// Ends a server; its code and what it said.
+/// Ends a server; returns its exit code and output.
 fn terminate(server: Child) -> (Option<i32>, String) {
     signal(server.id(), Signal::TERM);
     let output = server.wait_with_output().unwrap();
@@ -183,7 +184,7 @@ fn a_full_backing_file_system_is_an_error_to_who_wrote_and_costs_nothing() {
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert!(bytes[..10 * PAGE] == [3; 10 * PAGE] && bytes[10 * PAGE..] == [1; 90 * PAGE]);
     drop(file);
-    // Not a byte is left, and the cache is closed, opened and closed again.
+    // No byte is free, and the cache is closed, opened and closed again.
     let _full = fs::write(small.0.join("filler"), vec![1; 1 << 20]).unwrap_err();
     assert_eq!(terminate(server), (Some(0), String::new()));
     let Some(server) = mounted(&scratch, "cache", "write-back") else { return };
@@ -193,7 +194,7 @@ fn a_full_backing_file_system_is_an_error_to_who_wrote_and_costs_nothing() {
     assert!(fs::read(small.0.join("f")).unwrap()[..100 * PAGE] == bytes);
 }
 
-/// Takes the room of the cache file away and gives it to another, so that writes to the cache device fail.
+/// Gives the space of the cache file to another file, so that writes to the cache device fail.
 fn fill(fast: &Small) {
     open(fast.0.join("cache")).set_len(16 << 10).unwrap();
     let _full = fs::write(fast.0.join("other"), vec![1; 8 << 20]).unwrap_err();

@@ -1,5 +1,4 @@
-//! Kills of the server of cached files: everything that was synced is there afterwards, and nothing but versions that were
-//! written.
+//! Kills of the server of cached files: all synced writes are found afterwards, and no bytes but written versions.
 
 mod common;
 
@@ -27,8 +26,7 @@ fn open(path: impl AsRef<Path>) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
-/// Versions that each page of a file may read as: the last durable version first, then every later one that
-/// was tried.
+/// Versions that each page of a file may have: the last durable version first, then every later one that was tried.
 struct Model(Vec<Vec<Vec<u8>>>);
 
 impl Model {
@@ -42,15 +40,15 @@ impl Model {
         self.0[page].push(version);
     }
 
-    /// Zeroes from a byte of a page on. A kill may leave them upon any version: the file below has them at once, while the
-    /// newest version may not be durable.
+    /// Zeroes a page from a byte on. A kill may leave the zeroes over any version: the backing file has them at once,
+    /// while the newest version may not be durable.
     fn clear(&mut self, page: usize, from: usize) {
         let mut cleared = self.0[page].clone();
         cleared.iter_mut().for_each(|version| version[from..].fill(0));
         self.0[page].append(&mut cleared);
     }
 
-    /// Zeroes from a byte of the file on.
+    /// Zeroes a file from a byte on.
     fn cut(&mut self, at: usize) {
         (at / PAGE..PAGES).for_each(|page| self.clear(page, at.saturating_sub(page * PAGE).min(page_len(page))));
     }
@@ -59,10 +57,10 @@ impl Model {
         self.0.iter_mut().for_each(|versions| drop(versions.drain(..versions.len() - 1)));
     }
 
-    /// Checks after a restart that each page reads as an allowed version, which is the only allowed one from
-    /// then on.
+    /// Checks after a restart that each page reads as an allowed version. The version read is the only allowed one
+    /// from then on.
     fn verify(&mut self, file: &File, what: &str) {
-        // A kill may have come between the two halves of a cut.
+        // The kill may have come between the two halves of a cut.
         file.set_len(SIZE as u64).expect("its size again");
         for page in 0..PAGES {
             let mut bytes = vec![0; page_len(page)];
@@ -76,7 +74,7 @@ impl Model {
     }
 }
 
-/// One operation on one file, noted before it is tried.
+/// One operation on one file, recorded before it is tried.
 fn step(file: &File, model: &mut Model, random: &mut Random) -> io::Result<()> {
     let page = if random.chance(0.7) { random.below(40) } else { random.below(PAGES as u64) } as usize;
     let from = if random.chance(0.6) { 0 } else { random.below(page_len(page) as u64) as usize };
@@ -182,8 +180,8 @@ fn no_synced_write_to_a_file_is_lost_by_a_hundred_kills() {
     kill_rounds(100, 2);
 }
 
-/// Committed rows are there after a kill, and the database is in order. With a lock of its own SQLite maps no file: a
-/// mapping whose server is killed would kill this test.
+/// Committed rows are found after a kill, and the database passes its check. With an exclusive lock SQLite maps no
+/// file: a mapping whose server is killed would kill this test.
 #[test]
 fn sqlite_keeps_what_was_committed_before_a_kill() {
     for mode in ["wal", "delete"] {
@@ -225,8 +223,7 @@ fn sqlite_keeps_what_was_committed_before_a_kill() {
     }
 }
 
-/// Bytes that fio wrote and synced before a kill are found again, whatever fio was writing when the kill
-/// came.
+/// Bytes that fio wrote and synced before a kill are found again, whatever fio was writing at the kill.
 #[test]
 fn fio_finds_what_it_synced_before_a_kill() {
     let Some(mut mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };

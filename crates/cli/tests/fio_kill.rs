@@ -1,5 +1,5 @@
-//! `fio --verify` over NBD while the server is killed and started again. Without fio, or its nbd engine, this says so and
-//! passes (`apt-get install fio`).
+//! `fio --verify` over NBD while the server is killed and started again. Without fio, or its nbd engine, the test
+//! prints so and passes (`apt-get install fio`).
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 const ROUNDS: u64 = 10;
 const SEED: u64 = 20_261_122;
 
-/// A server on the socket `s`, once it can be reached; of a killed one the socket is replaced.
+/// A server on the socket `s`, once it accepts connections; it replaces the socket of a killed one.
 fn served(scratch: &Scratch) -> Child {
     let arguments = "serve nbd --cache cache --backing disk --policy h-arc --socket s";
     let mut command = scratch.command(&arguments.split(' ').collect::<Vec<_>>());
@@ -54,7 +54,7 @@ fn fio_finds_what_it_flushed_after_each_of_ten_kills() {
     scratch.file("disk", vec![0; 16 << 20]);
     scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "4MiB"]);
     for round in 0..ROUNDS {
-        // The pattern tells rounds apart, and blocks by their offset.
+        // The pattern distinguishes rounds, and blocks by their offset.
         let pattern = format!("--verify_pattern=%o0x{:08x}", random.below(1 << 32));
         let seed = format!("--randseed={}", random.below(1 << 30));
         let checked = ["--size=4M", "--verify=pattern", &pattern, &seed];
@@ -62,7 +62,7 @@ fn fio_finds_what_it_flushed_after_each_of_ten_kills() {
         let write = ["--rw=randwrite", "--do_verify=0", "--end_fsync=1"];
         let output = fio(&scratch, "write", &[&checked[..], &write].concat()).output().expect("fio runs");
         assert!(output.status.success(), "round {round}: {}", said(&output));
-        // What goes to the other half, and is under way when the server dies, may be lost; and it must not harm the first.
+        // Writes to the other half, under way when the server dies, may be lost, and must not harm the first half.
         let noise = ["--rw=randwrite", "--offset=8M", "--size=8M", "--time_based", "--runtime=30", &seed];
         let mut noise = fio(&scratch, "noise", &noise).spawn().expect("fio runs");
         std::thread::sleep(Duration::from_millis(random.below(300)));

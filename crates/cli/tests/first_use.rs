@@ -1,5 +1,5 @@
-//! First steps of a newcomer: a mount before its cache was made, a mount point that holds something, pages of
-//! another size, old times.
+//! First steps of a new user: a mount before its cache was made, a mount point that is not empty, pages of another
+//! size, old times.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn a_cache_that_was_never_made_is_named_with_the_command_that_makes_one() {
     says(&scratch.refused(&serve), &file);
 }
 
-/// Returns everything that a mount says until it is ended; none where nothing can be mounted.
+/// All output of a mount until it is ended; none where nothing can be mounted.
 fn said_by_mount(scratch: &Scratch, arguments: &[&str]) -> Option<String> {
     let mut command = scratch.command(&[&["mount"], arguments].concat());
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
@@ -108,7 +108,7 @@ fn times_of_any_year_are_what_was_set() {
             let found = file.metadata().expect("attributes");
             [(found.atime(), found.atime_nsec()), (found.mtime(), found.mtime_nsec())]
         };
-        // What the file system below keeps of it is its own.
+        // The file system below keeps times in its own precision.
         let expected = set(&File::create(mounted.plain().join("file")).expect("a file"));
         let above = File::create(mounted.above().join("file")).expect("a file");
         assert_eq!(set(&above), expected, "{tv_sec} s {tv_nsec} ns, above");

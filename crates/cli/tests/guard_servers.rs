@@ -1,4 +1,5 @@
-//! A cache is refused in front of files that a server, or any other process, is writing: with the servers themselves.
+//! A cache is refused in front of files that a server, or any other process, is writing: tested with the servers
+//! themselves.
 
 mod common;
 #[path = "../../names/tests/support/mod.rs"]
@@ -35,7 +36,7 @@ fn refusal(scratch: &Scratch, data: &Path, at: &str) -> String {
     said
 }
 
-/// It is mounted now that nobody writes, and ends.
+/// Mounts the directory, which has no writer now, and ends.
 fn mounts(scratch: &Scratch, data: &Path) {
     let mut command = scratch.command(&["mount", &data.display().to_string(), "mount", "--cache", "cache"]);
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
@@ -59,12 +60,12 @@ fn a_mount_over_the_directory_of_a_running_postgresql_is_refused() {
     let scratch = formatted(&data);
     says(&refusal(&scratch, &data, "mount"), &["its postmaster.pid names process", "(postgres)"]);
     says(&refusal(&scratch, &data, &data.display().to_string()), &["its postmaster.pid names process"]);
-    // A stop that was forgotten: the directory has another name, and an empty one its own.
+    // A forgotten stop: the directory has another name, and an empty one has its name.
     let moved = data.with_extension("below");
     std::fs::rename(&data, &moved).expect("another name");
     std::fs::create_dir(&data).expect("a mount point");
     says(&refusal(&scratch, &moved, &data.display().to_string()), &["its postmaster.pid names process"]);
-    // Its file removed by hand: its open files tell it.
+    // Its pid file was removed by hand: its open files give it away.
     std::fs::rename(moved.join("postmaster.pid"), scratch.path("postmaster.pid")).expect("it is there");
     says(&refusal(&scratch, &moved, "mount"), &["open for writing (postgres)"]);
     std::fs::copy(scratch.path("postmaster.pid"), moved.join("postmaster.pid")).expect("it is back");
@@ -106,7 +107,7 @@ fn innodbs_lock_alone_refuses_a_cache() {
     mounts(&scratch, &scratch.path("data"));
 }
 
-/// A process of another user than the one who serves, until it is dropped.
+/// A process of another user than the server's, until it is dropped.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -123,8 +124,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// Returns what a server run by nobody says of a file; `prefix` is a command that runs it. None where it
-/// cannot be run so.
+/// Output of a server run by nobody for a file; `prefix` is a command that runs it. None where it cannot be run so.
 fn said_to_nobody(scratch: &Scratch, test: &str, prefix: &[&str]) -> Option<String> {
     let program = env!("CARGO_BIN_EXE_entresol");
     let words = ["serve", "nbd", "--backing", "disk", "--cache", "cache", "--socket", "s"];
@@ -154,7 +154,7 @@ fn said_to_nobody(scratch: &Scratch, test: &str, prefix: &[&str]) -> Option<Stri
     Some(said)
 }
 
-/// A file with this mode and its cache, nobody's.
+/// A file with this mode and its cache, owned by nobody.
 fn nobodys(mode: u32) -> Scratch {
     let scratch = Scratch::new();
     std::fs::set_permissions(scratch.path(""), PermissionsExt::from_mode(0o755)).expect("its mode");
@@ -177,7 +177,7 @@ fn an_ordinary_user_is_warned_of_processes_that_could_write_there_and_of_no_othe
     let expected = format!("process {} (sleep)", sleeper.0.id());
     let Some(said) = said_to_nobody(&nobodys(0o666), test, &[]) else { return };
     says(&said, &["cannot be told", &expected, "be sure that no server runs on it"]);
-    // What others may not write they do not write; root's processes are no reason to warn always.
+    // A file that others may not write has no other writers; root's processes are no reason to warn always.
     let said = said_to_nobody(&nobodys(0o600), test, &[]).expect("it ran before");
     assert!(!said.contains("cannot be told"), "{said}");
 }
@@ -197,7 +197,7 @@ fn where_processes_of_others_are_hidden_that_is_said() {
     assert!(!said.contains("hides"), "{said}");
 }
 
-/// Words of a refusal: of a command that nobody runs and that gets these arguments.
+/// Text of the refusal of a command that nobody runs with these arguments.
 fn refused_to_nobody(scratch: &Scratch, prefix: &[&str], words: &[&str]) -> String {
     let mut command = Command::new(prefix[0]);
     command.args(&prefix[1..]).arg(env!("CARGO_BIN_EXE_entresol")).args(words).current_dir(scratch.path(""));
@@ -207,7 +207,7 @@ fn refused_to_nobody(scratch: &Scratch, prefix: &[&str], words: &[&str]) -> Stri
     said
 }
 
-/// The only processes that nobody may look at are those of others, whose open files `/proc` does not tell.
+/// Nobody may not inspect processes of others, whose open files `/proc` does not show.
 #[test]
 fn a_file_that_another_user_has_open_for_writing_is_found_by_a_lease_where_proc_does_not_tell() {
     let test = "a_file_that_another_user_has_open_for_writing_is_found_by_a_lease_where_proc_does_not_tell";
@@ -254,7 +254,7 @@ fn a_file_that_another_user_has_open_for_writing_is_found_by_a_lease_where_proc_
             says(&said, &[expected, "--writers-ok"]);
         }
         drop(writer);
-        // Who only reads is no writer.
+        // A process that only reads is no writer.
         let _reader = open(false);
         if name == "disk" {
             let said = said_to_nobody(&scratch, test, &[]).expect("it ran before");

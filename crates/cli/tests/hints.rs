@@ -1,4 +1,4 @@
-//! A cache that hears of queries.
+//! A cache that is notified of queries.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn formatted() -> Scratch {
 #[test]
 fn a_cache_hears_of_the_queries_of_the_command_that_it_runs() {
     let scratch = formatted();
-    // The files are read, so that the cache knows them; then it waits until queries were told of.
+    // The files are read, so that the cache knows them; then the script waits until queries were announced.
     let script = "cat backing/base/5/7 > seen; touch ready; while [ ! -e told ]; do sleep 0.05; done; cat backing/base/5/7 > seen";
     let arguments = ["run", "--backing", "backing", "--cache", "cache", "--policy", "heuristicdb", "--hints", "hints"];
     let mut command = scratch.command(&[&arguments[..], &["--", "sh", "-c", script]].concat());

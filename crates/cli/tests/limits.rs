@@ -1,5 +1,5 @@
-//! Room on a cache's file system, memory, and a backing store that grows: what there is not is refused in words, and what was taken for
-//! nothing is given back.
+//! Free space on a cache's file system, memory, and a backing store that grows: shortages are refused with a reason,
+//! and space taken in vain is given back.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 const BOTH: [&str; 4] = ["--cache", "cache", "--backing", "disk"];
 
-/// Returns one figure that `stats` reports of a cache in use.
+/// One figure that `stats` reports of a cache in use.
 fn figure(scratch: &Scratch, cache: &str, name: &str) -> serde_json::Value {
     let figures = scratch.ok(&["stats", "--json", "--cache", cache]);
     serde_json::from_str::<serde_json::Value>(&figures).expect("one JSON object")[name].clone()
@@ -36,13 +36,13 @@ fn a_device_size_takes_its_room_first_or_is_refused() {
     says(&refused, &["device-size: ", "bytes more, and its file system has "]);
     let after = fs::metadata(scratch.path("fs/cache")).expect("a file");
     assert_eq!((after.len(), after.blocks(), image.free_bytes()), (before.len(), before.blocks(), free));
-    // It goes on as it was, and grows into what there is; a bare number is bytes.
+    // The cache goes on as before, and grows into the available space; a bare number is bytes.
     client.write(0, &[6; 100 * PAGE], FUA);
     scratch.ok(&["set", "--cache", "fs/cache", "device-size=18874368", "cache-size=100%"]);
     let after = fs::metadata(scratch.path("fs/cache")).expect("a file");
     assert!(after.blocks() * 512 >= 18_000_000, "{} blocks", after.blocks());
     assert_eq!(figure(&scratch, "fs/cache", "failed"), false);
-    // Everybody else takes the rest: what the cache has it keeps.
+    // Another process takes the rest; the cache keeps its blocks.
     let _full = fs::write(scratch.path("fs/rest"), vec![1; 64 << 20]);
     for page in 0..1000u64 {
         client.write(page * PAGE as u64, &[page as u8; PAGE], 0);
@@ -113,25 +113,25 @@ fn a_format_that_fails_gives_the_room_back() {
         scratch.refused(&arguments)
     };
     let cache = scratch.path("fs/cache");
-    // A sparse file that is to be filled.
+    // A sparse file, to be filled.
     File::create(&cache).and_then(|file| file.set_len(2 << 30)).expect("a sparse file");
     let free = image.free_bytes();
     let said = format(&[]);
     let found = fs::metadata(&cache).expect("it is there still");
     assert_eq!((found.len(), found.blocks(), image.free_bytes()), (2 << 30, 0, free));
     says(&said, &["fs/cache: ", "its file system has "]);
-    // A file that is made.
+    // A cache file that is created.
     fs::remove_file(&cache).expect("it goes");
     says(&format(&["--size", "2GiB"]), &["fs/cache: "]);
     assert!(!cache.exists());
-    // A cache that is replaced by a larger one, and by one whose directory cannot be formatted: it stays.
+    // A cache that is replaced by a larger one, and by one whose directory cannot be formatted, stays.
     scratch.ok(&["-q", "format", "--cache", "fs/cache", "--backing", "disk", "--size", "16MiB"]);
     let (found, free) = (fs::metadata(&cache).expect("a file"), image.free_bytes());
     says(&format(&["--size", "2GiB", "--force"]), &["fs/cache: "]);
     let after = fs::metadata(&cache).expect("a file");
     assert_eq!((after.len(), after.blocks(), image.free_bytes()), (found.len(), found.blocks(), free));
     scratch.ok(&["check", "--cache", "fs/cache", "--backing", "disk"]);
-    // One that succeeds has the size that was asked for.
+    // A successful format has the requested size.
     scratch.ok(&["-q", "format", "--cache", "fs/cache", "--backing", "disk", "--size", "8MiB", "--force"]);
     assert_eq!(fs::metadata(&cache).expect("a file").len(), 8 << 20);
 }
@@ -197,7 +197,7 @@ fn a_byte_far_out_in_a_sparse_file_takes_no_memory() {
         assert_eq!(bytes, [0; 4]);
         file.read_exact_at(&mut bytes[..3], 1 << shift).expect("a read");
         assert_eq!(&bytes[..3], b"far");
-        // Cut off and lengthened there is a hole where the bytes were.
+        // The file was cut off and lengthened, so that a hole replaces the bytes.
         file.set_len(100).and_then(|()| file.set_len((1 << shift) + 3)).expect("other sizes");
         file.read_exact_at(&mut bytes[..3], 1 << shift).expect("a read");
         assert_eq!(&bytes[..3], [0; 3]);
@@ -236,7 +236,7 @@ fn a_file_that_grew_is_drained_checked_and_served() {
         client.write(end as u64 - 600, &[9; 600], FUA);
         drop(client);
         terminate(child);
-        // Somebody appends what the cache has never seen.
+        // Another process appends bytes that the cache has never seen.
         let disk = OpenOptions::new().append(true).open(scratch.path("disk")).expect("the backing store");
         std::io::Write::write_all(&mut &disk, &vec![7; more]).expect("it grows");
         drop(disk);
@@ -245,7 +245,7 @@ fn a_file_that_grew_is_drained_checked_and_served() {
         let mut child = start(&scratch, "lru", "write-back");
         let mut client = reached(&scratch, &mut child);
         assert_eq!(client.read(end as u64 - 600, 600 + more as u32), model[end - 600..], "{end}, {more}");
-        // What is written behind the old end, and flushed, is there after a kill.
+        // Bytes written behind the old end, and flushed, are found after a kill.
         let at = model.len() - 300;
         model[at..].fill(8);
         client.write(at as u64, &[8; 300], FUA);
@@ -257,8 +257,7 @@ fn a_file_that_grew_is_drained_checked_and_served() {
         assert_eq!(client.read(end as u64 - 600, 600 + more as u32), model[end - 600..], "{end}, {more}");
         drop(client);
         terminate(child);
-        // Smaller again than it was in use it is refused, with both sizes.
-        // Nobody may have it open for writing.
+        // A store smaller than in use is refused, with both sizes. No process may have it open for writing.
         let resize = |bytes: usize| {
             let disk = OpenOptions::new().write(true).open(scratch.path("disk")).expect("the backing store");
             disk.set_len(bytes as u64).expect("another size");

@@ -1,4 +1,4 @@
-//! Files that may not be written, file systems below that cannot be, and blocks for what is written into holes.
+//! Read-only files, file systems below that refuse writes, and blocks for writes into holes.
 
 mod common;
 
@@ -15,9 +15,9 @@ const MIB: usize = 1 << 20;
 const NOBODY: u32 = 65534;
 const BOTH: [&str; 4] = ["--cache", "cache", "--backing", "backing"];
 
-/// The command as somebody who is not root, but for mounting.
+/// The command as a user other than root who may mount.
 fn as_nobody(scratch: &Scratch, arguments: &[&str]) -> Command {
-    // By its descriptor: nobody may not come to where the program lies.
+    // The program is run by its descriptor, because nobody may not be able to reach its path.
     let shell = "exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=+sys_admin --ambient-caps=+sys_admin \
                  /proc/self/fd/3 \"$@\" 3<\"$0\"";
     let mut command = Command::new("sh");
@@ -32,7 +32,7 @@ fn ended(mut child: Child) -> (Option<i32>, String) {
     (child.wait().expect("an end").code(), said)
 }
 
-/// A directory and a cache of nobody's; none where there is nobody besides us.
+/// A directory and a cache owned by nobody; none where this test cannot be another user.
 fn of_nobody() -> Option<Scratch> {
     if !rustix::process::getuid().is_root() {
         entresol_skip::skipped!("root", "only root can be two users");
@@ -76,7 +76,7 @@ fn a_dirty_file_without_write_bits_is_drained_by_its_owner() {
     signal(server.id(), Signal::TERM);
     ended_well(server);
     assert_eq!(scratch.bytes("backing/f"), [0; 12], "it is in the cache alone");
-    // Served again, its owner's server can write it below.
+    // Served again, its owner's server can write it back.
     let server = mounted(&scratch).expect("it could be mounted");
     assert_eq!(scratch.read("mount/f"), "synced data\n");
     scratch.ok(&["set", "--cache", "cache", "mode=write-through"]);
@@ -99,7 +99,7 @@ fn a_file_that_cannot_be_written_is_named_at_the_stop_and_by_a_drain() {
     let mut file = File::create(scratch.path("mount/f")).expect("a file");
     file.write_all(b"synced data\n").and_then(|()| file.sync_all()).expect("a write");
     drop(file);
-    // After a kill nobody has stamped it: that it is another's is all that is seen of it.
+    // After a kill the file has no stamp: the owner is all that the server sees.
     server.kill().and_then(|()| server.wait()).expect("a kill");
     let _gone = rustix::mount::unmount(scratch.path("mount"), rustix::mount::UnmountFlags::DETACH);
     chown(scratch.path("backing/f"), Some(0), Some(0)).expect("another owner");
@@ -115,7 +115,7 @@ fn a_file_that_cannot_be_written_is_named_at_the_stop_and_by_a_drain() {
         &String::from_utf8_lossy(&drained.stderr),
         &["1 page could not be written below (Permission denied", ": 1 page of f; "],
     );
-    // As root, or for its owner again, it can.
+    // Root, or the owner once more, can.
     scratch.ok(&[&["-q", "drain"], &BOTH[..]].concat());
     assert_eq!(scratch.read("backing/f"), "synced data\n");
 }
@@ -132,7 +132,7 @@ fn a_read_only_file_system_below_is_read_and_checked() {
         fs::write(scratch.path("backing").join(name), &bytes).expect("a file");
     }
     scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "8MiB"]);
-    // What is not durable when the file system breaks off would not be there afterwards, without a cache too.
+    // Writes that are not durable when the file system fails would be lost without a cache too.
     File::open(&image.at).and_then(|root| Ok(rustix::fs::syncfs(root)?)).expect("a sync");
     let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
     if !mounted.start() {
@@ -178,12 +178,12 @@ fn a_read_only_file_system_below_is_read_and_checked() {
     assert_eq!(mounted.end(), (Some(0), String::new()));
 }
 
-/// KiB that a file has of the file system below.
+/// KiB that a file occupies in the backing file system.
 fn taken_kib(file: &File) -> u64 {
     file.metadata().expect("attributes").blocks() / 2
 }
 
-/// Free room in the file system of the test about holes, in MiB.
+/// Free space in the file system of the test about holes, in MiB.
 const ROOM: u64 = 48;
 
 #[test]
@@ -199,7 +199,8 @@ fn what_is_written_into_holes_has_its_blocks_below_or_is_refused() {
         println!("{layout} over what {mkfs} makes");
         let scratch = Scratch::new();
         let Some(image) = Image::new(scratch.path("fs"), mib, &[mkfs, "-q"]) else { continue };
-        // Some make no small one. What btrfs says to be free it does not give to a file, nor does it keep what it promises when it is full.
+        // Some mkfs make no small file system. Btrfs gives a file less than it reports free, and breaks its promises
+        // when full.
         let promises = mkfs != "mkfs.btrfs";
         let filler = File::create(scratch.path("fs/filler")).expect("a file");
         let spare = if promises { image.free_bytes().saturating_sub(ROOM << 20) } else { ROOM << 20 };
@@ -246,7 +247,7 @@ fn what_is_written_into_holes_has_its_blocks_below_or_is_refused() {
         let far = open("far");
         far.set_len(1 << 30).and_then(|()| far.write_all_at(&[b'f'; 4096], 1 << 29)).expect("room");
         assert!(taken_kib(&far) <= 16, "{} KiB", taken_kib(&far));
-        // Until the file system is full: a hole in a full one refuses what it would not take without a cache.
+        // Writes until the file system is full: a hole in a full one refuses what it would not take without a cache.
         let hole = open("hole");
         hole.set_len(8 * MIB as u64).expect("a hole");
         let rest = open("rest");
@@ -263,7 +264,7 @@ fn what_is_written_into_holes_has_its_blocks_below_or_is_refused() {
         println!("it ends with {code:?}: {said}");
         assert!(!promises || (code, said.as_str()) == (Some(0), ""), "{code:?}: {said}");
         if code != Some(0) {
-            // It stays in the cache until there is room.
+            // The page stays in the cache until there is space.
             says(&said, &["No space left on device"]);
             drop(filler);
             fs::remove_file(mounted.scratch.path("fs/filler")).expect("a file");
@@ -277,7 +278,7 @@ fn what_is_written_into_holes_has_its_blocks_below_or_is_refused() {
     }
 }
 
-/// A mount of so many descriptors at most.
+/// A mount with a limit of `descriptors` descriptors.
 fn mounted_with(scratch: &Scratch, descriptors: u64) -> Option<Child> {
     let shell = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
@@ -293,7 +294,8 @@ fn mounted_with(scratch: &Scratch, descriptors: u64) -> Option<Child> {
     Some(server)
 }
 
-/// Many files in a few folders at few descriptors, from making them to a drain: nobody is refused, and each has its bytes.
+/// Many files in a few folders with few descriptors, from making them to a drain: no open is refused, and each file
+/// has its bytes.
 fn many_files(files: usize, descriptors: u64, size: &str) {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("backing")).expect("a directory");
@@ -303,7 +305,7 @@ fn many_files(files: usize, descriptors: u64, size: &str) {
     let open = || fs::read_dir(format!("/proc/{}/fd", server.id())).expect("its files").count() as u64;
     let above = |name: String| scratch.path("mount").join(name);
     let per_folder = files / 10;
-    // Open all the while, as a database is.
+    // One file is open all the while, as a database is.
     fs::write(above("table".into()), "rows").expect("a file");
     let table = OpenOptions::new().read(true).write(true).open(above("table".into())).expect("a file");
     for at in 0..files {
@@ -314,7 +316,8 @@ fn many_files(files: usize, descriptors: u64, size: &str) {
         made.unwrap_or_else(|error| panic!("file {at}: {error}"));
     }
     assert!(open() <= descriptors, "{} files are open", open());
-    // A folder, files in it and two names change while nearly all are closed; names go, one of two links too.
+    // A folder, files in it and two names change while nearly all files are closed. Names are removed, also one of two
+    // links.
     fs::rename(above("d1".into()), above("moved".into())).expect("another name");
     fs::create_dir(above("d1".into())).expect("a directory");
     fs::write(above(format!("d1/f{per_folder}")), "another").expect("a file of that name");
@@ -352,7 +355,7 @@ fn many_files(files: usize, descriptors: u64, size: &str) {
     signal(server.id(), Signal::TERM);
     let said = ended_well(server).expect("it was mounted");
     says(&said, &["files are remembered, more than half of the descriptors"]);
-    // The next one finds them all at its start, and so do others with no more descriptors.
+    // The next server finds all files at its start, and so do others with no more descriptors.
     let server = mounted_with(&scratch, descriptors).expect("it could be mounted");
     is_right("mount");
     signal(server.id(), Signal::TERM);
@@ -372,7 +375,7 @@ fn more_files_than_descriptors_are_no_error_to_anyone() {
     many_files(1000, 200, "16MiB");
 }
 
-/// Removed faster than their directories can be synced, files without names keep no more than a share of the descriptors.
+/// Files without names, removed faster than their directories can be synced, keep at most a share of the descriptors.
 #[test]
 fn folders_of_many_more_files_than_descriptors_are_removed_at_once() {
     let scratch = Scratch::new();
@@ -412,7 +415,7 @@ fn an_image_with_holes_is_served_only_as_far_as_there_are_blocks_for_it() {
     let Some(_image) = Image::new(scratch.path("fs"), 32, &["mkfs.ext4", "-q"]) else { return };
     let disk = File::create(scratch.path("fs/disk")).expect("a file");
     disk.set_len(64 * MIB as u64).expect("a hole");
-    // Nobody may have it open for writing.
+    // No process may have it open for writing.
     drop(disk);
     let disk = File::open(scratch.path("fs/disk")).expect("a file");
     scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "fs/disk", "--size", "64MiB"]);
@@ -485,7 +488,7 @@ fn a_file_below_more_than_4096_bytes_of_path_is_as_any_other() {
     is_right(&mounted.below());
 }
 
-/// Seconds that a process has had of a processor, by fields 14 and 15 of proc(5), in ticks of 10 ms.
+/// Processor seconds of a process, by fields 14 and 15 of proc(5), in ticks of 10 ms.
 fn processor_seconds(process: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).expect("its state");
     let fields = text.rsplit_once(')').expect("its name").1.split_whitespace().skip(11).take(2);
@@ -505,7 +508,7 @@ fn a_start_in_a_tree_of_a_million_files_takes_little_time() {
     fs::create_dir(scratch.path("mount")).expect("a directory");
     scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "64MiB"]);
     let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
-    // Of a processor, for other tests may keep the disk busy.
+    // Processor time is compared, because other tests may keep the disk busy.
     let mut started = |what: &str, write: &[&str]| {
         let began = std::time::Instant::now();
         if !mounted.start() {

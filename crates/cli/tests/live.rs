@@ -1,4 +1,4 @@
-//! The live cache by the real command: what it refuses, and that no kill costs a durable write.
+//! The live cache by the real command: its refusals, and that no kill costs a durable write.
 
 mod common;
 
@@ -71,7 +71,7 @@ fn what_is_no_cache_of_this_backing_is_refused_by_every_command() {
     says(&scratch.refused(&["serve", "nbd", "--socket", "s", "--file", "disk", "--mode", "read-only"]), &["--cache"]);
     let disk = std::fs::OpenOptions::new().write(true).open(scratch.path("disk")).expect("the backing store");
     disk.set_len(BACKING as u64 - 8192).expect("it shrinks");
-    // Nobody may have it open for writing.
+    // No process may have it open for writing.
     drop(disk);
     for command in commands {
         let line = scratch.refused(&[command, &["--cache", "cache", "--backing", "disk"]].concat());
@@ -222,7 +222,7 @@ fn what_can_be_repaired_is_and_the_rest_is_said() {
     terminate(child);
 }
 
-/// Versions that each page may read as: the last durable version first, then every later one that was sent.
+/// Versions that each page may have: the last durable version first, then every later one that was sent.
 struct Model(Vec<Vec<Vec<u8>>>);
 
 impl Model {
@@ -239,7 +239,7 @@ impl Model {
         versions.drain(..versions.len() - 1);
     }
 
-    /// Everything read after a restart is a version that was allowed; it is the only one from then on.
+    /// Checks after a restart that every page reads as an allowed version, which is the only one from then on.
     fn verify(&mut self, client: &mut Client, what: &str) {
         for page in 0..PAGES {
             let bytes = client.read(page * PAGE as u64, page_len(page) as u32);
@@ -252,7 +252,7 @@ impl Model {
     }
 }
 
-/// Sends requests, up to eight at a time to different pages, until the server is gone; the number answered.
+/// Sends requests, up to eight at a time to different pages, until the server is gone; returns the number answered.
 fn load(client: &mut Client, model: &mut Model, random: &mut Random) -> u64 {
     let mut answered = 0;
     loop {
@@ -359,7 +359,7 @@ fn kill_rounds(rounds: u64, seed: u64, layout: &str) {
         let mode = ["write-back", "write-back", "write-through", "write-around"][random.below(4) as usize];
         let what = format!("round {round}, {policy}, {mode}");
         if random.chance(0.3) {
-            // A kill somewhere in the recovery.
+            // The kill comes at any point of the recovery.
             let mut child = start(&scratch, policy, mode);
             std::thread::sleep(Duration::from_micros(random.below(20_000)));
             child.kill().and_then(|()| child.wait()).expect("a kill");

@@ -1,4 +1,4 @@
-//! A cache in use, asked and changed by other commands through its control socket.
+//! A cache in use, queried and changed by other commands through its control socket.
 
 mod common;
 
@@ -161,7 +161,7 @@ fn set_makes_the_cache_larger_and_what_is_cached_stays() {
     let now = figures(&scratch);
     let room = now["room_pages"].as_u64().expect("a count");
     assert!(room > 2 * before - 20 && now["tiers_pages"] == serde_json::json!([room]), "{before}: {now}");
-    // The log goes round, so that its segments lie in the order in which the slots came to it.
+    // The log wraps, so that its segments are in the order in which it took the slots.
     for round in 0..4 {
         for page in 0..1000u64 {
             client.write(page * PAGE as u64, &[page as u8 ^ round; PAGE], 0);
@@ -190,11 +190,11 @@ fn set_limits_how_many_pages_are_dirty() {
     let dirty = || figures(&scratch)["dirty_pages"].as_u64().expect("a count");
     assert_eq!(dirty(), 300);
     says(&set(&["dirty-high=30%", "dirty-low=20%"]), &["above 30.0 % dirty pages", "no more than 20.0 % are"]);
-    // More than a segment of 16.
+    // The drop is more than a segment of 16 pages.
     let low = figures(&scratch)["tiers_pages"][0].as_u64().expect("a count") / 5;
     let began = Instant::now();
     while dirty() > low {
-        // Something has to call the cache's own thread.
+        // A request wakes the cache's own thread.
         client.read(0, PAGE as u32);
         assert!(began.elapsed() < Duration::from_secs(60), "{} pages are dirty of {low}", dirty());
     }
@@ -235,7 +235,7 @@ fn noise_on_the_control_socket_disturbs_nobody() {
         [&b"\n"[..], b"GET / HTTP/1.1\r\n\r\n", &[0xFF; 100_000], b"{\"version\":1,\"ask\":{\"set\":[[\"\",1]]}}\n"]
     {
         let mut stream = UnixStream::connect(scratch.path("cache.control")).expect("a connection");
-        // It may be closed before all of it was sent.
+        // The server may close the connection before all bytes were sent.
         let _ = stream.write_all(noise);
     }
     client.write(0, &[7; PAGE], FUA);
@@ -244,7 +244,7 @@ fn noise_on_the_control_socket_disturbs_nobody() {
     terminate(child);
 }
 
-/// A policy thinks of I/Os of one page each. The engine's own are counted where they are made, and nowhere else.
+/// A policy counts I/Os of one page each. The engine counts its own I/Os where it makes them, and nowhere else.
 #[test]
 fn stats_tell_pages_that_were_written_back_and_no_ios_that_nobody_made() {
     let scratch = formatted();

@@ -1,5 +1,5 @@
-//! Decide once, drive twice, with the real engine: on one stream of requests, one at a time, the block cache counts what
-//! the simulator counts, and every byte is right.
+//! Decide once, drive twice, with the real engine: on one stream of requests, one at a time, the block cache's counts
+//! equal the simulator's, and every byte is right.
 
 use entresol_core::{Op, Page, Size};
 use entresol_crashtest::{Power, SimDisk};
@@ -17,7 +17,7 @@ const PAGE: u64 = 4096;
 const PAGES: u64 = 1024;
 const SEED: u64 = 9;
 
-/// Counts that both keep.
+/// Counts that engine and simulator both keep.
 #[derive(Debug, PartialEq, Eq)]
 struct Counted {
     read_hits: u64,
@@ -29,8 +29,8 @@ struct Counted {
     bypasses: u64,
 }
 
-/// Policies that run live over a range of bytes: all that need neither the future nor queries. MQ is left out because the
-/// simulator tells it the trace's peak distance, which a live cache does not know.
+/// Policies that run live over a range of bytes: all that need neither the future nor queries. MQ is left out because
+/// the simulator gives it the trace's peak distance, which a live cache does not know.
 fn live() -> impl Iterator<Item = &'static Info> {
     let excluded = ["mq", "heuristicdb", "table-placement"];
     catalogue::ALL.iter().copied().filter(move |info| !info.future && !excluded.contains(&info.name))
@@ -75,7 +75,8 @@ fn block(trace: &Trace, page: u32) -> u64 {
     address.block
 }
 
-/// Runs the trace through a block cache, checking what every read returns. What the cache was told goes to the spool.
+/// Runs the trace through a block cache, checking the bytes of every read. The requests that the cache received go to
+/// the spool.
 fn live_counts(
     trace: &Trace,
     policy: &PolicySpec,
@@ -105,7 +106,7 @@ fn live_counts_past(
     let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
     cache.set_sequential_cutoff(sequential_cutoff).expect("a cache that runs");
     let mut recording = spool.is_some().then(|| cache.record().expect("nobody listens"));
-    // What each half of a page was last filled with.
+    // Last fill byte of each half of a page.
     let mut truth: HashMap<u64, [u8; 2]> = HashMap::new();
     for at in 0..trace.len() {
         let request = trace.request(at);
@@ -117,7 +118,7 @@ fn live_counts_past(
         match request.op {
             Op::Read => {
                 let mut bytes = [0; PAGE as usize];
-                // Asked first for what can be had at once or not, the counts are the same.
+                // The counts are the same if a request is first tried without waiting.
                 if at % 2 == 0 || !cache.read_now_tagged(offset, &mut bytes, tag) {
                     cache.read_tagged(offset, &mut bytes, tag).expect("a read");
                 }
@@ -188,7 +189,8 @@ fn the_block_cache_counts_what_the_simulator_counts() {
     assert!(compared > 200);
 }
 
-/// Of a scan and a loop among other requests the same pass by, whatever the policy, and what passes it does not hear of.
+/// The same requests of a scan and a loop among others bypass the cache under every policy, and the policy does not
+/// see them.
 #[test]
 fn the_same_requests_of_long_streams_pass_by() {
     let trace = trace(6);
@@ -200,7 +202,7 @@ fn the_same_requests_of_long_streams_pass_by() {
         let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
         let simulated = simulated_past(&addresses, &policy, &tiers, cutoff);
         let bypasses = simulated.bypasses;
-        // Of the scan 290 pages are beyond the cutoff, and none is held.
+        // 290 pages of the scan are beyond the cutoff, and none is held.
         assert!(bypasses >= 290, "{} {tiers:?}: {bypasses} bypasses", info.name);
         for layout in [Layout::Log, Layout::Slots] {
             let live = live_counts_past(&trace, &policy, &tiers, layout, None, cutoff);
@@ -209,8 +211,7 @@ fn the_same_requests_of_long_streams_pass_by() {
     }
 }
 
-/// The live cache and the simulation decide alike: which candidates, when, and what becomes of the pages held
-/// then.
+/// The live cache and the simulation decide alike: which candidates, when, and what becomes of the pages held then.
 #[test]
 fn a_policy_that_changes_itself_does_so_alike() {
     let restless = "sample=100%:window=25:stay=1:gain=0:errors=0:payback=1000000000";
@@ -227,7 +228,8 @@ fn a_policy_that_changes_itself_does_so_alike() {
     }
 }
 
-/// The way of `entresol record`: what is heard of a cache in use, written as a trace and simulated, gives the cache's counts.
+/// The requests that `entresol record` receives from a cache in use, written as a trace and simulated, give the
+/// cache's counts.
 #[test]
 fn what_was_recorded_simulates_to_what_was_counted() {
     let folder = tempfile::tempdir().expect("a scratch directory");

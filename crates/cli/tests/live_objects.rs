@@ -1,5 +1,6 @@
-//! Files as objects: the cache of a directory, driven file by file, counts what the simulator counts of a trace with as many
-//! objects, for each of them too; and what a policy remembers of pages that it does not hold is bounded live, and told.
+//! Files as objects: the cache of a directory, driven file by file, has the counts of the simulator on a trace with as
+//! many objects, in total and for each. The history of pages that a policy does not hold is bounded live, and
+//! reported.
 
 use entresol_core::{Op, Random, Size};
 use entresol_engine::cache::{CacheConfig, ObjectCounts, REST};
@@ -20,9 +21,10 @@ const PAGE: usize = 4096;
 const FILES: [u64; 5] = [300, 40, 8, 500, 120];
 const SEED: u64 = 9;
 
-/// Requests of five tables: one looked up at random, small ones over and over, one scanned, one written to. Marked as
-/// sequential where the files will say so: the page after the last one of the file, reads and writes apart. Objects have the
-/// numbers that the cache will give: 0 is the rest, the files follow in the order of their first requests.
+/// Requests of five tables: one looked up at random, small ones over and over, one scanned, one written to. A request
+/// is marked as sequential where the files will report it so: the page after the last one of the file, reads and
+/// writes apart. Objects have the numbers that the cache will give: 0 is the rest, the files follow in the order of
+/// their first requests.
 fn trace(requests: usize, seed: u64) -> Trace {
     let mut random = Random::new(seed);
     let mut numbers: HashMap<(usize, u64), u32> = HashMap::new();
@@ -74,7 +76,7 @@ fn trace(requests: usize, seed: u64) -> Trace {
     }
 }
 
-/// Counts that both keep.
+/// Counts that engine and simulator both keep.
 #[derive(Debug, PartialEq, Eq)]
 struct Counted {
     read_hits: u64,
@@ -104,7 +106,7 @@ fn spec(info: &'static Info, options: &[&str]) -> PolicySpec {
     PolicySpec { info, options: Options::parse(info, options.iter().copied()).expect("options") }
 }
 
-/// Which of the files an object is.
+/// Index of the file that an object is.
 fn file_of(trace: &Trace, object: u32) -> usize {
     let number = trace.objects[object as usize].name.strip_prefix('t').expect("a file");
     number.parse().expect("a number")
@@ -123,8 +125,8 @@ fn open_file(layer: &CachedFiles, path: &Path) -> Arc<dyn FileData> {
     layer.open(FileId { device: found.dev(), inode: found.ino() }, file, true).expect("it opens")
 }
 
-/// Makes a directory in memory, where a sync takes no time, if files there keep the time at which they were
-/// made; else a scratch directory on disk.
+/// Makes a directory in memory, where a sync takes no time, if files there keep their time of creation; else a scratch
+/// directory on disk.
 fn in_memory() -> tempfile::TempDir {
     let made = tempfile::tempdir_in("/dev/shm").ok();
     let tells = |made: &tempfile::TempDir| made.path().metadata().and_then(|found| found.created()).is_ok();
@@ -151,7 +153,7 @@ fn live(config: &CacheConfig) -> Live {
 }
 
 impl Live {
-    /// Drives the trace through the files, comparing every read with what was written.
+    /// Drives the trace through the files, comparing every read with the bytes written.
     fn drive(&self, trace: &Trace) {
         let mut truth: HashMap<u32, [u8; 2]> = HashMap::new();
         for at in 0..trace.len() {
@@ -199,7 +201,7 @@ impl Live {
         }
     }
 
-    /// The accounts add up to the counts of the whole, and are those of the requests.
+    /// Checks that the counts of files add up to the total, and are those of the requests.
     fn check_accounts(&self, trace: &Trace) {
         let accounts = self.files.counts().expect("accounts");
         let mut sum = ObjectCounts::default();
@@ -238,7 +240,7 @@ impl Live {
     }
 }
 
-/// Policies that run live without being told of queries. MQ is asked apart: it is told the trace's peak distance.
+/// Policies that run live without notice of queries. MQ has its own test, which gives it the trace's peak distance.
 fn policies() -> impl Iterator<Item = &'static Info> {
     let apart = ["mq", "table-placement"];
     catalogue::ALL.iter().copied().filter(move |info| !info.future && !apart.contains(&info.name))
@@ -256,7 +258,7 @@ fn files_count_as_the_simulator_counts_objects() {
     for info in policies() {
         let tiers = sizes(info);
         println!("{} {tiers:?}", info.name);
-        // So many that nothing has to be forgotten, as in the simulator.
+        // So many handles that nothing is forgotten, as in the simulator.
         let handles = trace.footprint() + tiers.iter().sum::<usize>() + 1;
         let config = CacheConfig { handles, seed: SEED, ..CacheConfig::new(info, &tiers) };
         let live = live(&config);
@@ -268,8 +270,8 @@ fn files_count_as_the_simulator_counts_objects() {
     }
 }
 
-/// With the handles that they are given if nobody says otherwise, no policy is at a loss for one; and those that remember without
-/// end in the simulator count as they do there with the bound that they have here.
+/// With the default number of handles no policy runs out of them. Policies with unbounded history in the simulator
+/// count alike there under the live bound.
 #[test]
 fn what_is_remembered_is_bounded_and_enough() {
     let trace = trace(12_000, 4);

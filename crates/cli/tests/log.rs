@@ -1,4 +1,4 @@
-//! Log of a server about its cache: an event a line.
+//! Log of a server about its cache: one event a line.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn serve(scratch: &Scratch, more: &[&str]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs")
 }
 
-/// Ends a server; its code and what it said.
+/// Ends a server; returns its exit code and output.
 fn end(mut child: Child) -> (Option<i32>, String) {
     signal(child.id(), Signal::TERM);
     let mut said = String::new();
@@ -23,7 +23,7 @@ fn end(mut child: Child) -> (Option<i32>, String) {
     (child.wait().expect("an end").code(), said)
 }
 
-/// A cache in use whose file is cut off, after its mode was changed and changed again.
+/// A run of a cache whose mode changes twice and whose file is then truncated.
 fn life(scratch: &Scratch, more: &[&str]) -> (Option<i32>, String) {
     let mut child = serve(scratch, more);
     let mut client = reached(scratch, &mut child);
@@ -99,7 +99,7 @@ fn a_policy_that_changes_its_mind_says_why_and_keeps_what_is_cached() {
     client.write(0, &[7; 16 * PAGE], 1);
     let json = || serde_json::from_str::<Value>(&scratch.ok(&["stats", "cache", "--json"])).expect("JSON");
     assert_eq!(json()["choice"]["active"], "lru", "{}", json());
-    // A loop that does not fit: of it LRU finds nothing.
+    // A loop that does not fit, in which LRU finds no page.
     let mut read_all = || (16..1024).for_each(|page| drop(client.read(page * PAGE as u64, PAGE as u32)));
     (0..6).for_each(|_| read_all());
     let figures = json();

@@ -1,5 +1,6 @@
-//! Caches that are lost, blank, old, foreign, truncated or newer, and backing stores that are not there: what each start does.
-//! `cargo test -p entresol --test lost_caches -- --nocapture table` prints the table of docs/results/lost-caches.md.
+//! Caches that are lost, blank, old, foreign, truncated or newer, and absent backing stores: the outcome of each
+//! start. `cargo test -p entresol --test lost_caches -- --nocapture table` prints the table of
+//! docs/results/lost-caches.md.
 
 mod common;
 
@@ -25,9 +26,9 @@ struct Testbed {
 /// Outcome of a start.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It served these first bytes, and said this.
+    /// The start served these first bytes, with this output.
     Served(Vec<u8>, String),
-    /// It was refused with this line.
+    /// The start was refused with this line.
     Refused(String),
 }
 
@@ -68,7 +69,7 @@ impl Testbed {
         self.scratch.ok(&[&all[..], more].concat());
     }
 
-    /// The first bytes of the backing store, whatever a cache has of them.
+    /// The first bytes of the backing store, without those of a cache.
     fn below(&self) -> Vec<u8> {
         let path = self.path("backing");
         let path = if path.is_dir() { path.join("file") } else { path };
@@ -78,8 +79,8 @@ impl Testbed {
         bytes
     }
 
-    /// Starts the command before a cache with these options, has it write `value` at the beginning if it serves, and ends it.
-    /// None, with a word about it, where nothing can be mounted.
+    /// Starts the command over a cache with these options, has it write `value` at the beginning if it serves, and
+    /// ends it. None, with a message, where nothing can be mounted.
     fn start(&self, cache: &str, backing: &str, options: &[&str], value: Option<u8>) -> Option<Outcome> {
         match self.command {
             "serve nbd" => Some(self.serve(cache, backing, options, value)),
@@ -190,7 +191,7 @@ impl Left {
     }
 }
 
-/// Puts something else in the place of the cache or of its backing store, which were used for a while.
+/// Replaces the cache or its backing store after they were used for a while.
 type Change = fn(&Testbed);
 
 const CHANGES: &[(&str, Change)] = &[
@@ -242,8 +243,8 @@ const CHANGES: &[(&str, Change)] = &[
     }),
 ];
 
-/// A world whose cache was used twice, so that there is an older copy of it, and left so; beside it another backing store whose
-/// cache has dirty pages. The beginning was written last with 2.
+/// A testbed whose cache was used twice, so that there is an older copy of it, and left in state `left`. Beside it is
+/// another backing store whose cache has dirty pages. The last write put 2 at the beginning.
 fn used(command: &'static str, left: Left) -> Option<Testbed> {
     let testbed = Testbed::new(command, &[]);
     testbed.make_backing("backing2");
@@ -259,7 +260,7 @@ fn used(command: &'static str, left: Left) -> Option<Testbed> {
     Some(testbed)
 }
 
-/// In a word what became of a start, after it was found right.
+/// The outcome of a start in a word, after it was checked.
 fn judged(testbed: &Testbed, left: Left, change: &str, outcome: &Outcome, before: &[Option<Vec<u8>>]) -> &'static str {
     let what = format!("{}, {}, {change}: {outcome:?}", testbed.command, left.name());
     match outcome {
@@ -269,7 +270,7 @@ fn judged(testbed: &Testbed, left: Left, change: &str, outcome: &Outcome, before
             "refused"
         }
         Outcome::Served(bytes, said) => {
-            // What was answered is there, whichever way it was served.
+            // Acknowledged bytes are found, in whichever way the start serves.
             assert_eq!(bytes, &[2; 8], "{what}");
             match (said.contains("it was made anew"), said.contains("is served without a cache")) {
                 (true, false) => {
@@ -283,7 +284,7 @@ fn judged(testbed: &Testbed, left: Left, change: &str, outcome: &Outcome, before
     }
 }
 
-/// All bytes of the cache and the backing store, and what is kept beside that.
+/// All bytes of the cache and the backing store, and of the record beside them.
 fn state(testbed: &Testbed) -> Vec<Option<Vec<u8>>> {
     let mut record = vec![0; 4096];
     let length = rustix::fs::getxattr(testbed.path("backing"), "user.entresol", &mut record[..]).unwrap_or(0);
@@ -293,7 +294,7 @@ fn state(testbed: &Testbed) -> Vec<Option<Vec<u8>>> {
     bytes.into_iter().chain([Some(record)]).collect()
 }
 
-/// Every row of the table: what `serve nbd`, `mount` and `run` do with nothing but defaults.
+/// Every row of the table: the outcome of `serve nbd`, `mount` and `run` with defaults alone.
 #[test]
 fn table_of_what_each_start_does() {
     let mut lines = Vec::new();
@@ -307,7 +308,7 @@ fn table_of_what_each_start_does() {
                 let before = state(&testbed);
                 let Some(outcome) = testbed.start("cache", "backing", &[], None) else { return };
                 let word = judged(&testbed, left, change, &outcome, &before);
-                // The table itself: nothing is lost in silence, and nothing that is complete stops a start without need.
+                // The table itself: no loss is silent, and nothing complete stops a start without need.
                 let expected = match change.split_once(": ") {
                     None => "opened",
                     Some((
@@ -325,7 +326,7 @@ fn table_of_what_each_start_does() {
                 cells.push(word);
             }
         }
-        // All three commands do the same.
+        // All three commands have the same outcome.
         let same = |three: &[&'static str]| -> String {
             if three.iter().all(|word| *word == three[0]) { three[0].to_owned() } else { three.join(", ") }
         };
@@ -338,8 +339,8 @@ fn table_of_what_each_start_does() {
     refusals.iter().for_each(|line| println!("{line}"));
 }
 
-/// The way from `format` to served reads through a cache that comes back blank after each stop, by a block device where there are
-/// loop devices, with no option but those of `format`.
+/// From `format` to served reads through a cache that comes back blank after each stop, on a block device where there
+/// are loop devices, with no option but those of `format`.
 #[test]
 fn a_cache_that_comes_back_blank_after_each_stop_is_the_ordinary_case() {
     for device in [false, true] {
@@ -372,7 +373,7 @@ fn a_cache_that_comes_back_blank_after_each_stop_is_the_ordinary_case() {
             says(&said, &["is blank; it was made anew, and is empty: nothing was lost with it"]);
             says(&said, &["mode write-through, as `entresol format` was told", "0 pages dirty in the cache"]);
         }
-        // What was made anew is a cache like any other: the next start finds it.
+        // The new cache is like any other: the next start finds it.
         let Some(Outcome::Served(bytes, said)) = testbed.start(&cache, "backing", &[], None) else {
             panic!("it was refused")
         };
@@ -381,7 +382,7 @@ fn a_cache_that_comes_back_blank_after_each_stop_is_the_ordinary_case() {
     }
 }
 
-/// The words after the last `: ` of a refusal that name a command, as arguments.
+/// The command that a refusal names after its last `: `, as arguments.
 fn command_of(said: &str, how: &str) -> Vec<String> {
     let (_, command) =
         said.split_once(&format!("{how}: entresol ")).unwrap_or_else(|| panic!("'{how}' is not in: {said}"));
@@ -389,7 +390,7 @@ fn command_of(said: &str, how: &str) -> Vec<String> {
     command.split(' ').map(str::to_owned).collect()
 }
 
-/// The command that a refusal names is run word for word, and works.
+/// The command that a refusal names runs word for word, and works.
 #[test]
 fn the_command_that_a_refusal_names_accepts_the_loss() {
     let testbed = used("serve nbd", Left::Dirty).expect("no mount is needed");
@@ -398,14 +399,14 @@ fn the_command_that_a_refusal_names_accepts_the_loss() {
     says(&said, &["cache: is blank; backing is not complete without what only the cache has"]);
     let words = command_of(&said, "to lose that");
     assert_eq!(words[..4], ["serve", "nbd", "--if-lost", "recreate"], "{said}");
-    // The same command serves what is below: what was in the cache alone is lost, and that is said.
+    // The same command serves the backing store: bytes that only the cache had are lost, and the output says so.
     let options: Vec<&str> = words[2..4].iter().map(String::as_str).collect();
     let Some(Outcome::Served(bytes, said)) = testbed.start("cache", "backing", &options, Some(5)) else {
         panic!("it was refused")
     };
     assert_eq!(bytes, [0; 8]);
     says(&said, &["it was made anew, and is empty: what was in it alone is lost, as --if-lost recreate accepts"]);
-    // A file system takes `format --force`, in the words that were given.
+    // A file system takes `format --force`, in the refusal's own words.
     let mut bytes = vec![0; CACHE_BYTES as usize];
     bytes[..4].copy_from_slice(b"XFSB");
     testbed.scratch.file("cache", bytes);
@@ -421,7 +422,8 @@ fn the_command_that_a_refusal_names_accepts_the_loss() {
     assert!(matches!(&served, Some(Outcome::Served(bytes, _)) if bytes == &[0; 8]), "{served:?}");
 }
 
-/// A cache that was passed by does not come back unnoticed: what it has is older by then than what is below.
+/// A cache that was bypassed for a while does not come back unnoticed: its pages are older by then than the backing
+/// store's.
 #[test]
 fn a_cache_that_was_passed_by_does_not_come_back_unnoticed() {
     for command in COMMANDS {
@@ -448,7 +450,7 @@ fn a_cache_that_was_passed_by_does_not_come_back_unnoticed() {
             };
             says(&said, &["cache: this cache is an older copy"]);
             assert!(before == state(&testbed), "{what}");
-            // By the command that was named it is a cache again, of what is below by now.
+            // After the named command there is a cache again, of the backing store's present bytes.
             let Some(Outcome::Served(bytes, said)) =
                 testbed.start("cache", "backing", &["--if-lost", "recreate"], None)
             else {
@@ -460,7 +462,7 @@ fn a_cache_that_was_passed_by_does_not_come_back_unnoticed() {
     }
 }
 
-/// A backing store that has another cache is not marked, whatever is asked for.
+/// A backing store that has another cache is not marked, under any options.
 #[test]
 fn the_wrong_backing_store_is_not_marked() {
     for command in COMMANDS {
@@ -487,7 +489,7 @@ fn begun(testbed: &Testbed, mode: &str) -> (Child, Client) {
     (child, Client::connect(&testbed.path("s"), false).expect("a connection"))
 }
 
-/// Kills the server, loses the cache, and starts anew.
+/// Kills the server, loses the cache, and starts again.
 fn after_a_kill(testbed: &Testbed, mut child: Child) -> Option<Outcome> {
     child.kill().expect("it runs");
     child.wait().expect("an end");
@@ -495,7 +497,7 @@ fn after_a_kill(testbed: &Testbed, mut child: Child) -> Option<Outcome> {
     testbed.start("cache", "backing", &[], None)
 }
 
-/// The mark follows the mode while a cache is in use, and a kill leaves what it says.
+/// The mark follows the mode while a cache is in use, and stays after a kill.
 #[test]
 fn the_mark_follows_the_mode_of_a_cache_in_use() {
     for (modes, complete) in [
@@ -527,7 +529,7 @@ fn the_mark_follows_the_mode_of_a_cache_in_use() {
     }
 }
 
-/// A start in another mode than write-back has what was dirty below before the mark says so.
+/// A start in another mode than write-back writes dirty pages back before it changes the mark.
 #[test]
 fn a_start_in_write_through_completes_what_write_back_left() {
     let testbed = used("serve nbd", Left::Dirty).expect("no mount is needed");
@@ -539,7 +541,7 @@ fn a_start_in_write_through_completes_what_write_back_left() {
     says(&said, &["made anew"]);
 }
 
-/// A missing cache is made where it was, and nowhere else.
+/// A missing cache is made at its old path, and nowhere else.
 #[test]
 fn a_missing_cache_is_made_where_it_was_and_nowhere_else() {
     let testbed = used("serve nbd", Left::Through).expect("no mount is needed");
@@ -557,7 +559,7 @@ fn a_missing_cache_is_made_where_it_was_and_nowhere_else() {
         says(&said, &["is not there", why]);
         assert!(before == state(&testbed) && !Path::new(cache).exists() && !testbed.path(cache).exists(), "{cache}");
     }
-    // Its folder is on another file system than then.
+    // Its folder is now on another file system.
     let there = testbed.path("cache");
     let made = testbed.start("cache", "backing", &[], None);
     assert!(matches!(made, Some(Outcome::Served(..))) && there.exists(), "{made:?}");
@@ -565,7 +567,7 @@ fn a_missing_cache_is_made_where_it_was_and_nowhere_else() {
     assert_eq!((mode & 0o777, fs::metadata(&there).expect("it").len()), (0o600, CACHE_BYTES));
 }
 
-/// Pages that a cache in use has room for.
+/// Capacity in pages of a cache in use.
 fn room(scratch: &Scratch) -> u64 {
     let figures: serde_json::Value = serde_json::from_str(&scratch.ok(&["stats", "--json", "cache"])).expect("JSON");
     figures["room_pages"].as_u64().expect("a count")
@@ -598,7 +600,7 @@ fn a_cache_that_is_made_anew_has_the_size_that_it_had_grown_to() {
     drop(common::served::reached(&scratch, &mut server));
     assert_eq!((room(&scratch), fs::metadata(scratch.path("cache")).expect("a cache").len()), (grown, bytes));
     common::served::terminate(server);
-    // Of a directory the map keeps the choices, over a kill too.
+    // For a directory the map keeps the choices, over a kill too.
     let Some(mut mounted) = common::mounted::Mounted::with(Some(["write-back", "lru"])) else { return };
     let grown = grow(&mounted.scratch);
     mounted.signal(Signal::KILL);

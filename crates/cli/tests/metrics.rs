@@ -1,4 +1,4 @@
-//! `entresol metrics` and `entresol top`: figures of a cache in use for others to look at.
+//! `entresol metrics` and `entresol top`: figures of a cache in use.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn get(address: &str, target: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-/// promtool's own opinion, where it is installed.
+/// Has promtool check the page, where it is installed.
 fn promtool(page: &str) {
     let mut command = Command::new("promtool");
     let spawned = command.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -63,7 +63,7 @@ fn the_figures_are_those_of_the_server_and_say_when_there_is_none() {
     says(&get(&address, "/").0, &["404"]);
     for noise in [&b"\r\n\r\n"[..], b"DELETE /metrics HTTP/1.1\r\n\r\n", &[0xFF; 100_000]] {
         let mut stream = TcpStream::connect(&address).expect("a connection");
-        // It may be closed before all of it was sent.
+        // The server may close the connection before all bytes were sent.
         let _ = stream.write_all(noise);
     }
     drop(client);

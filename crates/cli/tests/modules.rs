@@ -1,4 +1,4 @@
-//! Uses among modules: they make no circle, so that each module can be read, moved and tested after those that it uses.
+//! Uses among modules have no cycle, so that each module can be read, moved and tested after those that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -45,7 +45,7 @@ fn named(text: &str) -> BTreeSet<String> {
     names
 }
 
-/// By module of a crate's root: those that it uses.
+/// The modules that each module of a crate's root uses.
 fn uses(crate_sources: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut files = Vec::new();
     sources(crate_sources, &mut files);
@@ -58,7 +58,7 @@ fn uses(crate_sources: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for path in files.iter().filter(|path| modules.contains(&module(path))) {
         let text = fs::read_to_string(path).expect("text");
-        // What `//` hides is no use of anything.
+        // Comments are no use of a module.
         let code: String =
             text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
         let of = uses.entry(module(path)).or_default();
@@ -67,7 +67,7 @@ fn uses(crate_sources: &Path) -> BTreeMap<String, BTreeSet<String>> {
     uses
 }
 
-/// A way from a module back to itself.
+/// A cycle: a path from a module back to itself.
 fn circle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     fn walk(uses: &BTreeMap<String, BTreeSet<String>>, way: &mut Vec<String>, done: &mut BTreeSet<String>) -> bool {
         let at = way.last().expect("a beginning").clone();
@@ -108,7 +108,7 @@ fn circles_are_found_where_there_are_some() {
     assert_eq!(Vec::from_iter(names), ["a", "b", "d", "f", "h"]);
 }
 
-/// Of the command, whose modules are a folder or file for each command and what they share.
+/// Modules of the command: a folder or file for each command, and shared ones.
 #[test]
 fn no_module_of_the_command_is_used_by_one_that_it_uses() {
     let uses = uses(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));

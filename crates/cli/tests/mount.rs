@@ -1,4 +1,4 @@
-//! `entresol mount`: a database on it, mappings, and how it ends.
+//! `entresol mount`: a database on it, mappings, and its end.
 
 mod common;
 
@@ -10,7 +10,8 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, chown};
 use std::process::{Command, Stdio};
 
-/// Programs that copy set a time right after the last write (`tar`, `rsync -t`, `cp -p`), which is when pages go below.
+/// Programs that copy set a time right after the last write (`tar`, `rsync -t`, `cp -p`), while pages are being
+/// written back.
 #[test]
 fn times_that_are_set_while_pages_are_written_below_stay() {
     use rustix::fs::{Timespec, Timestamps, futimens};
@@ -121,7 +122,7 @@ fn it_stays_while_files_are_open_says_so_and_ends_with_the_last() {
         fs::write(mounted.above().join("f"), b"x").unwrap();
         let open = File::open(mounted.above().join("f")).unwrap();
         mounted.signal(Signal::TERM);
-        // Longer than it takes for it to be said.
+        // Longer than the delay of the message.
         std::thread::sleep(std::time::Duration::from_millis(1500));
         let mut byte = [0];
         open.read_exact_at(&mut byte, 0).unwrap();
@@ -132,7 +133,7 @@ fn it_stays_while_files_are_open_says_so_and_ends_with_the_last() {
     });
 }
 
-/// As a child has a file for a moment that its parent has closed.
+/// A child has a file for a moment that its parent has closed.
 #[test]
 fn what_is_closed_a_moment_later_does_not_keep_it() {
     let Some(mut mounted) = Mounted::new() else { return };
@@ -162,7 +163,7 @@ fn what_cannot_be_mounted_is_refused() {
     other.ok(&["-q", "format", "--cache", "cache", "--backing", "cached", "--size", "2MiB"]);
     let cached = ["-q", "mount", "cached", "file", "--cache", "cache"];
     says(&other.refused(&["-q", "mount", "cached", "absent", "--cache", "cache"]), &["absent: "]);
-    // A cache that was opened for it is closed again: its directory is complete without it.
+    // A cache that was opened for a refused start is closed again: its directory is complete without it.
     let limits = [&cached[..], &["--dirty-high", "10%", "--dirty-low", "90%"]].concat();
     for (arguments, why) in [(&cached[..], "file: Not a directory"), (&limits[..], "--dirty-high")] {
         let refused = other.run(arguments);
@@ -189,7 +190,7 @@ fn root_is_served_only_where_that_was_asked_for() {
         }
         chown(scratch.path("."), nobody, nobody).unwrap();
         fs::write(scratch.path("backing/f"), "bytes").unwrap();
-        // By its descriptor: nobody may not come to where the program lies.
+        // The program is run by its descriptor, because nobody may not be able to reach its path.
         let shell = "exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=+sys_admin --ambient-caps=+sys_admin \
                      /proc/self/fd/3 -q mount backing mount \"$@\" 3<\"$0\"";
         let mut command = Command::new("sh");

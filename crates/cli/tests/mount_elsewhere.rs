@@ -1,5 +1,5 @@
-//! A mount of which another mount namespace has a copy. Alone in its file, whose tests no others run beside: the copy of the
-//! namespace holds every mount of the moment.
+//! A mount of which another mount namespace has a copy. The test is alone in its file, so that no test runs beside it:
+//! the copy of the namespace holds every mount of that moment.
 
 mod common;
 
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 const O_DIRECT: i32 = 0o40000;
 
-/// Another namespace, begun meanwhile, as a container is.
+/// Another mount namespace, begun meanwhile, as a container's is.
 struct Elsewhere(Child);
 
 impl Elsewhere {
-    /// None, with a word about it, where there can be none.
+    /// None, with a message, where there can be none.
     fn begin() -> Option<Self> {
         let own = fs::read_link("/proc/self/ns/mnt").expect("a namespace");
         for how in [&["-m"][..], &["-Urm"]] {
@@ -53,17 +53,17 @@ fn it_ends_although_another_namespace_has_a_copy_of_it() {
         let path = mounted.above().join("f");
         fs::write(&path, [7; 30_000]).unwrap();
         let Some(elsewhere) = Elsewhere::begin() else { return };
-        // The copy is as good as the mount, until that is ended.
+        // The copy is as good as the mount, until the namespace is ended.
         let copy = elsewhere.at(&path);
         assert_eq!(fs::read(&copy).unwrap(), [7; 30_000]);
-        // What the kernel holds above it can always be read.
+        // Pages in the kernel's cache above can always be read, so this reads past it.
         let copied = File::options().read(true).custom_flags(O_DIRECT).open(&copy).unwrap();
         let began = Instant::now();
         mounted.signal(Signal::TERM);
         let (code, said) = mounted.end();
         assert_eq!(code, Some(0), "{said}");
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-        // Where the connection cannot be broken off, the end of the process does it.
+        // Where the connection cannot be aborted, the end of the process closes it.
         if !said.is_empty() {
             says(&said, &["another mount namespace has a copy", "it ends with this process"]);
         }

@@ -1,6 +1,5 @@
 //! Random file operations on a mount and on a plain directory beside it: every answer must be the same, and so must
-//! everything that is left. One name in three is that of a file that goes past a cache, if it has that name when the cache first
-//! hears of it.
+//! the final contents. One name in three bypasses a cache if the file has it when the cache first sees the file.
 
 mod common;
 
@@ -39,7 +38,7 @@ impl Random {
     }
 }
 
-/// One of the two worlds: a directory and the files that are open in it.
+/// One of the two sides: a directory and the open files in it.
 struct Testbed {
     root: PathBuf,
     open: Vec<Option<File>>,
@@ -59,7 +58,7 @@ fn done<T, E: Into<io::Error>>(result: Result<T, E>) -> Answer {
     answer(result, |_| String::new())
 }
 
-/// An operation with everything random in it already drawn, so that both worlds see the same.
+/// An operation with all random values drawn, so that both sides see the same.
 #[derive(Debug, Clone)]
 enum Step {
     Open { slot: usize, name: String, create: bool, truncate: bool, append: bool, direct: bool, read_only: bool },
@@ -245,7 +244,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Maps as much of the file as there is of `bytes`, for an act on it.
+/// Maps the part of `bytes` that the file has, and runs `act` on it.
 fn mapped(file: &File, bytes: usize, protection: ProtFlags, act: impl FnOnce(&mut [u8]) -> String) -> Answer {
     let length = bytes.min(file.metadata().unwrap().len() as usize);
     if length == 0 {
@@ -290,7 +289,7 @@ fn ten_seconds_of_random_operations() {
     each(|mounted| run(mounted, Duration::from_secs(10), 0x0d00_0020));
 }
 
-/// As long as `ENTRESOL_FUSE_SECONDS` says, from the seed `ENTRESOL_FUSE_SEED`.
+/// Runs for `ENTRESOL_FUSE_SECONDS` seconds, from the seed `ENTRESOL_FUSE_SEED`.
 #[test]
 #[ignore = "takes a minute unless told otherwise: `make test-long` runs it"]
 fn random_operations_for_as_long_as_one_likes() {

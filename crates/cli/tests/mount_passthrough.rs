@@ -1,4 +1,4 @@
-//! `entresol mount` and `run`: what the kernel reads and writes by itself, past the cache and past the server.
+//! `entresol mount` and `run`: I/O that the kernel does by itself, bypassing cache and server.
 
 mod common;
 
@@ -21,13 +21,13 @@ struct Server {
     scratch: Scratch,
     child: Child,
     said: BufReader<std::process::ChildStderr>,
-    /// Reader and writer of what goes past the cache, as the server reports it: `kernel` or `mount`; empty
-    /// with passthrough off.
+    /// Reader and writer of files that bypass the cache, as the server reports it: `kernel` or `mount`; empty with
+    /// passthrough off.
     by: String,
 }
 
 impl Server {
-    /// None, with a word about it, where nothing can be mounted.
+    /// None, with a message, where nothing can be mounted.
     fn start(more: &[&str]) -> Option<Self> {
         let scratch = Scratch::new();
         fs::create_dir(scratch.path("backing")).unwrap();
@@ -53,12 +53,12 @@ impl Server {
         Some(server)
     }
 
-    /// As [`start`](Self::start), and none where the kernel does not do it.
+    /// As [`start`](Self::start), and none where the kernel grants no passthrough.
     fn granted(more: &[&str]) -> Option<Self> {
         Self::start(more).filter(|server| server.by == "kernel")
     }
 
-    /// Reads what the server says, up to who it is that reads and writes.
+    /// Reads the server's output up to the passthrough event; returns its reader and writer.
     fn told(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -79,7 +79,7 @@ impl Server {
         signal(self.child.id(), sent);
     }
 
-    /// Reads and writes that its door was asked for, and flushes.
+    /// Reads, writes and flushes that its front-end received.
     fn asked(&self) -> [u64; 3] {
         let figures: Value = serde_json::from_str(&self.scratch.ok(&["stats", "cache", "--json"])).unwrap();
         ["read", "write", "flush"].map(|what| figures["door"][what]["calls"].as_u64().unwrap())
@@ -94,7 +94,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Of one that was ended nothing is left. If a test failed nothing may hang on a mount that nobody serves.
+        // An ended server leaves nothing. If a test failed, no process may hang on a mount without a server.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = rustix::mount::unmount(self.scratch.path("mount"), rustix::mount::UnmountFlags::DETACH);
@@ -110,7 +110,7 @@ fn files_past_the_cache_are_read_and_written_while_the_server_stands_still() {
     let Some(server) = Server::granted(&[]) else { return };
     let file = made(&server.above("a-wal"));
     let mut end = OpenOptions::new().append(true).open(server.above("a-wal")).unwrap();
-    // At the first the kernel asks for an attribute that a write would take away.
+    // At the first write the kernel asks for an attribute that a write would remove.
     file.write_all_at(&[0], 0).unwrap();
     server.signal(Signal::STOP);
     file.write_all_at(&[1; 20_000], 0).unwrap();
@@ -149,9 +149,8 @@ fn without_passthrough_the_server_reads_and_writes_what_goes_past_the_cache() {
     server.end();
 }
 
-/// Runs a shell script in a cached directory in a user namespace, whose right to mount does not reach over
-/// the whole machine. Returns the output of the script and that of `run`; none, with a word about it, where
-/// that cannot be.
+/// Runs a shell script in a cached directory in a user namespace, whose right to mount does not cover the whole
+/// machine. Returns the output of the script and that of `run`; none, with a message, where that is impossible.
 fn in_user_namespace(scratch: &Scratch, script: &str) -> Option<(String, String)> {
     fs::create_dir(scratch.path("backing")).unwrap();
     scratch.ok(&[&["-q", "format", "--size", "2MiB"], &BOTH[..]].concat());
@@ -179,11 +178,12 @@ fn who_may_not_pass_files_through_serves_them_and_says_why() {
     assert_eq!(fs::read(scratch.path("backing/a-wal")).unwrap(), b"logged\n");
 }
 
-/// Only who may give such rights at will, which nobody can in a user namespace, leaves them with what he writes.
+/// A write clears set-user-id rights, unless the writer may grant them at will, which no process in a user namespace
+/// can.
 #[test]
 fn a_file_that_is_written_is_no_longer_run_with_the_rights_of_its_owner() {
     let scratch = Scratch::new();
-    // Asked for the mode alone the kernel may answer what it was a second ago.
+    // If only the mode is requested, the kernel may answer with the mode of a second ago.
     let script = "cd backing; look() { stat -c '%a %s' $1; }; for f in a-wal cached; do \
                   echo > $f; chmod 6755 $f; look $f; echo more >> $f; look $f; done";
     let Some((printed, _)) = in_user_namespace(&scratch, script) else { return };
@@ -197,18 +197,18 @@ fn a_file_that_is_passed_through_and_gets_a_cached_name_has_its_newest_bytes() {
         let (logged, kept) = (server.above(&format!("{round}-wal")), server.above(&format!("{round}")));
         let file = made(&logged);
         file.write_all_at(&[1; 65536], 0).unwrap();
-        // The kernel's page cache above gets pages by this, which no later write replaces.
+        // This puts pages into the kernel's page cache above, which no later write replaces.
         rustix::fs::fadvise(&file, 0, None, Advice::WillNeed).unwrap();
         std::thread::sleep(Duration::from_millis(100));
         file.write_all_at(&[2; 65536], 0).unwrap();
         drop(file);
         fs::rename(&logged, &kept).unwrap();
-        // The handle's end reaches the server in its own time.
+        // The release of the handle reaches the server asynchronously.
         std::thread::sleep(Duration::from_millis(100));
         let before = server.asked();
         assert!(fs::read(&kept).unwrap() == [2; 65536], "round {round}");
         assert!(server.asked()[0] > before[0], "it is read through the cache");
-        // Open under one name and the other, it goes the way on which it was first.
+        // A file open under both names keeps the way of its first open.
         let cached = OpenOptions::new().read(true).write(true).open(&kept).unwrap();
         fs::rename(&kept, &logged).unwrap();
         let again = OpenOptions::new().read(true).write(true).open(&logged).unwrap();
@@ -236,7 +236,7 @@ fn a_passed_file_that_is_open_outlives_the_server_but_for_its_syncs() {
 
 #[test]
 fn below_another_mount_files_are_served_as_they_are() {
-    // What is passed through here is stacked already, and the kernel does not stack it again.
+    // Passthrough files here are stacked already, and the kernel does not stack them again.
     let Some(lower) = Server::granted(&[]) else { return };
     let above = Scratch::new();
     fs::create_dir(above.path("upper")).unwrap();

@@ -1,4 +1,5 @@
-//! Signals at any moment of a mount's start and stop: no mount is left, the cache opens again, what was synced is there.
+//! Signals at any moment of a mount's start and stop: no mount is left, the cache opens again, and synced bytes are
+//! found.
 
 mod common;
 
@@ -50,14 +51,14 @@ impl Rounds {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs")
     }
 
-    /// Waits until it is mounted; whether it came to that.
+    /// Waits until it is mounted; true if it came to that.
     fn is_up(server: &mut Child) -> bool {
         let mut line = String::new();
         BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
         !line.is_empty()
     }
 
-    /// Sends some signals one soon after another.
+    /// Sends some signals in quick succession.
     fn interrupt(&mut self, server: &Child) {
         for _ in 0..=self.random.below(3) {
             let by = SIGNALS[self.random.below(3) as usize];
@@ -86,7 +87,7 @@ impl Rounds {
         server.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
         let status = server.wait().expect("an end");
         assert!(!said.contains("panicked"), "{what}: {said}");
-        // Before its handlers are there a signal ends any process, with nothing mounted.
+        // Before its handlers are installed a signal ends any process, with nothing mounted.
         assert!(status.code() == Some(0) || !ready, "{what}: {status}: {said}");
         assert!(!is_mounted(&self.scratch.path("mount")), "{what}: a mount is left; {said}");
         let both = ["--cache", "cache", "--backing", "backing"];

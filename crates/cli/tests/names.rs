@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// `initdb` of some version that is installed.
+/// `initdb` of an installed version.
 fn initdb() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
     versions.map(|version| version.path().join("bin/initdb")).find(|program| program.is_file())
@@ -39,7 +39,8 @@ fn every_file_of_a_data_directory_has_a_name_but_those_that_are_no_relations() {
 
     let json: Value = serde_json::from_str(&scratch.ok(&["-q", "names", "data", "--json"])).expect("json");
     assert_eq!(json["unknown"], serde_json::json!([]));
-    // A tablespace beside the data directory, and one elsewhere: each file once, by where it is, or else through the link.
+    // A tablespace beside the data directory, and one elsewhere. Each file is listed once, by its location or else
+    // through the link.
     let apart = tempfile::tempdir().expect("a scratch directory");
     let version = std::fs::read_to_string(scratch.path("data/PG_VERSION")).expect("the version");
     let folder = format!("PG_{}_1/5", version.trim());

@@ -1,4 +1,4 @@
-//! `entresol serve nbd` under many clients: the memory that it takes, and what it says of who may connect.
+//! `entresol serve nbd` under many clients: its memory, and its rules for connections.
 
 mod common;
 
@@ -66,7 +66,7 @@ fn fifteen_clients_that_read_nothing_leave_the_server_below_300_megabytes() {
         let mut silent: Vec<Client> =
             (0..15).map(|_| Client::connect(&scratch.path("s"), true).expect("a connection")).collect();
         for client in &mut silent {
-            // What a client in order may have in flight, eight times over.
+            // Eight times the requests that a well-behaved client may have in flight.
             for at in 0..64 {
                 client.send(READ, 0, at % 8 * bytes, bytes as u32, b"").expect("a request");
             }
@@ -119,7 +119,7 @@ fn a_client_of_another_user_is_refused_over_tcp_unless_any_user_may() {
         let mut answers = Vec::new();
         std::thread::scope(|scope| {
             let answer = scope.spawn(|| {
-                // The identity is this thread's own, as the system call has it.
+                // The user id is changed for this thread alone, by the bare system call.
                 rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("another user");
                 negotiated(&address)
             });

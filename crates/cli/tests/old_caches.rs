@@ -1,6 +1,6 @@
-//! Caches that an earlier release made are checked, drained, served and rewritten in the newer format: both layouts, closed in
-//! good order and killed, in front of files, directories, block devices and SQLite databases. `fixtures/README.md` says what is in
-//! them.
+//! Caches that an earlier release made are checked, drained, served and rewritten in the newer format: both layouts,
+//! closed in good order and killed, in front of files, directories, block devices and SQLite databases.
+//! `fixtures/README.md` describes their contents.
 
 mod common;
 
@@ -29,7 +29,7 @@ const OF_DIRECTORY: [&str; 4] = ["--cache", "cache", "--backing", "backing"];
 const OF_DATABASE: [&str; 4] = ["--cache", "cache", "--backing", "database"];
 /// Identity of the devices.
 const UUID: &str = "0b5e1f5e-7a53-4f0e-9a0a-0d4f2c3b5a10";
-/// Page of the table that is written over an old cache, in a version that no fixture has.
+/// Page of the table that the test writes over an old cache, in a version that no fixture has.
 const NEW_PAGE: u32 = 40;
 const NEW_VERSION: u8 = 9;
 
@@ -42,7 +42,7 @@ enum Left {
     Dirty,
     /// Killed after a flush.
     Killed,
-    /// Killed while a file that was removed was open: its pages are in the cache, and the map does not say that it went.
+    /// Killed while a removed file was open: its pages are in the cache, and the map does not record the removal.
     StillOpen,
 }
 
@@ -52,7 +52,8 @@ struct Fixture {
     left: Left,
 }
 
-/// Every fixture in front of a `file`, a `directory`, a `device` or a `database`. The VFS of then made logs alone.
+/// All fixtures in front of a `file`, a `directory`, a `device` or a `database`. The VFS of that release made logs
+/// alone.
 fn fixtures(backing: &str) -> Vec<Fixture> {
     let states = [("clean", Left::Clean), ("dirty", Left::Dirty), ("killed", Left::Killed)];
     let of = |layout: &&str| states.map(|(state, left)| Fixture { name: format!("{backing}-{layout}-{state}"), left });
@@ -64,12 +65,12 @@ fn page(number: u32, version: u8) -> Vec<u8> {
     format!("page {number:06} v{version:02}\n").repeat(PAGE / 16).into_bytes()
 }
 
-/// The pages of a file, each of the version that this says.
+/// The pages of a file, with the version that `version` gives each.
 fn pages(count: u32, version: impl Fn(u32) -> u8) -> Vec<u8> {
     (0..count).flat_map(|number| page(number, version(number))).collect()
 }
 
-/// Returns the bytes of the bare file, and of the file `table` of a directory, as they are with their cache.
+/// The bytes of the bare file, and of the file `table` of a directory, as they are with their cache.
 fn table() -> Vec<u8> {
     pages(64, |number| match number {
         4..8 => 2,
@@ -78,7 +79,7 @@ fn table() -> Vec<u8> {
     })
 }
 
-/// The same after what this test writes.
+/// The same bytes after this test's writes.
 fn new_table() -> Vec<u8> {
     let mut table = table();
     table[NEW_PAGE as usize * PAGE..][..PAGE].copy_from_slice(&page(NEW_PAGE, NEW_VERSION));
@@ -104,7 +105,7 @@ fn crc(bytes: &[u8]) -> [u8; 4] {
     (crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32).to_le_bytes()
 }
 
-/// Does a block end with the CRC of what is before?
+/// True if a block ends with the CRC of the bytes before.
 fn is_whole(block: &[u8]) -> bool {
     let (said, crc_said) = block.split_at(block.len() - 4);
     crc(said) == crc_said
@@ -121,14 +122,14 @@ fn rewrite(block: &mut [u8], at: usize, numbers: &[u64]) {
     block[end..].copy_from_slice(&sum);
 }
 
-/// Inode and moment of making: what tells a file from all others.
+/// Inode and time of creation, which identify a file.
 fn key(path: &Path) -> [u64; 2] {
     let found = fs::metadata(path).expect("attributes");
     let made = found.created().expect("this file system tells when a file was made");
     [found.ino(), made.duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64]
 }
 
-/// Size, and when bytes and attributes changed: how a map knows that nobody wrote since.
+/// Size and times of change of bytes and attributes, by which a map detects later writes.
 fn stamp(path: &Path) -> [u64; 3] {
     let found = fs::metadata(path).expect("attributes");
     let nanoseconds = |seconds: i64, rest: i64| (seconds * 1_000_000_000 + rest) as u64;
@@ -155,7 +156,7 @@ impl Fixture {
         zstd::decode_all(packed).expect("a packed file")
     }
 
-    /// The cache as it was made, which is in the format of then.
+    /// The cache as it was made, in the old format.
     fn cache(&self) -> Vec<u8> {
         let cache = self.unpack("cache");
         let state = u32::from(!self.is_killed());
@@ -164,7 +165,7 @@ impl Fixture {
         cache
     }
 
-    /// The file or database and its cache, which knows that by its new inode.
+    /// Restores the file or database and its cache, with its new inode in the cache.
     fn restore_file(&self, name: &str) -> Scratch {
         let scratch = Scratch::new();
         scratch.file(name, self.unpack(name));
@@ -180,7 +181,7 @@ impl Fixture {
         fs::set_permissions(scratch.path("cache"), PermissionsExt::from_mode(0o644)).expect("a mode");
     }
 
-    /// The cache and the device that it is of, which the cache knows by its UUID; none where there are no such devices.
+    /// Restores the cache and its device, which the cache identifies by UUID; none where there are no such devices.
     fn restore_device(&self) -> Option<(Scratch, Loop)> {
         let scratch = Scratch::new();
         scratch.file("disk", self.unpack("disk"));
@@ -194,7 +195,7 @@ impl Fixture {
         }
     }
 
-    /// The database and its cache, and the log of the one that was killed.
+    /// Restores the database and its cache, and the log of the killed one.
     fn restore_database(&self) -> Scratch {
         let scratch = self.restore_file("database");
         if self.is_killed() {
@@ -203,7 +204,7 @@ impl Fixture {
         scratch
     }
 
-    /// The directory, its map and its cache. The map knows the files by their new inodes.
+    /// Restores the directory, its map and its cache, with the files' new inodes in the map.
     fn restore_directory(&self) -> Scratch {
         let scratch = Scratch::new();
         ["mount", "backing/sub", "backing/.entresol"]
@@ -226,7 +227,7 @@ impl Fixture {
         scratch
     }
 
-    /// Has a map know files by their new inodes, and how they are now.
+    /// Updates a map to the files' new inodes and present state.
     fn rewrite_map(&self, map: &mut [u8], restored: &HashMap<[u64; 2], PathBuf>) {
         let state = match self.left {
             Left::Killed | Left::StillOpen => 0,
@@ -243,7 +244,7 @@ impl Fixture {
             counts[kind] += 1;
             // A dropped region's record names no file.
             let Some(at) = [None, Some(16), None, Some(8), Some(8)][kind] else { continue };
-            // What is not there was removed, and the map knows it by what no file is any more.
+            // An absent file was removed, and the map must know it by an inode that no file has any more.
             let Some(path) = restored.get(&[number(record, at), number(record, at + 8)]) else { continue };
             rewrite(record, at, &key(path));
             if kind == 3 {
@@ -255,8 +256,8 @@ impl Fixture {
         assert_eq!(counts[3] > 0, !self.is_killed(), "a map in use has no stamps");
     }
 
-    /// Checks that a cache is in the format of then, or in the one of now with the tables of then, and is its
-    /// owner's alone.
+    /// Checks that a cache is in the old format, or in the new one with the old tables, and only accessible by its
+    /// owner.
     fn check_format(&self, scratch: &Scratch, is_new: bool) {
         let cache = scratch.bytes("cache");
         let newest = superblock(&cache);
@@ -303,7 +304,7 @@ fn an_old_cache_of_a_directory_is_checked_and_drained() {
     }
 }
 
-/// A map of version 1 cannot say that a file is about to go. So its pages are not dropped without a word.
+/// A map of version 1 cannot record that a file is about to be removed. So its pages are not dropped silently.
 #[test]
 fn an_old_cache_with_pages_of_a_file_that_was_removed_while_open_asks_before_it_drops_them() {
     for layout in ["log", "slots"] {
@@ -332,7 +333,7 @@ fn serve(fixture: &Fixture, scratch: &Scratch, both: &[&str], expected: &[u8]) {
     terminate(child);
 }
 
-/// One that was killed stays as it is until it was closed in good order: the release of then can still recover it.
+/// A killed cache stays in the old format until it was closed in good order: the old release can still recover it.
 #[test]
 fn an_old_cache_of_a_file_is_served_and_rewritten_after_a_good_end() {
     for fixture in fixtures("file") {
@@ -342,7 +343,7 @@ fn an_old_cache_of_a_file_is_served_and_rewritten_after_a_good_end() {
         assert!(!has_record());
         serve(&fixture, &scratch, &OF_FILE, &table());
         fixture.check_format(&scratch, !fixture.is_killed());
-        // As long as the release of then can recover it no generation is raised.
+        // As long as the old release can recover the cache no generation is raised.
         assert_eq!(has_record(), !fixture.is_killed(), "{}", fixture.name);
         serve(&fixture, &scratch, &OF_FILE, &new_table());
         fixture.check_format(&scratch, true);
@@ -352,7 +353,7 @@ fn an_old_cache_of_a_file_is_served_and_rewritten_after_a_good_end() {
     }
 }
 
-/// Mounts, reads all files, writes a page of one and unmounts; whether that is possible here.
+/// Mounts, reads all files, writes a page of one and unmounts; true if that is possible here.
 fn mount(fixture: &Fixture, mounted: &mut Mounted, expected: Vec<u8>) -> bool {
     if !mounted.start() {
         return false;
@@ -378,7 +379,7 @@ fn an_old_cache_of_a_directory_is_mounted_and_rewritten_after_a_good_end() {
         }
         let of_map = |mounted: &Mounted| number32(&mounted.scratch.bytes("backing/.entresol/map"), 8);
         fixture.check_format(&mounted.scratch, !fixture.is_killed());
-        // Of the two either both are of then, or none is.
+        // Cache and map are both in the old format, or neither.
         assert_eq!(of_map(&mounted), if fixture.is_killed() { 1 } else { 2 }, "{}: version of the map", fixture.name);
         assert!(mount(&fixture, &mut mounted, new_table()));
         fixture.check_format(&mounted.scratch, true);
@@ -419,7 +420,7 @@ fn rows(connection: &Connection) -> Vec<(u32, String)> {
     rows.map(|row| row.expect("a row")).collect()
 }
 
-/// The rows of a fixture; `new` is one that this test has changed.
+/// The rows of a fixture; `new` is a row that this test has changed.
 fn expected_rows(new: Option<u32>) -> Vec<(u32, String)> {
     let version = |k: u32| match k {
         _ if Some(k) == new => NEW_VERSION,
@@ -429,7 +430,7 @@ fn expected_rows(new: Option<u32>) -> Vec<(u32, String)> {
     (1..=60).map(|k| (k, format!("row {k:06} v{:02};", version(k)).repeat(200))).collect()
 }
 
-/// A database as any program opens it.
+/// A database opened without the VFS.
 fn plain(scratch: &Scratch) -> Connection {
     Connection::open(scratch.path("database")).expect("a database")
 }
@@ -452,7 +453,8 @@ fn cached(scratch: &Scratch) -> Connection {
     let start = Instant::now();
     let connection = loop {
         match Connection::open(&uri) {
-            // A child that another test has forked has all our files until it runs its program, and with them a lock that we gave up.
+            // A child that another test has forked has all our files until it runs its program, and with them a lock
+            // that we released.
             Err(Error::SqliteFailure(failure, _))
                 if failure.code == ErrorCode::DatabaseBusy && start.elapsed() < Duration::from_secs(10) =>
             {

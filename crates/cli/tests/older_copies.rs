@@ -1,5 +1,5 @@
-//! Older copies of a cache, and of its backing store, are refused by every command, with the reason: what a snapshot, a leg of a
-//! mirror or a restored machine brings back.
+//! Older copies of a cache, and of its backing store, are refused by every command, with the reason: a snapshot, a leg
+//! of a mirror or a restored machine brings such copies back.
 
 mod common;
 
@@ -19,7 +19,7 @@ const OF_FILE: [&str; 4] = ["--cache", "cache", "--backing", "disk"];
 const OF_DIRECTORY: [&str; 4] = ["--cache", "cache", "--backing", "backing"];
 const ATTRIBUTE: &str = "user.entresol";
 
-/// Asserts that a command that would serve until it is told to end ends at once instead, with one line; the line.
+/// Asserts that a serving command ends at once with one line instead; returns the line.
 fn not_started(scratch: &Scratch, arguments: &[&str]) -> String {
     let mut child = scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
     let mut line = String::new();
@@ -37,7 +37,7 @@ fn not_started(scratch: &Scratch, arguments: &[&str]) -> String {
     said
 }
 
-/// Every command that opens the cache of a file refuses it with these words, and changes nothing.
+/// Asserts that every command that opens the cache of a file refuses it with these words, and changes nothing.
 fn is_refused(scratch: &Scratch, both: &[&str], words: &[&str]) {
     for command in ["check", "drain"] {
         says(&scratch.refused(&[&[command], both].concat()), words);
@@ -47,7 +47,7 @@ fn is_refused(scratch: &Scratch, both: &[&str], words: &[&str]) {
     assert!(before == [scratch.bytes("cache"), scratch.bytes("disk")], "something was written");
 }
 
-/// The same of a directory, by `mount`.
+/// The same for a directory, by `mount`.
 fn is_refused_to_mount(scratch: &Scratch, words: &[&str]) {
     for command in ["check", "drain"] {
         says(&scratch.refused(&[&[command], &OF_DIRECTORY[..]].concat()), words);
@@ -57,7 +57,7 @@ fn is_refused_to_mount(scratch: &Scratch, words: &[&str]) {
     assert!(before == [scratch.bytes("cache"), scratch.bytes("backing/f")], "something was written");
 }
 
-/// Serves the file, writes this byte over its first page, durably; how it goes on is the caller's.
+/// Serves the file and writes this byte over its first page, durably; the caller decides how the server goes on.
 fn written(scratch: &Scratch, byte: u8) -> Child {
     let mut child = start(scratch, "lru", "write-back");
     let mut client: Client = reached(scratch, &mut child);
@@ -91,7 +91,7 @@ impl Image {
     }
 
     fn restore(&self, path: &Path) {
-        // Over the file itself, which keeps what it is known by.
+        // Written over the file itself, which keeps its inode.
         fs::write(path, &self.bytes).expect("a write");
         rustix::fs::setxattr(path, ATTRIBUTE, &self.record, XattrFlags::empty()).expect("a record");
     }
@@ -108,7 +108,7 @@ fn an_older_copy_of_the_cache_of_a_file_is_refused() {
     assert_eq!(scratch.bytes("disk")[0], 2);
     let newest = scratch.bytes("cache");
     let words = ["cache", "older copy", "its generation is 2, its backing store has seen 6", "format --force"];
-    // Over the file itself, and as another file in its place.
+    // Over the file itself, and as another file under its name.
     scratch.file("cache", &old);
     is_refused(&scratch, &OF_FILE, &words);
     fs::remove_file(scratch.path("cache")).expect("a file");
@@ -116,7 +116,7 @@ fn an_older_copy_of_the_cache_of_a_file_is_refused() {
     is_refused(&scratch, &OF_FILE, &words);
     scratch.file("cache", newest);
     scratch.ok(&[&["check"], &OF_FILE[..]].concat());
-    // Who says that he knows better is believed, and by `drain` alone.
+    // A user's explicit assertion is accepted, and by `drain` alone.
     scratch.file("cache", old);
     scratch.ok(&[&["-q", "drain", "--generation-ok"], &OF_FILE[..]].concat());
     assert_eq!(scratch.bytes("disk")[0], 1);
@@ -138,7 +138,7 @@ fn an_older_copy_of_the_cache_of_a_file_is_refused_after_a_kill_too() {
     assert_eq!(scratch.bytes("disk")[0], 2);
 }
 
-/// Mounts, writes this byte over the first page of a file, durably.
+/// Mounts and writes this byte over the first page of a file, durably.
 fn written_above(mounted: &mut Mounted, byte: u8) {
     assert!(mounted.start());
     put(&mounted.above().join("f"), byte);
@@ -195,7 +195,7 @@ fn an_older_copy_of_a_backing_file_is_refused() {
     assert_eq!(scratch.bytes("disk")[0], 2);
 }
 
-/// Restored in place, as from an image of its file system: the same inodes, the map of then.
+/// Restored in place, as from an image of its file system: the same inodes, the old map.
 #[test]
 fn an_older_copy_of_a_backing_directory_is_refused() {
     let Some(mut mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };
@@ -208,14 +208,15 @@ fn an_older_copy_of_a_backing_directory_is_refused() {
     of_then.iter().for_each(|(name, bytes)| mounted.scratch.file(name, bytes));
     is_refused_to_mount(&mounted.scratch, &["the backing store is an older copy than its cache"]);
     of_now.iter().skip(1).for_each(|(name, bytes)| mounted.scratch.file(name, bytes));
-    // The pair is right again; that the file was written to without the cache is another matter.
+    // The pair matches again; the write to the file without the cache is another matter.
     let drained = mounted.scratch.run(&[&["drain"], &OF_DIRECTORY[..]].concat());
     says(&String::from_utf8_lossy(&drained.stderr), &["was changed without the cache"]);
     assert_eq!(drained.status.code(), Some(2));
     assert!(mounted.scratch.bytes("backing/f") == of_then[0].1, "and nothing is written over it");
 }
 
-/// In use the generation rises with what is written and synced below: a copy of that time is older after a kill.
+/// The generation rises with writes and syncs to the backing store in use: a copy from that time is older after a
+/// kill.
 #[test]
 fn a_copy_made_while_the_cache_is_in_use_is_refused_a_generation_later() {
     let scratch = formatted();

@@ -1,6 +1,6 @@
-//! Calls of POSIX and Linux on files, folders and names: what a mount answers beside the file system below it, scenario by scenario, in
-//! many worlds. Differences that are meant to be are listed in `posix/known.rs`, each with its reason; any other fails, and so does one
-//! of the list that is not seen any more.
+//! Calls of POSIX and Linux on files, folders and names: the answers of a mount beside those of the file system below
+//! it, scenario by scenario, in many setups. Intended differences are listed in `posix/known.rs`, each with its
+//! reason. Any other difference fails, and so does one of the list that no longer occurs.
 
 mod common;
 
@@ -25,7 +25,8 @@ use posix::setups::{self, Setup};
 use posix::testbed::{Kind, Testbed};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One of so many pairs of a call and a path, and all other scenarios; of these those whose names have `ENTRESOL_POSIX_ONLY`.
+/// One of `one_in` pairs of a call and a path, and all other scenarios; of these those whose names contain
+/// `ENTRESOL_POSIX_ONLY`.
 fn scenarios(one_in: usize) -> Vec<Scenario> {
     use posix::{attributes, bytes, matrix, names, owners, services};
     let parts = [bytes::scenarios, names::scenarios, attributes::scenarios, services::scenarios, owners::scenarios];
@@ -34,7 +35,7 @@ fn scenarios(one_in: usize) -> Vec<Scenario> {
     all.filter(|scenario| scenario.name.contains(&only)).collect()
 }
 
-/// The answers of all worlds that are not those of the file system below.
+/// Answers of all setups that differ from those of the file system below.
 #[derive(Default)]
 struct Compared {
     setups: Vec<Setup>,
@@ -42,7 +43,8 @@ struct Compared {
     differences: Vec<Difference>,
 }
 
-/// Runs scenarios below and in these worlds, as far as there can be such; why not is said, and counted.
+/// Runs scenarios below and in these setups. Setups that are impossible here are printed, with the reason, and
+/// counted.
 fn run(setups: &[Setup], testbed: &Testbed, scenarios: &[Scenario]) -> Compared {
     let mut compared = Compared::default();
     for nobody in [false, true] {
@@ -65,7 +67,8 @@ fn run(setups: &[Setup], testbed: &Testbed, scenarios: &[Scenario]) -> Compared 
     compared
 }
 
-/// Runs scenarios below and in these worlds, and judges what differs. Only where these are `all` must each known difference be seen.
+/// Runs scenarios below and in these setups, and judges the differences. Only where these are `all` must each known
+/// difference occur.
 fn compare(setups: &[Setup], testbed: &Testbed, scenarios: Vec<Scenario>, all: bool) {
     let names: BTreeSet<&str> = scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
     assert_eq!(names.len(), scenarios.len(), "each has its name");
@@ -85,7 +88,7 @@ fn compare(setups: &[Setup], testbed: &Testbed, scenarios: Vec<Scenario>, all: b
     for (difference, setups) in &said {
         println!("DIFFERS: {difference} | {}", setups.join("; "));
     }
-    // A file system that nobody knows may do less itself, and be like the mount in that.
+    // An unknown file system may do less itself, and agree with the mount in that.
     let filtered = !all || std::env::var_os("ENTRESOL_POSIX_ONLY").is_some() || testbed.kind() == Kind::Other;
     for known in unseen.iter().filter(|_| !filtered) {
         println!("NOT SEEN ANY MORE: {} | {} | {}", known.scenarios, known.labels, known.reason);
@@ -101,7 +104,7 @@ fn every_call_answers_as_the_file_system_below_does() {
     compare(&short, &Testbed::here(), scenarios(10), true);
 }
 
-/// Scenarios over file systems that treat blocks and times in their own ways, in one world each.
+/// Scenarios over file systems that treat blocks and times in their own ways, in one setup each.
 #[test]
 fn calls_about_bytes_blocks_times_and_attributes_answer_as_xfs_and_btrfs_do() {
     let setup = setups::SETUPS.iter().find(|setup| setup.is("write-back") && setup.short).expect("a world");
@@ -123,7 +126,7 @@ fn every_call_answers_as_the_file_system_below_does_in_every_world() {
     compare(setups::SETUPS, &testbed, scenarios(1), true);
 }
 
-/// The table in docs/SEMANTICS.md is made of the list: its lines, as a failure prints them, are to be put there.
+/// The table in docs/SEMANTICS.md is made of the list: its lines are those that a failure prints.
 #[test]
 fn every_known_difference_is_in_the_documents() {
     let documents = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/SEMANTICS.md");

@@ -1,8 +1,8 @@
-//! Random operations on the bytes of files, compared byte by byte with what memory says they are: reads and writes with and without
-//! mappings and direct I/O, changes of size, holes, copies, syncs, and now and then another server, after an end in good order or a kill.
-//! The cache is small beside the files, so that it evicts all the time.
+//! Random operations on the bytes of files, compared byte by byte with a model in memory: reads and writes with and
+//! without mappings and direct I/O, changes of size, holes, copies and syncs. Now and then another server is started,
+//! after an orderly end or a kill. The cache is small beside the files, so that it evicts all the time.
 //!
-//! `ENTRESOL_POSIX_SEED` and `ENTRESOL_POSIX_OPS` give the seed and the number of operations in each world.
+//! `ENTRESOL_POSIX_SEED` and `ENTRESOL_POSIX_OPS` give the seed and the number of operations in each setup.
 
 mod common;
 
@@ -17,7 +17,7 @@ use common::mounted::{How, Mounted};
 use posix::model::Run;
 use posix::testbed::Testbed;
 
-/// A world: its name, and how it is mounted at first. A new server may have another mode.
+/// A setup: its name, and its first mount. A new server may have another mode.
 type Setup = (&'static str, How);
 
 const fn cached(
@@ -47,7 +47,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text} is no number")))
 }
 
-/// Runs so many operations in these worlds. Which worlds get how many files is drawn with the rest.
+/// Runs `ops` operations in these setups. The number of files in each setup is drawn with the rest.
 fn run(setups: &[Setup], testbed: &Testbed, ops: u64) {
     let (seed, ops) = (number("ENTRESOL_POSIX_SEED", 0x0d00_0040), number("ENTRESOL_POSIX_OPS", ops));
     for (i, (name, how)) in setups.iter().enumerate() {

@@ -1,8 +1,9 @@
-//! Power cuts under load: the cache and what it caches each on an ext4 of its own, on loop devices over files that forget what
-//! nobody flushed. Nothing may be lost that ext4 alone would have kept. Root alone may make loop devices.
+//! Power cuts under load: the cache and its backing store each on an ext4 of its own, on loop devices over files that
+//! lose unflushed writes. Nothing may be lost that ext4 alone would have kept. Only root may make loop devices.
 //!
-//! `ENTRESOL_CUTS` says how many cuts there are of each kind (`make test-power-cuts`: 300), and `ENTRESOL_CUTS_FIRST` the seed of the
-//! first. `ENTRESOL_MUTANTS_BINARY` names a program that was built with the feature `mutants`: it must be found out.
+//! `ENTRESOL_CUTS` is the number of cuts of each kind (`make test-power-cuts`: 300), and `ENTRESOL_CUTS_FIRST` the
+//! seed of the first. `ENTRESOL_MUTANTS_BINARY` names a program that was built with the feature `mutants`: the cuts
+//! must detect its fault.
 
 #[path = "power/load.rs"]
 mod load;
@@ -30,16 +31,16 @@ use std::sync::atomic::AtomicBool;
 use testbed::{How, Program, Running, Testbed};
 
 const CUTS: u64 = 2;
-/// Cuts within which a mutant is found out.
+/// Cuts within which a mutant must be detected.
 const MUTANT_CUTS: u64 = 24;
-/// The same of PostgreSQL, whose cuts take longer.
+/// The same for PostgreSQL, whose cuts take longer.
 const MUTANT_CUTS_OF_POSTGRES: u64 = 4;
 
 fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |number| number.parse().expect("a number"))
 }
 
-/// Seeds of the cuts: at least so many.
+/// Seeds of the cuts: at least this many.
 fn seeds(at_least: u64) -> Range<u64> {
     let first = number("ENTRESOL_CUTS_FIRST", 0);
     first..first + number("ENTRESOL_CUTS", CUTS).max(at_least)
@@ -69,7 +70,7 @@ struct Round {
     unlinks: u64,
     /// Sectors not synced at the cut, and how many of them were kept.
     at_cut: (u64, u64),
-    /// Something was lost that had not been synced.
+    /// True if an unsynced write was lost.
     lost_unsynced: bool,
 }
 
@@ -83,7 +84,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Makes the load, lets the power go in the middle, and looks at what is there then.
+    /// Runs the load, cuts the power in the middle, and checks the remaining state.
     fn round(&self, seed: u64) -> Result<Round, String> {
         let testbed = Testbed::new(self.program);
         let mut random = Random::new(seed);
@@ -100,7 +101,7 @@ impl Trial<'_> {
     }
 }
 
-/// The same of SQLite: rows that were committed, and those that were found.
+/// The same for SQLite: rows that were committed, and rows found.
 fn round_of_sqlite(seed: u64, how: How, journal: &str) -> Result<(u64, u64), String> {
     let testbed = Testbed::new(&Program::ours());
     let mut random = Random::new(seed);
@@ -116,7 +117,7 @@ fn round_of_sqlite(seed: u64, how: How, journal: &str) -> Result<(u64, u64), Str
     Ok((committed, found))
 }
 
-/// The same of PostgreSQL, whose own end comes with the cut.
+/// The same for PostgreSQL, whose server is shut down at once at the cut.
 fn round_of_postgres(program: Program, seed: u64, how: How, cluster: &Cluster) -> Result<(u64, u64), String> {
     let testbed = Testbed::before(&program.run_by_nobody(), &cluster.disk());
     let mut random = Random::new(seed);
@@ -153,7 +154,7 @@ fn nothing_that_was_synced_is_lost_when_the_power_goes() {
     }
     let (program, seeds) = (Program::ours(), seeds(CUTS));
     let (mut total, mut lost) = (Round::default(), 0);
-    // A cut may find that everything has been flushed just then: up to ten more are made until one did not.
+    // A cut may find that everything has been flushed: up to ten more are made until one does not.
     for seed in seeds.start..seeds.end + 10 {
         if seed >= seeds.end && total.at_cut.0 + lost > 0 {
             break;
@@ -216,8 +217,8 @@ fn what_postgresql_committed_is_there_after_the_power_went() {
     assert!(total > 0, "there was a load");
 }
 
-/// A cut takes what a round looks for. Without a cache, in one round of ten at least, it loses what was not
-/// synced. It never loses what was.
+/// Checks that a cut has an effect. Without a cache, in one round of ten at least, it loses unsynced writes. It never
+/// loses synced ones.
 #[test]
 fn without_a_cache_only_what_was_not_synced_is_lost() {
     if !can_run("without_a_cache_only_what_was_not_synced_is_lost") {
@@ -233,7 +234,7 @@ fn without_a_cache_only_what_was_not_synced_is_lost() {
     assert!(lost * 10 >= seeds.count(), "the cuts are none");
 }
 
-/// Of so many cuts some show that something is wrong; how many, and what the first does, is printed.
+/// Asserts that some of `cuts` cuts find a fault; prints how many, and the first one's message.
 fn found(of: &str, cuts: u64, mut round: impl FnMut(u64, How) -> Result<(), String>) {
     let found: Vec<(u64, String)> =
         (0..cuts).filter_map(|seed| Some((seed, round(seed, HOW[seed as usize % 4]).err()?))).collect();
@@ -242,7 +243,7 @@ fn found(of: &str, cuts: u64, mut round: impl FnMut(u64, How) -> Result<(), Stri
     println!("{of}: found in {} of {cuts} cuts, first with seed {seed}: {why}", found.len());
 }
 
-/// A cache device whose syncs do nothing loses what was synced, and a round says so.
+/// A cache device whose syncs do nothing loses synced writes, and a round detects that.
 #[test]
 fn a_cache_device_that_lies_about_its_syncs_is_found() {
     if !can_run("a_cache_device_that_lies_about_its_syncs_is_found") {
@@ -254,7 +255,7 @@ fn a_cache_device_that_lies_about_its_syncs_is_found() {
     });
 }
 
-/// A program that leaves out a step; none where there is none, which is said.
+/// A program that leaves out a step; none, with a message, where there is none.
 fn mutant(test: &str, step: &'static str) -> Option<Program> {
     if !can_run(test) {
         return None;

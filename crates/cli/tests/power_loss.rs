@@ -1,5 +1,5 @@
-//! Power goes after a name was removed and before the file system below has made that durable: what the cache forgot of the
-//! file must still be in it. Real file systems on loop devices, which root alone may make.
+//! A power loss after a name was removed and before the file system below has made that durable: pages of the file
+//! that the cache has forgotten must still be in it. Real file systems on loop devices, which only root may make.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -46,7 +46,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// True if everything that these tests need is here; else the reason is said.
+/// True if everything that these tests need is present; else the reason is printed.
 fn can_run(test: &str) -> bool {
     let need = if !rustix::process::geteuid().is_root() {
         "root"
@@ -122,8 +122,8 @@ enum How {
     Nothing,
 }
 
-/// Does it, lets the power go before the file system below has made it durable, and looks at A after a start: its bytes, if
-/// it is there.
+/// Does `how` to A, cuts the power before the file system below has made that durable, and reads A after a start: its
+/// bytes, if it exists.
 fn after_the_power_went(how: How, layout: &str) -> Option<Vec<u8>> {
     let scratch = tempfile::tempdir().expect("a directory");
     let path = |name: &str| scratch.path().join(name);
@@ -167,8 +167,8 @@ fn after_the_power_went(how: How, layout: &str) -> Option<Vec<u8>> {
             file.sync_data().expect("a sync");
         }
         drop(file);
-        // What both devices have by now. The image of the one below is what a power loss leaves: what is in the page cache
-        // of the file system on it has not been written to it.
+        // The bytes that both devices have by now. The image of the backing store is what a power loss leaves: its
+        // file system's page cache has not been written to it.
         mounted.signal(rustix::process::Signal::STOP);
         fs::copy(path("disk"), path("disk.crashed")).expect("a copy");
         fs::copy(path("cache"), path("cache.crashed")).expect("a copy");

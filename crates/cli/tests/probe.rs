@@ -1,4 +1,4 @@
-//! `entresol probe`: what it refuses, what it leaves behind, and that an interrupted one can go on.
+//! `entresol probe`: its refusals, its files, and that an interrupted one can be resumed.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// A probe of a small file that goes through the page cache where it must.
+/// A probe of a small file, through the page cache if necessary.
 const SMALL: [&str; 7] = ["probe", ".", "--size", "16MiB", "--buffered", "--quick", "-q"];
 
 #[test]
@@ -86,7 +86,7 @@ fn a_probe_of_a_directory_leaves_its_results_only_and_counts_add_up() {
     let html = scratch.read("p.html");
     says(&html, &["Latency of 4-KiB I/Os", "<svg", "smallest I/O"]);
     assert!(!html.contains("http://") || html.contains("www.w3.org"), "the page needs no network");
-    // What was measured is too little to simulate with, and simulation says so.
+    // The measurements are too few to simulate with, and simulation says so.
     scratch.ok(&["-q", "trace", "generate", "zipf:n=100:pages=40:seed=1", "t.etr"]);
     let line = scratch.refused(&["simulate", "t.etr", "--tiers", "cache=p.json,backing=p.json"]);
     says(&line, &["p.json", "holds no profile"]);
@@ -100,7 +100,7 @@ fn an_interrupted_probe_leaves_its_journal_only_and_says_how_to_go_on() {
         scratch.command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
     let journal = scratch.path("p.json.partial");
     let patience = Instant::now() + Duration::from_secs(120);
-    // The first experiment is kept in the second line.
+    // The second line keeps the first experiment.
     while std::fs::read_to_string(&journal).map_or(0, |text| text.lines().count()) < 2 {
         assert!(Instant::now() < patience, "no experiment was done in two minutes");
         assert_eq!(child.try_wait().expect("it can be asked"), None, "it ended before it was interrupted");
@@ -113,7 +113,7 @@ fn an_interrupted_probe_leaves_its_journal_only_and_says_how_to_go_on() {
     says(&said, &["experiments were done", "p.json.partial", "--resume", "interrupted"]);
     assert_eq!(said.lines().count(), 1, "{said}");
     assert_eq!(scratch.names(), ["p.json.partial"]);
-    // With another seed it is another probe.
+    // A probe with another seed is another probe.
     let other = ["probe", ".", "--size", "16MiB", "--buffered", "--json", "p.json", "--resume", "--seed", "1"];
     says(&scratch.refused(&other), &["no interrupted probe of the same"]);
 }
@@ -126,8 +126,8 @@ fn a_resumed_probe_of_a_model_ends_with_the_same_result_and_simulation_takes_it(
     let whole = scratch.read("p.json");
     assert_eq!(scratch.names(), ["p.json"]);
 
-    // All is measured, the page cannot be written: the journal stays. Cut to three experiments it is that of a probe that
-    // was stopped in the fourth.
+    // All is measured, but the page cannot be written: the journal stays. Cut to three experiments it is that of a
+    // probe that was stopped in the fourth.
     let output = scratch.run(&[&model[..], &["--html", "/dev/full"]].concat());
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
     let kept: Vec<String> = scratch.read("p.json.partial").lines().take(4).map(|line| format!("{line}\n")).collect();

@@ -1,5 +1,5 @@
-//! Reports by users of similar programs, tried with the real command. `docs/results/public-reports.md` has
-//! the table, with the repository and number of each report and the test here that goes with it.
+//! Reports by users of similar programs, tried with the real command. `docs/results/public-reports.md` has the table,
+//! with the repository and number of each report and the test here that goes with it.
 
 mod common;
 
@@ -30,13 +30,13 @@ fn is_root() -> bool {
     root
 }
 
-/// Bytes that no other seed gives.
+/// Bytes that differ for each seed.
 fn bytes(seed: u64, count: usize) -> Vec<u8> {
     let mut random = entresol_core::Random::new(seed);
     (0..count).map(|_| random.next_u64() as u8).collect()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -56,7 +56,7 @@ fn ends_within(limit: Duration, process: u32) -> bool {
     state.is_none_or(|state| state == 'Z')
 }
 
-/// seaweedfs 9363: a time that was set is replaced when what was written before goes below.
+/// seaweedfs 9363: a time that was set is replaced when earlier writes go to the backing store.
 #[test]
 fn times_that_were_set_stay_over_a_restart_and_a_drain() {
     let Some(mut mounted) = Mounted::with(WRITE_BACK) else { return };
@@ -77,14 +77,15 @@ fn times_that_were_set_stay_over_a_restart_and_a_drain() {
     mounted.signal(Signal::TERM);
     assert_eq!(mounted.end(), (Some(0), String::new()));
     check(&mounted, "after a stop");
-    // A start takes blocks for what it will write back.
+    // A start reserves blocks for pages to be written back.
     assert!(mounted.start());
     check(&mounted, "after a start");
     mounted.unmount();
     check(&mounted, "after a drain");
 }
 
-/// fscq 11, jacobsa/fuse 71: `sync` does not come to a server of files, and what nobody has synced by itself is in danger for ever.
+/// fscq 11, jacobsa/fuse 71: `sync` does not reach a server of files, and bytes that no process syncs by itself are in
+/// danger for ever.
 #[test]
 fn what_nobody_syncs_is_durable_after_a_while() {
     let Some(mut mounted) = Mounted::with(WRITE_BACK) else { return };
@@ -100,7 +101,7 @@ fn what_nobody_syncs_is_durable_after_a_while() {
     mounted.unmount();
 }
 
-/// gcsfuse 2465: several dead mounts at one place, each of which has to be taken away.
+/// gcsfuse 2465: several dead mounts on one path, each of which has to be removed.
 #[test]
 fn dead_mounts_one_over_the_other_are_all_replaced() {
     let Some(mut mounted) = Mounted::new() else { return };
@@ -157,7 +158,8 @@ fn a_mount_whose_folder_was_renamed_ends_with_its_last_file() {
     assert_eq!(scratch.read("backing/f"), "still served");
 }
 
-/// wake 663, go-fuse 302: the same, and an unmount that does not come to an end. Here something else is mounted over it, or in it.
+/// wake 663, go-fuse 302: the same, and an unmount that does not end. Here another file system is mounted over it, or
+/// in it.
 #[test]
 fn a_mount_under_or_around_another_one_ends_when_that_has_gone() {
     if !is_root() {
@@ -171,7 +173,7 @@ fn a_mount_under_or_around_another_one_ends_when_that_has_gone() {
         let place = mounted.above().join(inside);
         mount("none", &place, "tmpfs", MountFlags::empty(), None).expect("a mount");
         mounted.signal(Signal::TERM);
-        // It says why after a second.
+        // The server prints the reason after a second.
         let limit = if inside.is_empty() { LINGERS } else { Duration::from_millis(1500) };
         assert!(!ends_within(limit, mounted.process()), "{why}");
         if let Some(file) = &mut file {
@@ -215,7 +217,8 @@ fn a_connection_that_is_broken_off_is_said_and_no_good_end() {
     mounted.unmount();
 }
 
-/// dwarfs 323, fuser 424, bindfs 47, libfuse 634: blanks, commas, backslashes and worse in the names of what is mounted and where.
+/// dwarfs 323, fuser 424, bindfs 47, libfuse 634: blanks, commas, backslashes and worse in the names of sources and
+/// mount points.
 #[test]
 fn a_cache_of_any_name_is_served_and_found_by_its_mount() {
     let scratch = Scratch::new();
@@ -275,7 +278,7 @@ fn a_cache_of_any_name_is_served_and_found_by_its_mount() {
     }
 }
 
-/// Serves a cache over NBD at a socket of any path; what it printed.
+/// Serves a cache over NBD at a socket of any path; returns its output.
 fn nbd(scratch: &Scratch, socket: &Path) -> (Child, String) {
     let mut command = scratch.command(&["-q", "serve", "nbd", "--backing", "backing", "--cache", "cache", "--socket"]);
     let mut server =
@@ -285,7 +288,7 @@ fn nbd(scratch: &Scratch, socket: &Path) -> (Child, String) {
     (server, line.trim_end().to_owned())
 }
 
-/// Ends a server that has not ended by itself; returns what it said, with its exit code checked.
+/// Ends a server that has not ended by itself, checks its exit code, and returns its output.
 fn ended(mut server: Child, code: i32) -> String {
     signal(server.id(), Signal::TERM);
     let mut said = String::new();
@@ -294,7 +297,7 @@ fn ended(mut server: Child, code: i32) -> String {
     said
 }
 
-/// jupyter_server 1694, bun 28342: a URI with the path of a socket as it is, which leads elsewhere or nowhere.
+/// jupyter_server 1694, bun 28342: a URI with the unescaped path of a socket, which leads elsewhere or nowhere.
 #[test]
 fn the_uri_of_a_socket_leads_to_it_whatever_its_path_is() {
     let scratch = Scratch::new();
@@ -311,7 +314,7 @@ fn the_uri_of_a_socket_leads_to_it_whatever_its_path_is() {
         let decoded = OsString::from_vec(entresol_front::percent::decoded(path.as_bytes()));
         assert_eq!(Path::new(&decoded), socket);
         assert_eq!(Client::connect(Path::new(&decoded), false).expect("a connection").size, 1 << 16);
-        // Another program's reading of it, where it is installed.
+        // Another program parses the URI, where it is installed.
         match Command::new("nbdinfo").args(["--size", &uri]).output() {
             Ok(output) => assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "65536", "{uri}: {output:?}"),
             Err(error) => entresol_skip::skipped!("nbdinfo", "nbdinfo: {error}"),
@@ -328,7 +331,7 @@ fn the_uri_of_a_socket_leads_to_it_whatever_its_path_is() {
 /// lxcfs 122, podman 17647, tigerbeetle 1995: no more threads, and no io_uring, as in a container.
 #[test]
 fn without_threads_to_be_had_no_device_is_taken_for_a_failing_one() {
-    // A user of whom nothing else runs: threads are counted by user.
+    // A user without other processes: threads are counted by user.
     const USER: u32 = 61_234;
     if !is_root() {
         return;
@@ -339,7 +342,7 @@ fn without_threads_to_be_had_no_device_is_taken_for_a_failing_one() {
     let mine = |arguments: &[&str]| {
         let mut command = scratch.command(arguments);
         command.uid(USER).gid(USER);
-        // Rings are locked memory, of which there is none.
+        // Rings need locked memory, of which there is none.
         let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
         // SAFETY: between fork and exec one system call is made, and nothing is allocated.
         unsafe { command.pre_exec(move || Ok(rustix::process::setrlimit(rustix::process::Resource::Memlock, none)?)) };
@@ -359,7 +362,7 @@ fn without_threads_to_be_had_no_device_is_taken_for_a_failing_one() {
     let limit = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     let process = rustix::process::Pid::from_raw(i32::try_from(server.id()).expect("a number"));
     let limited = std::thread::spawn(move || {
-        // Of this thread alone: who limits a process must be its user.
+        // The change is for this thread alone: a process may be limited only by its own user.
         let (user, group) = (rustix::process::Uid::from_raw(USER), rustix::process::Gid::from_raw(USER));
         rustix::thread::set_thread_res_gid(group, group, group).expect("another group");
         rustix::thread::set_thread_res_uid(user, user, user).expect("another user");
@@ -380,7 +383,7 @@ fn without_threads_to_be_had_no_device_is_taken_for_a_failing_one() {
     assert!(below[..8 << 20] == written && below[16 << 20..][..8 << 20] == written);
 }
 
-/// singularity 3694, csi-gcs 65: processes that were left behind stay as zombies until the end.
+/// singularity 3694, csi-gcs 65: orphaned processes stay as zombies until the end.
 #[test]
 fn run_waits_for_what_its_command_leaves_behind_as_it_ends() {
     let scratch = Scratch::new();
@@ -401,7 +404,7 @@ fn run_waits_for_what_its_command_leaves_behind_as_it_ends() {
     assert_eq!(scratch.read("left"), "late\n", "it waits for what is left");
 }
 
-/// docker/for-linux 321, podman 14402, restic-backup-docker 72: what a container lacks.
+/// docker/for-linux 321, podman 14402, restic-backup-docker 72: missing devices and rights of a container.
 #[test]
 fn what_a_container_lacks_to_mount_is_said() {
     if !is_root() {
@@ -442,12 +445,12 @@ fn what_a_container_lacks_to_mount_is_said() {
     };
     says(&no_helper, &["mount: fusermount3 is not there (package fuse3)"]);
     let no_right = said("setpriv", &without, &[]).expect("it ran before");
-    // Without the helper it is as above.
+    // Without the helper the error is as above.
     assert!(no_right.contains("CAP_SYS_ADMIN") || no_right.contains("fusermount3 is not there"), "{no_right}");
     assert_eq!(scratch.bytes("cache").len(), before);
 }
 
-/// dm-writeboost 132: what a write-around left in the cache as it was before is believed by the next start.
+/// dm-writeboost 132: a page that the cache held before a write-around is believed by the next start.
 #[test]
 fn a_page_that_was_written_around_the_cache_is_new_after_a_restart() {
     for crash in [false, true] {
@@ -526,7 +529,7 @@ fn a_backing_directory_on_an_overlay_has_the_newest_bytes() {
     unmount(&below, UnmountFlags::empty()).expect("nobody uses it");
 }
 
-/// rclone 4442: with a full disk there is no start at all.
+/// rclone 4442: with a full disk no start is possible.
 #[test]
 fn full_file_systems_on_both_sides_are_started_on_and_drained() {
     let Some(mut mounted) = Mounted::with(WRITE_BACK) else { return };
@@ -626,7 +629,7 @@ fn an_export_of_any_size_has_that_size() {
         let end = bytes(8, 300);
         let (from, end) = (size.saturating_sub(300), &end[..size.min(300) as usize]);
         file.write_all_at(end, from).expect("a write");
-        // Who has it open for writing keeps a cache from being served.
+        // A process that has it open for writing keeps a cache from being served.
         drop(file);
         scratch.ok(&["-q", "format", "--force", "--size", "2MiB", "--cache", "cache", "--backing", "backing"]);
         let (server, uri) = nbd(&scratch, Path::new("s"));
@@ -644,7 +647,7 @@ fn an_export_of_any_size_has_that_size() {
     }
 }
 
-/// A daemon that is started without standard input, output and error must not take the numbers of those for its files.
+/// A daemon that is started without standard input, output and error must not use their numbers for its files.
 #[test]
 fn a_mount_without_standard_streams_keeps_its_files_whole() {
     let Some(mut mounted) = Mounted::with(WRITE_BACK) else { return };

@@ -1,4 +1,4 @@
-//! `entresol record`: the requests of a cache in use become a trace that the simulator understands.
+//! `entresol record`: the requests of a cache in use become a trace for the simulator.
 
 mod common;
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// A cache, named by itself.
 const RECORD: [&str; 3] = ["record", "cache", "t.etr"];
 
-/// A recorder that has begun, and what it says.
+/// A started recorder, and its output.
 fn recorder(scratch: &Scratch, more: &[&str]) -> (Child, BufReader<impl Read + use<>>) {
     let mut command = scratch.command(&[&RECORD[..], more].concat());
     let mut child = command.stderr(Stdio::piped()).spawn().expect("the command runs");
@@ -34,7 +34,7 @@ fn ended(mut child: Child, mut said: impl BufRead) -> String {
     rest
 }
 
-/// Requests of all kinds to the first 300 pages; how many pages they touch.
+/// Sends requests of all kinds to the first 300 pages; returns how many pages they touch.
 fn requests(client: &mut Client, seed: u64, number: usize) -> u64 {
     let mut random = Random::new(seed);
     let mut pages = 0;
@@ -109,7 +109,7 @@ fn a_recording_ends_after_a_time_a_number_or_with_the_server() {
     let (recording, said) = recorder(&scratch, &["--for", "0.3s"]);
     client.read(0, PAGE as u32);
     says(&ended(recording, said), &["t.etr: 1 requests to 1 pages in "]);
-    // Nothing was asked: what was there stays.
+    // There was no request: the old file stays.
     let (mut recording, mut said) = recorder(&scratch, &["--for", "0.1s"]);
     let mut line = String::new();
     said.read_line(&mut line).expect("text");
@@ -126,7 +126,7 @@ fn a_recording_ends_after_a_time_a_number_or_with_the_server() {
     let mut client = reached(&scratch, &mut child);
     let (recording, said) = recorder(&scratch, &[]);
     client.read(0, 3 * PAGE as u32);
-    // Time to be heard of.
+    // Time for the recorder to receive the requests.
     std::thread::sleep(Duration::from_millis(500));
     child.kill().and_then(|()| child.wait()).expect("a kill");
     says(&ended(recording, said), &["broken off: the server was killed", "t.etr: 3 requests to 3 pages"]);
@@ -144,7 +144,7 @@ fn a_killed_recorder_leaves_no_trace_and_the_next_one_records() {
     requests(&mut client, 2, 100);
     recording.kill().and_then(|()| recording.wait()).expect("a kill");
     assert_eq!(scratch.names(), before, "nothing has a name before it is whole");
-    // The server notices when it has something to tell, a tenth of a second later at most.
+    // The server notices at its next event, a tenth of a second later at most.
     for _ in 0..100 {
         if scratch.run(&[&RECORD[..], &["--for", "0.05s"]].concat()).status.code() == Some(0) {
             break;

@@ -1,6 +1,5 @@
-//! Places of the record of a backing store: in the state directory for devices and for files without extended
-//! attributes, and with the subvolume of btrfs in it. Loop devices and file systems of its own, which root
-//! alone may make.
+//! Locations of the record of a backing store: in the state directory for devices and for files without extended
+//! attributes, and in the subvolume for btrfs. Loop devices and file systems on them, which only root may make.
 
 mod common;
 
@@ -54,11 +53,11 @@ fn output(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8(output.stdout).expect("text"))
 }
 
-/// A command that serves until it is told to end, killed and unmounted when it is dropped.
+/// A serving command, killed and unmounted when it is dropped.
 struct Serving(Child, Option<PathBuf>);
 
 impl Serving {
-    /// Starts it and waits until it serves; an error with its words if it was refused.
+    /// Starts the command and waits until it serves; an error with its output if it was refused.
     fn start(scratch: &Scratch, arguments: &[&str], mountpoint: Option<PathBuf>) -> Result<Self, String> {
         let mut child =
             scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
@@ -93,7 +92,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("attributes").permissions().mode() & 0o777
 }
 
-/// A life of a cache before a device or file: one page, durably.
+/// A run of a cache of a device or file: writes one page, durably.
 fn life(scratch: &Scratch, both: &[&str], byte: u8) {
     let serve = ["serve", "nbd", "--socket", "s", "--policy", "lru"];
     let serving = Serving::start(scratch, &[&serve, both].concat(), None).unwrap_or_else(|why| panic!("{why}"));
@@ -126,7 +125,7 @@ fn the_record_of_a_device_lies_in_the_state_directory() {
     scratch.file("cache", newest);
     let second = ["format", "--cache", "second", "--backing", &device.0, "--identity", UUID, "--size", "2MiB"];
     says(&scratch.refused(&second), &["another cache (", "--force"]);
-    // Another machine, or this one installed anew.
+    // As on another machine, or on this one installed anew.
     let kept = fs::read(&record).expect("a record");
     fs::remove_file(&record).expect("a record");
     says(&scratch.refused(&with(&["drain"])), &["has no record of its cache"]);
@@ -161,7 +160,7 @@ fn a_file_without_extended_attributes_has_its_record_in_the_state_directory() {
     drop(held);
 }
 
-/// Names what is missing where such a file system cannot be made.
+/// The requirements, for a message where such a file system cannot be made.
 fn need() -> &'static str {
     match () {
         () if !rustix::process::geteuid().is_root() => "root",
@@ -170,7 +169,7 @@ fn need() -> &'static str {
     }
 }
 
-/// A btrfs of its own, with a subvolume `b`.
+/// A new btrfs, with a subvolume `b`.
 fn btrfs(scratch: &Scratch) -> Result<FileSystem, String> {
     scratch.file("image", "");
     let image = fs::File::options().write(true).open(scratch.path("image")).expect("a file");
@@ -192,7 +191,7 @@ fn snapshot(scratch: &Scratch, name: &str) {
     made.unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// `snapshot_two_copies.sh`: a snapshot keeps inodes and the times when they were made.
+/// `snapshot_two_copies.sh`: a snapshot keeps inodes and creation times.
 #[test]
 fn a_snapshot_of_the_backing_directory_is_not_the_backing_directory() {
     let scratch = Scratch::new();
@@ -218,7 +217,7 @@ fn a_snapshot_of_the_backing_directory_is_not_the_backing_directory() {
     scratch.ok(&drain("fs/b"));
     snapshot(&scratch, "of_before");
     let serving = mount(b'B');
-    // Made while the cache is in use: of this very generation.
+    // Made while the cache is in use: of the present generation.
     snapshot(&scratch, "of_now");
     serving.end();
     for snapshot in ["fs/of_before", "fs/of_now"] {

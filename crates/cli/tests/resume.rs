@@ -1,4 +1,4 @@
-//! A sweep that is killed goes on where it was.
+//! A killed sweep resumes where it was.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const TRACE: &str = "generate:zipf:n=400k:pages=60k:seed=3:write=30";
 const SWEEP: [&str; 8] = ["simulate", TRACE, "--policy", "all", "--size", "1%,5%,20%", "--threads", "1"];
 
-/// The results without the time they took and the command line that asked for them.
+/// The results without their run time and command line.
 fn results(text: &str) -> Value {
     let mut json: Value = serde_json::from_str(text).expect("json");
     json.as_object_mut().expect("an object").remove("command");

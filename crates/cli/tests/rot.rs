@@ -1,6 +1,6 @@
-//! A bit that rots in a cache whose server was killed, by the real command: what was flushed is right, or an error and listed,
-//! and everything else can still be had. (Before version 3 of the store one bit in the last flush rolled all of it back without a word,
-//! and one in one of the two before it made the whole cache unreadable.)
+//! A bit that rots in a cache whose server was killed, by the real command: flushed bytes are right, or an error and
+//! listed, and everything else can still be read. (Before version 3 of the store one bit in the last flush silently
+//! rolled all of it back, and one in either of the two flushes before made the whole cache unreadable.)
 
 mod common;
 
@@ -29,7 +29,7 @@ fn killed(layout: &str, load: impl Fn(&mut Client)) -> Scratch {
     scratch
 }
 
-/// Returns the offset of a page of this version in the cache, in bytes.
+/// The offset of a page of this version in the cache, in bytes.
 fn found(bytes: &[u8], version: u8) -> usize {
     let page = page_of(version);
     let at = bytes.chunks_exact(PAGE).position(|block| block == page);
@@ -44,8 +44,8 @@ fn newest_table(bytes: &[u8]) -> usize {
     tables.max_by_key(|(_, block)| place(block)).expect("a table").0 * PAGE
 }
 
-/// Pages flushed eight times over are read in their eighth version, whichever bit of the last flush rots. A
-/// rotten page itself fails to be read; it never comes back in an older version.
+/// Pages flushed eight times over are read in their eighth version, whichever bit of the last flush rots. Reading a
+/// rotten page itself fails; it never returns an older version.
 #[test]
 fn one_bit_of_the_last_flush_rolls_nothing_back() {
     for layout in ["log", "slots"] {
@@ -84,7 +84,8 @@ fn one_bit_of_the_last_flush_rolls_nothing_back() {
     }
 }
 
-/// Of thirty pages, each flushed by itself, one is lost at most and twenty-nine are below after a drain, whichever rots.
+/// Of thirty pages, each flushed by itself, at most one is lost and twenty-nine are in the backing store after a
+/// drain, whichever bit rots.
 #[test]
 fn one_bit_of_any_flush_costs_the_page_that_it_touches() {
     for layout in ["log", "slots"] {
@@ -124,7 +125,7 @@ fn one_bit_of_any_flush_costs_the_page_that_it_touches() {
     }
 }
 
-/// A damaged table of which a copy is whole: `check` names it, and a repair writes it again.
+/// A damaged table with a whole copy: `check` names it, and a repair writes it again.
 #[test]
 fn a_damaged_table_is_written_again_by_a_repair() {
     for layout in ["log", "slots"] {

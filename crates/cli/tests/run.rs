@@ -1,4 +1,4 @@
-//! `entresol run`: a command in a namespace of its own, and what is left after it.
+//! `entresol run`: a command in a namespace of its own, and the state after it.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn shell(scratch: &Scratch, script: &str) -> Command {
     scratch.command(&[&RUN[..], &["--", "sh", "-c", script]].concat())
 }
 
-/// None, with a word about it, where nothing can be mounted.
+/// None, with a message, where nothing can be mounted.
 fn possible(output: &Output) -> Option<String> {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if is_impossible(&said) { None } else { Some(said) }
@@ -33,7 +33,7 @@ fn is_mounted(scratch: &Scratch) -> bool {
     mounts.contains(scratch.path("data").canonicalize().unwrap().to_str().unwrap())
 }
 
-/// Everything is as after an orderly close: nothing mounted, nothing in use, nothing lost.
+/// Asserts the state of an orderly close: nothing mounted, nothing in use, nothing lost.
 fn is_cleaned_up(scratch: &Scratch) {
     assert!(!is_mounted(scratch));
     let both = ["--cache", "cache", "--backing", "data"];
@@ -45,7 +45,7 @@ fn is_cleaned_up(scratch: &Scratch) {
 #[test]
 fn the_command_alone_sees_the_cached_directory() {
     let scratch = formatted();
-    // Its umask and its current directory are those of who ran it.
+    // Umask and current directory are the caller's.
     let script = "umask; cd data && echo cached > f && sync f && cat f; \
                   grep entresol /proc/self/mounts | grep -cF \" $(pwd -P) \"; echo go; read line; cat f";
     let mut command = shell(&scratch, script);

@@ -1,5 +1,5 @@
-//! A second cache before a backing store of which the first has what that has not, and caches of folders that lie in one another:
-//! refused, with the way out.
+//! A second cache of a backing store whose first cache has dirty pages, and caches of nested folders: refused, with
+//! the way out.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn written(scratch: &Scratch, byte: u8) -> Child {
     child
 }
 
-/// `stale.sh` 4, with a first cache that was closed and one whose server was killed.
+/// `stale.sh` 4, with a closed first cache and one whose server was killed.
 #[test]
 fn a_second_cache_before_a_file_whose_first_is_dirty_is_refused() {
     for kill in [false, true] {
@@ -42,7 +42,7 @@ fn a_second_cache_before_a_file_whose_first_is_dirty_is_refused() {
             &["not complete without its cache"],
         );
         scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "disk"]);
-        // Now the backing store has every byte: the first may be replaced, and is the first no more.
+        // Now the backing store has every byte: the first may be replaced, and is no longer its cache.
         scratch.ok(&format);
         let serve = ["serve", "nbd", "--cache", "cache", "--backing", "disk", "--socket", "s", "--policy", "lru"];
         says(&scratch.refused(&serve), &["cache: another cache was made for this backing store since", "second"]);
@@ -64,7 +64,7 @@ fn who_knows_that_the_first_cache_is_lost_may_make_a_second_one() {
 struct Beside(Child, std::path::PathBuf);
 
 impl Beside {
-    /// One that must be refused; what it said.
+    /// Starts a command that must be refused; returns its output.
     fn refused(scratch: &Scratch, arguments: &[&str]) -> String {
         let mut child =
             scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
@@ -133,7 +133,7 @@ fn a_folder_in_a_cached_one_or_around_it_is_refused_while_that_is_in_use_or_dirt
         // A file in it is no backing store either.
         says(&scratch.refused(&format("c2", "backing/sub/f")), &["lies in", why]);
         says(&scratch.refused(&["serve", "nbd", "--file", "backing/sub/f", "--socket", "s"]), &["lies in", why]);
-        // And around: the scratch directory itself.
+        // Nor is a directory around it: the scratch directory itself.
         let around = scratch.path("").to_str().expect("text").to_owned();
         let elsewhere = tempfile::tempdir().expect("a directory");
         let cache = elsewhere.path().join("c3").to_str().expect("text").to_owned();
@@ -142,7 +142,7 @@ fn a_folder_in_a_cached_one_or_around_it_is_refused_while_that_is_in_use_or_dirt
         says(&String::from_utf8(output.stderr).expect("text"), &["backing lies in it", why]);
         says(&Beside::refused(scratch, &["mount", &around, "mount2"]), &["backing lies in it", why]);
     }
-    // Complete, the folders are anybody's.
+    // Once complete, the folders are free for any cache.
     outer.scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "backing"]);
     let scratch = &outer.scratch;
     scratch.ok(&format("c2", "backing/sub"));

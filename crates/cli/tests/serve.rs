@@ -1,4 +1,4 @@
-//! `entresol serve nbd`: what it says, who may connect, how it ends.
+//! `entresol serve nbd`: its output, its rules for connections, its end.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 
-/// Starts a server and waits until it can be reached; what it printed.
+/// Starts a server and waits until it accepts connections; returns its output.
 fn start(scratch: &Scratch, arguments: &[&str]) -> (Child, String) {
     let mut command = scratch.command(arguments);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
@@ -16,7 +16,7 @@ fn start(scratch: &Scratch, arguments: &[&str]) -> (Child, String) {
     (child, line.trim_end().to_owned())
 }
 
-/// Waits for the end; what it said on standard error.
+/// Waits for the end; returns exit code and standard error.
 fn end(mut child: Child) -> (Option<i32>, String) {
     let mut said = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");

@@ -1,4 +1,4 @@
-//! The server as a service: what systemd is told, and the units that are handed out.
+//! The server as a service: its notices to systemd, and the units supplied.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn the_service_manager_is_told_when_it_is_ready_and_when_it_ends() {
         terminate(child);
         assert_eq!(told(&socket), "STOPPING=1");
     }
-    // Who listens no more is no reason not to serve.
+    // A missing listener is no reason not to serve.
     let mut command = scratch.command(&SERVE.split(' ').collect::<Vec<_>>());
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).env("NOTIFY_SOCKET", "nobody");
     let mut child = command.spawn().expect("the command runs");
@@ -47,7 +47,7 @@ fn the_service_manager_is_told_when_it_is_ready_and_when_it_ends() {
     says(&terminate(child), &["$NOTIFY_SOCKET, nobody: ", "does not know 'READY=1'"]);
 }
 
-/// The units, with this command in place of the installed one and without what only a whole machine has.
+/// Checks the units, with this command in place of the installed one and without parts that need a whole machine.
 #[test]
 fn the_units_are_what_systemd_takes_them_for() {
     let scratch = common::Scratch::new();
@@ -56,7 +56,7 @@ fn the_units_are_what_systemd_takes_them_for() {
         let unit = std::fs::read_to_string(folder.join(name)).expect("the unit");
         let command =
             unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/entresol ")).expect("a command");
-        // Without a file of that name it is refused for that alone: every word is known.
+        // Without a file of that name the command is refused for that alone: every word is known.
         let words: Vec<&str> = command.split(' ').collect();
         says(&scratch.refused(&words), &["/etc/entresol/%i.toml: No such file"]);
         let unit = unit.replace("/usr/bin/entresol", env!("CARGO_BIN_EXE_entresol"));
@@ -73,8 +73,8 @@ fn the_units_are_what_systemd_takes_them_for() {
     }
 }
 
-/// A refusal while a file system is not mounted yet is tried again without end, not five times; the line that waits for mounts is there
-/// to be filled in.
+/// A refusal while a file system is not mounted yet is retried without end, not five times. The line that waits for
+/// mounts is present, to be filled in.
 #[test]
 fn units_try_again_without_end_and_name_the_line_that_waits_for_mounts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
@@ -86,7 +86,7 @@ fn units_try_again_without_end_and_name_the_line_that_waits_for_mounts() {
     }
 }
 
-/// The installer puts everything under the directory that it is told, and the units there start the program there.
+/// The installer puts everything under the given directory, and the units there start the program there.
 #[test]
 fn what_is_installed_is_whole_and_refers_to_itself() {
     let scratch = common::Scratch::new();

@@ -30,8 +30,7 @@ fn write_on(directory: &Path, journal: &str) -> rusqlite::Result<()> {
     }
 }
 
-/// Writes that the child process runs until it is killed. Without a parent that asks for them there is
-/// nothing to do.
+/// Writes that the child process runs until it is killed. Without a parent that asks for them the test does nothing.
 #[test]
 fn the_process_that_is_killed() {
     let Ok(how) = std::env::var(DIRECTORY) else { return };
@@ -39,7 +38,7 @@ fn the_process_that_is_killed() {
     write_on(Path::new(directory), journal).expect("SQLite goes on until the kill");
 }
 
-/// The last row that a child was told is committed before it was killed.
+/// The last row whose commit a child acknowledged before it was killed.
 fn run_and_kill(directory: &Path, journal: &str) -> i64 {
     let mut child = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "the_process_that_is_killed", "--nocapture"])
@@ -49,7 +48,7 @@ fn run_and_kill(directory: &Path, journal: &str) -> i64 {
         .expect("a child");
     let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
     let mut commits = said.by_ref().filter_map(|line| line.split_once("committed ")?.1.parse::<i64>().ok());
-    // More than the cache keeps dirty before it has to write anything below, and then some.
+    // More than the cache keeps dirty before it has to write anything back, and then some.
     let before = commits.by_ref().take(60).last().expect("commits");
     std::thread::sleep(Duration::from_millis(20));
     child.kill().expect("it has not ended by itself");

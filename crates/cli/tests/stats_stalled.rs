@@ -1,4 +1,4 @@
-//! `stats` of a mount whose backing store stalls: figures come all the same, and the server can be ended.
+//! `stats` of a mount whose backing store stalls: figures arrive all the same, and the server can be ended.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     Err(format!("{program}: {said}"))
 }
 
-/// A file system in a file that can be made to stall; all is undone at the end, the stall first.
+/// A file system in a file that can be made to stall. All is undone at the end, the stall first.
 struct FileSystem {
     at: PathBuf,
     device: String,
@@ -57,7 +57,7 @@ impl Drop for FileSystem {
     }
 }
 
-/// Names what is missing where such a file system cannot be made.
+/// The requirements, for a message where such a file system cannot be made.
 fn need() -> &'static str {
     match () {
         () if !rustix::process::geteuid().is_root() => "root",
@@ -66,7 +66,7 @@ fn need() -> &'static str {
     }
 }
 
-/// Runs a command that must end in good order by itself, whatever stalls; what it printed and said.
+/// Runs a command that must end well by itself, whatever stalls; returns its output and messages.
 fn ends(scratch: &Scratch, arguments: &[&str]) -> (String, String) {
     let mut command = scratch.command(arguments);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");

@@ -1,6 +1,5 @@
-//! Surroundings of a mount that are none of its doing: folders that it may not look into, a limit of the
-//! shell on the size of files, programs that replace files and sync nothing, long paths, attributes that
-//! change.
+//! Surroundings of a mount that it does not control: folders without access, a shell's limit on the size of files,
+//! programs that replace files and sync nothing, long paths, attributes that change.
 
 mod common;
 
@@ -15,7 +14,7 @@ use std::time::Duration;
 
 const PAGE: usize = 4096;
 
-/// A mount by nobody; none where there is nobody besides us, or nothing can be mounted.
+/// A mount by nobody; none where this test cannot be another user, or nothing can be mounted.
 fn by_nobody(cache: bool) -> Option<Mounted> {
     if !rustix::process::geteuid().is_root() {
         entresol_skip::skipped!("root", "only root can act as another user");
@@ -27,7 +26,7 @@ fn by_nobody(cache: bool) -> Option<Mounted> {
     mounted.start().then_some(mounted)
 }
 
-/// lost+found is root's, and nobody can look at the mount of a server that was killed. No file with pages lies there.
+/// lost+found is root's, and no user can inspect the mount of a killed server. No file with pages lies there.
 #[test]
 fn folders_that_cannot_be_looked_into_stop_no_start_drain_or_check() {
     let Some(mut mounted) = by_nobody(true) else { return };
@@ -87,8 +86,9 @@ fn a_limit_on_the_size_of_files_refuses_a_write_and_ends_no_mount() {
     assert_eq!(fs::read(mounted.below().join("small")).expect("a read"), b"bytes");
 }
 
-/// Programs replace a file by a rename, or cut it and write it anew, and sync nothing. The file systems that entresol stands in front of
-/// write such bytes before the new name can be durable, and begin to when a file is closed that was cut to nothing.
+/// Programs replace a file by a rename, or truncate it and write it anew, and sync nothing. The file systems that
+/// entresol caches write such bytes before the new name can be durable, and begin when a file is closed that was
+/// truncated to 0.
 #[test]
 fn a_file_that_was_replaced_without_a_sync_is_whole_after_a_kill() {
     for (layout, renamed) in [("log", true), ("slots", true), ("log", false), ("slots", false)] {
@@ -103,7 +103,7 @@ fn a_file_that_was_replaced_without_a_sync_is_whole_after_a_kill() {
             fs::rename(path.with_extension("new"), &path).expect("a rename");
         } else {
             fs::write(&path, &new).expect("it is cut to nothing, written and closed");
-            // Nobody waits for what a close begins.
+            // A close starts the write-back, and no call waits for it.
             std::thread::sleep(Duration::from_secs(1));
         }
         mounted.signal(Signal::KILL);
@@ -133,7 +133,7 @@ fn a_server_whose_cache_has_a_long_path_is_asked_and_set() {
     terminate(server);
 }
 
-/// A backup by hard links, a relabelling or a `chmod` at each start of a container changes nothing that a cache has.
+/// A backup by hard links, a relabelling or a `chmod` at each start of a container changes no bytes that a cache has.
 #[test]
 fn attributes_that_change_while_nobody_serves_refuse_no_drain_and_no_start() {
     let Some(mut mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };
@@ -163,7 +163,8 @@ fn attributes_that_change_while_nobody_serves_refuse_no_drain_and_no_start() {
     }
 }
 
-/// In a bare root nothing is mounted at /proc, by which files are reached: that is what is said, not that some file is missing.
+/// In a bare root nothing is mounted at /proc, by which files are reached: the message says so, not that some file is
+/// missing.
 #[test]
 fn without_proc_that_is_the_reason() {
     if !rustix::process::geteuid().is_root() {

@@ -1,5 +1,6 @@
-//! Lost caches and late mounts under systemd itself: the units of `contrib/systemd`, started by a systemd of the test's own, which is
-//! process 1 of a process namespace with a mount namespace and a control group of its own. Root alone may make them.
+//! Lost caches and late mounts under systemd itself: the units of `contrib/systemd`, started by a systemd of the
+//! test's own. That is process 1 of a process namespace with a mount namespace and a control group of its own. Only
+//! root may make them.
 
 mod common;
 
@@ -18,7 +19,7 @@ const MANAGER: &str = "/lib/systemd/systemd";
 /// Names in the namespace: `/srv` is the scratch directory.
 const CACHE: &str = "/srv/fast/cache";
 
-/// Makes the namespaces what systemd expects. What it may change of the machine, it may not write.
+/// Makes the namespaces that systemd expects. `/proc/sys`, the machine's own settings, becomes read-only.
 const ENTER: &str = "mount --bind \"$1\" /srv && mount --bind \"$2\" /srv/entresol && mount -t tmpfs run /run \
     && mount -t tmpfs lib /var/lib && mount -t cgroup2 group /sys/fs/cgroup && mount --bind /proc/sys /proc/sys \
     && mount -o remount,bind,ro /proc/sys && exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=other \
@@ -57,7 +58,7 @@ impl Drop for Groups {
     }
 }
 
-/// A systemd that runs what is in the scratch directory. All of it ends with this.
+/// A systemd that runs services in the scratch directory. All of its processes end with this value.
 struct Systemd {
     namespaces: Child,
     /// Process 1 of the namespaces.
@@ -74,7 +75,7 @@ impl Drop for Systemd {
 }
 
 impl Systemd {
-    /// Starts one. None where that cannot be, which is said.
+    /// Starts a systemd. None, with a message, where that is impossible.
     fn start(test: &str) -> Option<Self> {
         let need = match () {
             () if !rustix::process::geteuid().is_root() => Some("root"),
@@ -108,7 +109,7 @@ impl Systemd {
         None
     }
 
-    /// Waits for it. No, when it ends instead.
+    /// Waits until it is up. False if it ends instead.
     fn is_up(&mut self) -> bool {
         let start = Instant::now();
         while start.elapsed() < PATIENCE && self.namespaces.try_wait().expect("a child").is_none() {
@@ -142,7 +143,7 @@ impl Systemd {
         self.run("systemctl", arguments)
     }
 
-    /// Returns the path, from outside, of a path in the namespaces of the service manager.
+    /// The path, from outside, of a path in the namespaces of the service manager.
     fn inside(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.manager))
     }
@@ -167,7 +168,7 @@ impl Systemd {
     }
 }
 
-/// The units that are handed out, with places of the test, and what an administrator adds by `systemctl edit`.
+/// Installs the supplied units, with paths of the test, and drop-ins as by `systemctl edit`.
 fn put_units(scratch: &Scratch) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
     fs::create_dir_all(scratch.path("units")).expect("a directory");
@@ -207,7 +208,7 @@ struct Service {
     systemd: Systemd,
     front_end: FrontEnd,
     unit: &'static str,
-    /// Bytes of the unit's output that were looked at.
+    /// Bytes of the unit's output that were checked.
     seen: usize,
 }
 
@@ -240,7 +241,7 @@ impl Service {
         self.systemd.ok("systemctl", &[verb, self.unit]);
     }
 
-    /// Starts it without waiting until it can be reached.
+    /// Starts the unit without waiting until it can be reached.
     fn ask_for_start(&self) {
         self.systemd.ok("systemctl", &["start", "--no-block", self.unit]);
     }
@@ -250,7 +251,7 @@ impl Service {
         self.systemd.eventually("it is active", || self.systemd.property(self.unit, "ActiveState") == "active");
     }
 
-    /// Waits until it was refused three times, with the exit code of a refusal, and is still tried.
+    /// Waits until the unit was refused three times, with the exit code of a refusal, and is still retried.
     fn is_refused(&mut self, parts: &[&str]) {
         let restarts = || self.systemd.property(self.unit, "NRestarts").parse::<u32>().unwrap_or(0);
         let before = restarts();
@@ -259,7 +260,7 @@ impl Service {
         self.says(parts);
     }
 
-    /// Checks that the words said since the last call contain all these parts.
+    /// Checks that the output since the last call contains all these parts.
     fn says(&mut self, parts: &[&str]) {
         let said = fs::read_to_string(self.systemd.scratch.path("said")).expect("words");
         says(&said[self.seen..], parts);
@@ -285,7 +286,7 @@ impl Service {
         Client::connect(&self.systemd.inside("/run/entresol-a/s"), false).expect("a connection")
     }
 
-    /// All bytes are these.
+    /// Asserts that all bytes are these.
     fn reads(&self, byte: u8) {
         let found = match self.front_end {
             FrontEnd::Mount => fs::read(self.systemd.inside("/srv/mnt/f")).expect("a read"),
@@ -298,7 +299,7 @@ impl Service {
         self.systemd.inside(CACHE)
     }
 
-    /// The cache device comes back blank; the bytes that it had.
+    /// Makes the cache device blank; returns its former bytes.
     fn blank(&self) -> Vec<u8> {
         let bytes = fs::read(self.cache()).expect("a cache");
         fs::write(self.cache(), vec![0; bytes.len()]).expect("zeros");
@@ -306,7 +307,7 @@ impl Service {
     }
 }
 
-/// A cache of instance storage, which is blank after each stop, where everything is below as well.
+/// A cache on instance storage, which is blank after each stop, with all bytes in the backing store as well.
 fn write_through(test: &str, front_end: FrontEnd) {
     let Some(mut service) = Service::new(test, front_end, "write-through") else { return };
     service.write(1);
@@ -318,7 +319,7 @@ fn write_through(test: &str, front_end: FrontEnd) {
         service.reads(1 + stop);
         service.write(2 + stop);
     }
-    // The file system of the cache is mounted late: nothing is made in its place.
+    // The file system of the cache is mounted late: no cache is made in its place.
     service.ask("stop");
     service.systemd.mounted("fast", false);
     service.ask_for_start();
@@ -327,7 +328,7 @@ fn write_through(test: &str, front_end: FrontEnd) {
     service.systemd.mounted("fast", true);
     service.is_active();
     service.reads(3);
-    // That of the backing store is.
+    // The file system of the backing store is mounted late.
     service.ask("stop");
     service.systemd.mounted("slow", false);
     service.ask_for_start();
@@ -338,11 +339,11 @@ fn write_through(test: &str, front_end: FrontEnd) {
     service.reads(3);
 }
 
-/// A cache that alone has what was written: it is waited for.
+/// A cache with dirty pages: the unit waits for it.
 fn write_back(test: &str, front_end: FrontEnd) {
     let Some(mut service) = Service::new(test, front_end, "write-back") else { return };
     service.write(7);
-    // It is started again after a kill, and has what was synced.
+    // The unit is started again after a kill, and has the synced bytes.
     let before = service.systemd.property(service.unit, "MainPID");
     service.systemd.ok("systemctl", &["kill", "--kill-whom=main", "--signal=KILL", service.unit]);
     service.systemd.eventually("it is another process", || {
@@ -355,7 +356,7 @@ fn write_back(test: &str, front_end: FrontEnd) {
     service.ask_for_start();
     service.is_refused(&["is blank", "is not complete without what only the cache has", "--if-lost recreate"]);
     assert!(fs::read(service.cache()).expect("a cache").iter().all(|&byte| byte == 0), "it was written");
-    // The device is found, and nobody has to say so.
+    // The device is found without a command.
     fs::write(service.cache(), cache).expect("the cache");
     service.is_active();
     service.reads(7);

@@ -1,5 +1,4 @@
-//! Figures of `stats` and `metrics` about the tables of a cache in use, by the names that their databases
-//! give them.
+//! Figures of `stats` and `metrics` about the tables of a cache in use, by the names that their databases give them.
 
 mod common;
 
@@ -22,7 +21,7 @@ fn stats(scratch: &Scratch, more: &[&str]) -> Value {
     serde_json::from_str(&text).expect("one JSON object")
 }
 
-/// The account of a file.
+/// The counts of a file.
 fn account<'a>(stats: &'a Value, path: &str) -> &'a Value {
     let objects = stats["objects"].as_array().expect("objects");
     objects.iter().find(|object| object["path"] == path).unwrap_or_else(|| panic!("{path} in {stats}"))
@@ -51,7 +50,7 @@ fn has_line(page: &str, line: &str) {
     assert!(page.lines().any(|other| other == line), "{line} is not in:\n{page}");
 }
 
-/// A data directory as MariaDB makes it, as far as names go: tables are files.
+/// A data directory as MariaDB makes it, reduced to names: tables are files.
 fn mariadb(scratch: &Scratch) {
     std::fs::create_dir_all(scratch.path("backing/my/shop")).expect("a data directory");
     scratch.file("backing/my/ibdata1", vec![0; 4 * 16384]);
@@ -62,7 +61,7 @@ fn mariadb(scratch: &Scratch) {
     scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
 }
 
-/// The names are read where only the process that serves the cache, and its command, see the files through it.
+/// Only the serving process and its command see the files, so they read the names.
 #[test]
 fn tables_of_a_command_that_is_run_have_names_verdicts_and_queries() {
     let scratch = Scratch::new();
@@ -145,7 +144,7 @@ fn tables_of_a_command_that_is_run_have_names_verdicts_and_queries() {
     ended_well(running);
 }
 
-/// Nobody waits for it: the query is told of, and its table is there a while later.
+/// A query is announced without waiting, and its table is in the cache a while later.
 #[test]
 fn the_table_of_a_query_that_is_told_of_is_brought_whole() {
     let scratch = Scratch::new();
@@ -171,7 +170,7 @@ fn the_table_of_a_query_that_is_told_of_is_brought_whole() {
     }
 }
 
-/// `initdb` of some version that is installed.
+/// `initdb` of an installed version.
 fn initdb() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
     versions.map(|version| version.path().join("bin/initdb")).find(|program| program.is_file())
@@ -226,7 +225,7 @@ fn relations_of_postgresql_have_the_names_of_its_catalogue_under_every_mode() {
     }
 }
 
-/// Waits until the pages of a file that the cache has are so many.
+/// Waits until the cache has this many pages of a file.
 fn eventually_cached(scratch: &Scratch, path: &str, pages: u64) -> Value {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! `entresol simulate --tiers` as a user meets it.
+//! `entresol simulate --tiers` by its command line.
 
 mod common;
 
@@ -43,7 +43,7 @@ fn time_changes_no_count_and_every_form_tells_the_same() {
     for part in ["Throughput", "Devices", "p4800x", "cheetah-15k5", "arc 25%", "--clients 8"] {
         assert!(page.contains(part), "{part}");
     }
-    // The same seed gives the same times; another one another disk.
+    // The same seed gives the same times; another seed another disk.
     let seeded = |seed: &str| {
         scratch.ok(&[&policies[..], &tiers, &["--seed", seed, "--json", "seed.json"]].concat());
         json(&scratch, "seed.json")["results"][0]["timed"].clone()
@@ -77,7 +77,7 @@ fn dram_goes_to_the_policies_of_two_tiers_and_to_a_pool_above_the_others() {
     assert!(elapsed(&["--background", "1"]) >= alone, "a narrower window cannot be faster");
 }
 
-/// DRAM and an Optane DIMM are memory, of which requests move 64 B; an Optane SSD is none, and moves whole pages.
+/// DRAM and an Optane DIMM are memory, of which requests move 64 B; an Optane SSD is a device, and moves whole pages.
 #[test]
 fn a_request_touches_memory_and_moves_pages_of_other_devices() {
     let scratch = Scratch::with_trace();
@@ -114,9 +114,9 @@ fn writes(scratch: &Scratch) {
     scratch.ok(&["-q", "trace", "generate", "uniform:n=150k:pages=2k:seed=9:write=100", "w.etr"]);
 }
 
-/// Finding of 001, and the reason why a simulation has to say which mode it used. A cache on a small part of
-/// a drive full of other data is written over and over, so that greedy cleaning finds its blocks empty. The
-/// measured amplification says otherwise.
+/// Finding of 001, and the reason why a simulation has to name its mode. A cache on a small part of a drive full of
+/// other data is written over and over, so that greedy cleaning finds its blocks empty. The measured amplification
+/// says otherwise.
 #[test]
 fn a_cache_may_be_a_part_of_a_drive_and_the_mode_of_its_amplification_is_said() {
     let scratch = Scratch::new();

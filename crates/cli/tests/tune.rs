@@ -1,4 +1,4 @@
-//! `entresol tune` as a user meets it.
+//! `entresol tune` by its command line.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn tuners_are_compared_with_fixed_settings_in_every_form() {
     for part in ["Throughput per epoch", "Settings over time", "best fixed", "--grid 2"] {
         assert!(page.contains(part), "{part}");
     }
-    // The same seed, the same to the last digit, whatever the threads.
+    // The same seed gives the same digits, whatever the number of threads.
     scratch.ok(&[&common[..], &TIERS, &files, &["-j", "1"]].concat());
     let strip = |mut out: Value| {
         for key in ["tuners", "grid"] {
@@ -82,7 +82,7 @@ fn endurance_counts_when_it_is_asked_for() {
         run["pages_written_per_million"].as_f64().expect("pages")
     };
     let throughput = written(&[]);
-    // A lambda so large that throughput is nothing beside it.
+    // A lambda so large that throughput does not count beside it.
     let lambda = written(&["--lambda", "1e15"]);
     let years = written(&["--years", "0.05"]);
     assert!(lambda < 0.9 * throughput && years < 0.9 * throughput, "{throughput} {lambda} {years}");
@@ -107,7 +107,7 @@ fn what_cannot_be_tuned_is_refused() {
     refused(&["--tiers", "dram=dram:5p,cache=840-pro:20p,backing=arulraj-ssd", "--years", "5"], &["endurance_writes"]);
 }
 
-/// The same words with --live: a real buffer, whose bytes are checked, and the same table.
+/// The same arguments with --live: a real buffer, whose bytes are checked, and the same table.
 #[test]
 fn a_live_buffer_is_tuned_by_the_same_words() {
     let scratch = Scratch::new();
@@ -122,12 +122,12 @@ fn a_live_buffer_is_tuned_by_the_same_words() {
         assert_eq!(sum(&run["epochs"], "requests"), 18_000.0, "all but the warm-up");
         assert!(run["live"]["page_reads"].as_u64() > Some(0) && run["row"].is_null(), "{run}");
     }
-    // What is fixed is as in the simulation: real time changes no decision.
+    // Fixed settings give the simulation's decisions: real time changes none.
     scratch.ok(&[&words[..3], &words[4..], &TIERS, &["--tuner", "climb", "--json", "simulated.json"]].concat());
     let simulated: Value = serde_json::from_str(&scratch.read("simulated.json")).expect("JSON");
     let written = |out: &Value| out["start"]["pages_written_per_million"].as_f64().expect("pages");
     assert_eq!(written(&out), written(&simulated), "pages written to NVM after the warm-up");
-    // Counted time is the same twice, with as many threads as there are.
+    // Counted time is the same in two runs, with as many threads as there are.
     let counted = |json: &str, background: &str| {
         let counted = ["--live=counted", "--tuner", "climb", "--json", json, "--background", background];
         scratch.ok(&[&words[..3], &words[4..], &TIERS, &counted].concat());
@@ -136,7 +136,7 @@ fn a_live_buffer_is_tuned_by_the_same_words() {
     let once = counted("once.json", "256");
     assert_eq!(once, counted("twice.json", "256"));
     assert_eq!(written(&out), written(&once));
-    // With one write below at a time a requester waits for it, and decides the same.
+    // With one write to the backing store at a time a requester waits for it, and decides the same.
     let narrow = counted("narrow.json", "1");
     let start = |out: &Value, key: &str| out["start"][key].as_f64().expect("a rate");
     assert!(start(&narrow, "requests_per_second") < start(&once, "requests_per_second"));
@@ -148,7 +148,8 @@ fn a_live_buffer_is_tuned_by_the_same_words() {
     }
 }
 
-/// Requesters that wait for the level below side by side: threads, or one processor's in turns. No page is lost on them.
+/// Requesters that wait for the backing store side by side: threads, or one thread's in turns. No page is lost on
+/// them.
 #[test]
 fn a_live_buffer_has_several_requesters() {
     let scratch = Scratch::new();
@@ -164,7 +165,7 @@ fn a_live_buffer_has_several_requesters() {
     let [one, eight] = ["1", "8"].map(|clients| run("--live=counted", clients));
     assert!(pace(&eight) > 1.5 * pace(&one), "{} and {}", pace(&one), pace(&eight));
     assert_eq!(eight, run("--live=counted", "8"));
-    // A page that two want at a time is read once.
+    // A page that two requesters want at a time is read once.
     let reads = |out: &Value| out["start"]["live"]["page_reads"].as_f64().expect("reads");
     assert!((reads(&eight) / reads(&one) - 1.0).abs() < 0.02, "{} and {}", reads(&one), reads(&eight));
     let threads = run("--live", "3");

@@ -1,4 +1,4 @@
-//! A stop that leaves pages which could not be written below: the exit code is 2, and words say which.
+//! A stop that leaves pages which could not be written back: the exit code is 2, and the output names them.
 
 mod common;
 
@@ -11,10 +11,10 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = 4096;
-/// From here on nothing can be written below: the cache file is smaller.
+/// File size from which on no write to the backing store succeeds; the cache file is smaller.
 const LIMIT: u64 = 3 << 20;
 
-/// Forbids a process to write a file beyond [`LIMIT`], as a file system that has no room there would.
+/// Forbids a process to write a file beyond [`LIMIT`], as a full file system would.
 fn limit(process: u32) {
     let pid = Pid::from_raw(process.cast_signed());
     let limit = Rlimit { current: Some(LIMIT), maximum: Some(LIMIT) };
@@ -39,7 +39,7 @@ fn a_server_that_stops_with_pages_that_could_not_be_written_says_how_many_and_en
     server.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
     assert_eq!(server.wait().expect("an end").code(), Some(2), "{said}");
     says(&said, &["12 pages could not be written below (", "12 pages of disk, first: page 768", "entresol drain"]);
-    // What could be written has been, and the cache was closed in good order.
+    // All writable pages were written, and the cache was closed in good order.
     says(&scratch.ok(&["stats", "cache"]), &["closed in good order", "dirty          12"]);
     let both = ["--cache", "cache", "--backing", "disk"];
     scratch.ok(&[&["check"], &both[..]].concat());
@@ -71,7 +71,7 @@ fn a_mount_that_stops_with_pages_that_could_not_be_written_names_their_files() {
     for (name, first, pages) in [("good", 0, 4), ("bad", 770, 1), ("worse", 800, 3)] {
         let file = File::options().write(true).open(mounted.above().join(name)).expect("it is there");
         for page in first..first + pages {
-            // Within the limit of this process, and of the server's for what it has to write below later.
+            // The write is within this process's limit; the server's limit applies when it writes back later.
             file.write_all_at(&[1; PAGE as usize], page * PAGE).expect("a write");
         }
         file.sync_all().expect("a sync");

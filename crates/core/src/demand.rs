@@ -1,21 +1,21 @@
-//! Shadows and what is reported of them. A shadow is a policy that runs in small, over a sample of the pages. Its
-//! driver reports its [`Demand`] to the tuner, which chooses the policy's settings.
+//! Shadows and their reports. A shadow is a small copy of a policy that runs over a sample of the pages. Its driver
+//! reports its [`Demand`] to the tuner, which chooses the policy's settings.
 
 use std::ops::{AddAssign, Sub};
 
-/// Places of a page, each with a device that may be busy: two tiers and the level below.
+/// Stations of a page, each with a device that may be busy: two tiers and the level below.
 pub const STATIONS: usize = 3;
 
-/// Number of parts of a sample of the pages. Requests for one page hang together; those for pages of different parts do
-/// not. How far the parts' figures differ therefore shows how certain their sum is.
+/// Number of parts of a sample of the pages. Requests for the same page depend on each other; requests in different
+/// parts do not. So the differences between the parts' figures show how certain their sum is.
 pub const PARTS: usize = 16;
 
 /// Cost of requests: the time that they keep requesters waiting and devices busy, and the pages written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Demand {
-    /// The requests.
+    /// Number of requests.
     pub requests: f64,
-    /// Seconds that those who asked waited, each access alone on its device.
+    /// Seconds that requesters waited, as if each access had its device to itself.
     pub waits: f64,
     /// Seconds that each device was busy.
     pub busy: [f64; STATIONS],
@@ -45,13 +45,13 @@ impl Sub for Demand {
     }
 }
 
-/// A policy to be run in small: its settings, by what name, and with whose contents it begins.
+/// A shadow policy: its name, its settings, and the shadow whose contents it begins with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shadow {
-    /// Its name. The same name is the same shadow, which goes on.
+    /// Name. The same name means the same shadow, which continues.
     pub id: u64,
     /// A value for each of its settings.
     pub values: Vec<f64>,
-    /// The shadow of which it is a clone when it is new; an empty one where that is not there.
+    /// Shadow that a new one is cloned from; the new one starts empty where that does not exist.
     pub from: Option<u64>,
 }

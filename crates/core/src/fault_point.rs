@@ -1,17 +1,18 @@
-//! Fault points: steps of a crate's protocol that tests leave out, one at a time, to see whether they find that out.
-//! (FreeBSD's `fail(9)` and the crate `fail` name places; here a step is a variant, so that a test can go through all of them.)
+//! Fault points: steps of a crate's protocol that tests leave out, one at a time, to see whether they notice.
+//! (FreeBSD's `fail(9)` and the crate `fail` name points in the code. Here a step is a variant, so that a test can
+//! visit all of them.)
 
 /// Declares the enum `Mutant` of a crate's steps, and the switch that leaves one of them out.
 ///
-/// To be called once in a crate, in a module named `mutant`. The crate's Cargo.toml has the feature `mutants`, which no other
-/// feature and no build of the workspace turns on. The macro makes:
+/// To be called once in a crate, in a module named `mutant`. The crate's Cargo.toml has the feature `mutants`, which no
+/// other feature and no build of the workspace enables. The macro makes:
 ///
 /// - `Mutant::ALL`, for tests and with the feature.
-/// - `is(Mutant) -> bool`, the question that is asked where the step would be taken. Without tests and without the feature it is
-///   the constant `false`, and nothing of the switch is compiled.
+/// - `is(Mutant) -> bool`, the test at the place of the step. Without tests and without the feature it is the constant
+///   `false`, and nothing of the switch is compiled.
 /// - `activate(Option<Mutant>)`, for the crate's tests: leaves a step out on the calling thread, or none.
-/// - `leave_out(&str) -> bool`, with the feature: leaves out the step of that name on all threads until the process ends. No, if
-///   there is no such step or one is left out already.
+/// - `leave_out(&str) -> bool`, with the feature: leaves out the named step on all threads until the process ends.
+///   False if there is no such step, or one is left out already.
 #[macro_export]
 macro_rules! fault_points {
     ($(#[$about:meta])* pub(crate) enum Mutant { $($(#[$left_out:meta])* $step:ident),+ $(,)? }) => {
@@ -23,7 +24,7 @@ macro_rules! fault_points {
 
         #[cfg(any(test, feature = "mutants"))]
         impl Mutant {
-            /// All of them.
+            /// All steps.
             pub(crate) const ALL: [Mutant; [$(Mutant::$step),+].len()] = [$(Mutant::$step),+];
         }
 
@@ -35,14 +36,14 @@ macro_rules! fault_points {
         #[cfg(feature = "mutants")]
         static IN_THIS_PROCESS: ::std::sync::OnceLock<Mutant> = ::std::sync::OnceLock::new();
 
-        /// Is this step left out?
+        /// True if this step is left out.
         #[cfg(not(any(test, feature = "mutants")))]
         #[inline(always)]
         pub(crate) const fn is(_mutant: Mutant) -> bool {
             false
         }
 
-        /// Is this step left out?
+        /// True if this step is left out.
         #[cfg(any(test, feature = "mutants"))]
         pub(crate) fn is(mutant: Mutant) -> bool {
             #[cfg(test)]
@@ -62,7 +63,8 @@ macro_rules! fault_points {
             ON_THIS_THREAD.set(mutant);
         }
 
-        /// Leaves out the step of this name until the process ends. No, if there is none or one is left out already.
+        /// Leaves out the named step until the process ends; false if there is no such step, or one is left out
+        /// already.
         #[cfg(feature = "mutants")]
         pub fn leave_out(name: &str) -> bool {
             let named = Mutant::ALL.into_iter().find(|mutant| ::std::format!("{mutant:?}") == name);
@@ -103,12 +105,12 @@ mod tests {
     #[cfg(feature = "mutants")]
     #[test]
     fn a_step_that_is_left_out_by_name_is_left_out_on_all_threads() {
-        // A switch of its own: there is no way back.
+        // A switch of its own, because it cannot be reset.
         mod named {
             crate::fault_points! {
                 /// One step.
                 pub(crate) enum Mutant {
-                    /// It is left out.
+                    /// The step is left out.
                     Only,
                 }
             }

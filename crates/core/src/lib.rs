@@ -1,5 +1,5 @@
-//! The nouns of Entresol: what a page, a request, a tier and a movement are, and sizes with units.
-//! No logic of caching lives here; every other crate may depend on this one, and it on none of them.
+//! The basic types of Entresol: pages, requests, tiers, movements, and sizes with units. There is no caching logic
+//! here. Every other crate may depend on this one, and it depends on none of them.
 
 mod demand;
 mod fault_point;

@@ -1,4 +1,4 @@
-//! Movements: what a policy answers.
+//! Movements: the answers of a policy.
 
 use crate::request::{ObjectId, Page, Tier};
 
@@ -12,8 +12,8 @@ pub struct Movement {
     pub page: Page,
     /// Operation on the page.
     pub verb: Verb,
-    /// This movement goes to its destination in one I/O with the movement before it: the next page of a
-    /// contiguous run being written back, or the next page of a batch written to a log. False starts a new I/O.
+    /// True if this movement shares one I/O with the movement before it: the next page of a contiguous run being
+    /// written back, or the next page of a batch written to a log. False starts a new I/O.
     pub joined: bool,
 }
 
@@ -25,7 +25,7 @@ pub enum Verb {
         /// The tier that gets the page.
         to: Tier,
     },
-    /// The bytes of the current write land in a frame of tier `to`, new or already held. When the request is an
+    /// The bytes of the current write go into a frame of tier `to`, new or already held. When the request is an
     /// `Update`, the driver completes the page from its newest copy, which it fetches if no tier has one.
     Install {
         /// The tier that gets the page.
@@ -39,21 +39,21 @@ pub enum Verb {
         /// The tier that gets it.
         to: Tier,
     },
-    /// The copy in `from` is written to the level below and stays. As a rule it is the newest one and clean from
-    /// here on; only where a faster tier holds a newer one still to come is an older version written.
+    /// The copy in `from` is written to the level below and stays. It is usually the newest one, and clean from here
+    /// on. The exception is an older version, while a newer one in a faster tier is still to be written.
     WriteBack {
         /// The tier the bytes are taken from.
         from: Tier,
     },
-    /// The frame is freed. What was newest in it has been copied or written back before.
+    /// The frame is freed. If its contents were the newest, they were copied or written back before.
     Drop {
         /// The tier that gives up its frame.
         from: Tier,
     },
-    /// The copy is read from its frame in a log and appended to the log again (a second chance): one read and one
-    /// write of the device, no change of what is held.
+    /// The copy is read from its frame in a log and appended to the log again (a second chance). This costs one read
+    /// and one write of the device; the set of held pages does not change.
     Requeue {
-        /// The tier whose device it is.
+        /// The tier whose device is used.
         tier: Tier,
     },
     /// The copy in `tier` is out of date but its frame stays in use until it is reclaimed (the older versions in
@@ -67,23 +67,24 @@ pub enum Verb {
         /// The tier that gives up the frame.
         tier: Tier,
     },
-    /// The request is served by the level below, past every tier: a read is read there, a write written there.
+    /// The request bypasses every tier: the level below serves the read or takes the write.
     Bypass,
-    /// A whole object is read from below into tier `to`, whether or not its pages have handles; `page` is any
+    /// A whole object is read from the level below into tier `to`, whether or not its pages have handles. `page` is any
     /// page of it. From here on its pages are found there.
     FetchObject {
         /// The object.
         object: ObjectId,
-        /// Its length in pages.
+        /// Length of the object in pages.
         pages: u32,
         /// The tier that gets it.
         to: Tier,
     },
-    /// The frames of a whole object are freed. The driver is not asked before; it waits for pins to go.
+    /// The frames of a whole object are freed. The policy does not ask the driver before; the driver waits for pins to
+    /// go.
     DropObject {
         /// The object.
         object: ObjectId,
-        /// Its length in pages.
+        /// Length of the object in pages.
         pages: u32,
         /// The tier that gives up the frames.
         from: Tier,

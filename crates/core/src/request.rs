@@ -1,6 +1,6 @@
-//! Pages, requests and hints: what a policy is told.
+//! Pages, requests and hints: the input of a policy.
 
-/// A page as a policy sees it: a small integer *handle* that the driver's directory hands out.
+/// A page as a policy sees it: a small integer *handle* from the driver's directory.
 ///
 /// In the simulator it is the trace's own dense page id; in the engine it is a recycled slot of a fixed table
 /// that holds resident pages and ghosts. A policy indexes its arrays with it and never hashes a page.
@@ -66,7 +66,7 @@ pub struct Request {
     pub page: Page,
     /// Operation on the page.
     pub op: Op,
-    /// The request continues a sequential run of its stream (read-ahead, scan), as far as the driver can tell.
+    /// True if the request continues a sequential run of its stream (read-ahead, scan), as far as the driver can tell.
     pub sequential: bool,
 }
 
@@ -82,10 +82,10 @@ impl Request {
     }
 }
 
-/// The number of a request that never comes: what a driver answers when asked for a next use there is none of.
+/// Number of a request that never comes: the driver's answer when there is no next use.
 pub const NEVER: u32 = u32::MAX;
 
-/// Something a policy may want to know that is no reference to a page.
+/// Information for a policy that is not a reference to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint<'a> {
     /// A query starts and will use these objects.
@@ -97,15 +97,15 @@ pub enum Hint<'a> {
     },
     /// A query ended.
     QueryEnd {
-        /// Its number.
+        /// Number of the query.
         query: u32,
     },
-    /// A person wants this object held whole until told otherwise. Policies that place no objects ignore it.
+    /// A user wants this object held whole until further notice. Policies that place no objects ignore this hint.
     Place {
         /// The object.
         object: ObjectId,
     },
-    /// A person does not want it held any more.
+    /// A user does not want the object held any more.
     Unplace {
         /// The object.
         object: ObjectId,
@@ -137,7 +137,7 @@ pub enum Outcome {
     Hit(Tier),
     /// The page was in no tier of the layer.
     Miss {
-        /// It is in one now.
+        /// True if the page is in a tier now.
         admitted: bool,
     },
 }
@@ -145,7 +145,7 @@ pub enum Outcome {
 impl Outcome {
     /// A miss after which the page is in the layer.
     pub const ADMITTED: Outcome = Outcome::Miss { admitted: true };
-    /// A miss that went past the layer.
+    /// A miss that bypassed the layer.
     pub const BYPASSED: Outcome = Outcome::Miss { admitted: false };
 
     /// True when the page was in some tier of the layer.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A size as a person writes it. It becomes pages once the page size and the footprint are known.
+/// A size as a user writes it. It can be converted to pages once the page size and the footprint are known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
     /// Share of the footprint, in per cent: `5%`.
@@ -14,7 +14,7 @@ pub enum Size {
     Pages(u64),
 }
 
-/// Why a text is no size.
+/// Reason why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not a size: {why} (examples: 5%, 64MiB, 2000p, 64Ki pages)")]
 pub struct SizeError {

@@ -1,7 +1,7 @@
-//! A disk in memory that fails as real ones do: the crash tests' stage. Deterministic: no thread, no clock.
+//! A disk in memory that fails as real disks do, for the crash tests. Deterministic: no thread, no clock.
 //!
-//! It remembers what was written since the last sync. A crash keeps of every such 512-byte sector any one of its
-//! versions, so writes are lost, torn and reordered. Other faults are injected one by one.
+//! The disk remembers all writes since the last sync. A crash keeps any one version of each such 512-byte sector, so
+//! writes are lost, torn and reordered. Other faults are injected one by one.
 
 use entresol_core::Random;
 use entresol_disk::{Disk, Transfer};
@@ -16,7 +16,7 @@ const SECTOR: usize = 512;
 /// garbles.
 const GARBLED: f64 = 0.1;
 
-/// The power supply that several disks share: it goes off in the middle of the n-th write or sync from now on.
+/// The power supply of one or several disks. The power goes off in the middle of a chosen write or sync.
 #[derive(Clone, Debug)]
 pub struct Power {
     left: Arc<AtomicU64>,
@@ -29,33 +29,33 @@ impl Power {
         Power { left: Arc::new(AtomicU64::new(u64::MAX)), used: Arc::default() }
     }
 
-    /// From now on only so many writes and syncs succeed; the next one is cut short and everything fails after it.
+    /// Lets so many writes and syncs begin from now on. The last of them is cut short and everything after it fails.
     pub fn fail_after(&self, operations: u64) {
         self.left.store(operations, Ordering::Relaxed);
     }
 
-    /// Power for good.
+    /// Restores the power for good.
     pub fn restore(&self) {
         self.left.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// Is it off?
+    /// True if the power is off.
     pub fn is_off(&self) -> bool {
         self.left.load(Ordering::Relaxed) == 0
     }
 
-    /// Writes and syncs that were begun so far.
+    /// Writes and syncs begun so far.
     pub fn operations(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes one operation; true when the power goes off during it.
+    /// Takes one operation. Returns true if the power goes off during it.
     ///
     /// # Errors
-    /// When it is off.
+    /// If the power is off.
     pub fn consume(&self) -> io::Result<bool> {
         let less = |left: u64| if left == u64::MAX { Some(left) } else { left.checked_sub(1) };
-        // In one step: what another thread takes meanwhile must not bring the power back.
+        // One atomic step: another thread's operation meanwhile must not bring the power back.
         let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map_err(|_| off())?;
         self.used.fetch_add(1, Ordering::Relaxed);
         Ok(left == 1)
@@ -66,12 +66,12 @@ fn off() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the power is off")
 }
 
-/// A fault that strikes the next operation it fits.
+/// A fault that strikes the next operation of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A read fails with EIO.
     ReadError,
-    /// A read returns one flipped bit; what is stored is right.
+    /// A read returns one flipped bit; the stored bit is right.
     ReadFlip,
     /// A write fails with EIO and writes nothing.
     WriteError,
@@ -79,11 +79,11 @@ pub enum Fault {
     ShortWrite(usize),
     /// A write fails for want of space.
     NoSpace,
-    /// A write is acknowledged and goes so many bytes further on (wrapping), instead of where it should.
+    /// A write is acknowledged and goes to so many bytes further on (wrapping).
     Misdirected(u64),
     /// A write is acknowledged and never performed.
     LostWrite,
-    /// A sync fails, and what was not synced is dropped, as Linux drops a page cache that it could not write.
+    /// A sync fails and unsynced writes are dropped, as Linux drops a page cache that it could not write.
     SyncError,
     /// A sync is acknowledged and makes nothing durable; a later one does.
     LostSync,
@@ -107,22 +107,22 @@ struct Unsynced {
 
 #[derive(Debug)]
 struct State {
-    /// Contents that a crash leaves at least: all that was synced.
+    /// Synced contents, which a crash leaves at least.
     stable: Vec<u8>,
     /// Contents that a read sees.
     image: Vec<u8>,
     unsynced: Vec<Unsynced>,
     faults: VecDeque<Fault>,
-    /// The read that returns a flipped bit, by its number.
+    /// Number of the read that returns a flipped bit.
     misread: Option<u64>,
-    /// A crash may leave anything in a sector that was not synced.
+    /// True if a crash may leave anything in an unsynced sector.
     garbles: bool,
     gone: bool,
     random: Random,
     counts: [u64; 3],
 }
 
-/// The disk; clones are handles of the same one.
+/// The disk; clones are handles of the same disk.
 #[derive(Clone, Debug)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
@@ -156,33 +156,33 @@ impl SimDisk {
         self.lock().faults.push_back(fault);
     }
 
-    /// The read after so many others returns one flipped bit; what is stored is right.
+    /// Makes the read after so many others return one flipped bit; the stored bit is right.
     pub fn misread_after(&self, reads: u64) {
         let mut state = self.lock();
         state.misread = Some(state.counts[0] + 1 + reads);
     }
 
-    /// From now on a crash may leave anything in a sector that was not synced, as where a write of it was cut short.
+    /// Lets a crash leave anything in an unsynced sector from now on, as after a write that was cut short.
     pub fn garble(&self) {
         self.lock().garbles = true;
     }
 
-    /// From now on every operation fails, as on a device that was pulled out.
+    /// Makes every operation fail from now on, as on a device that was pulled out.
     pub fn vanish(&self) {
         self.lock().gone = true;
     }
 
-    /// Flips one bit of what is stored.
+    /// Flips one stored bit.
     pub fn flip(&self, byte: u64, bit: u8) {
         let mut state = self.lock();
-        // What was added since the last sync is not stable yet.
+        // Bytes added since the last sync are not stable yet.
         if let Some(stable) = state.stable.get_mut(byte as usize) {
             *stable ^= 1 << (bit % 8);
         }
         state.image[byte as usize] ^= 1 << (bit % 8);
     }
 
-    /// No fault that was injected strikes any more.
+    /// Removes all injected faults.
     pub fn heal(&self) {
         let mut state = self.lock();
         state.faults.clear();
@@ -194,7 +194,7 @@ impl SimDisk {
         self.lock().image.clone()
     }
 
-    /// Puts a copy back: it is the contents of the device from now on, and is durable.
+    /// Puts a copy back as the device's durable contents.
     pub fn put_back(&self, copy: &[u8]) {
         let mut state = self.lock();
         state.unsynced.clear();
@@ -207,7 +207,7 @@ impl SimDisk {
         self.lock().counts
     }
 
-    /// The power goes: of what was not synced some survives. The power does not come back by itself.
+    /// Applies a loss of power: some of the unsynced writes survive. The [`Power`] itself stays as it is.
     ///
     /// The seed decides how: nothing, all, whole writes, single sectors, or a prefix in some order whose last write is
     /// torn.
@@ -215,12 +215,12 @@ impl SimDisk {
         let mut state = self.lock();
         state.random = Random::new(seed);
         let mut unsynced = std::mem::take(&mut state.unsynced);
-        // What was added since the last sync is not there any more, or is.
+        // Bytes added since the last sync are gone, or not.
         let (kept, added) = (state.stable.len(), state.image.len());
         let size = if added > kept && state.random.chance(0.5) { kept } else { added };
         state.stable.resize(added, 0);
         let kind = state.random.below(5);
-        // Without a sync between them two writes of one sector may land in either order.
+        // Two unsynced writes of one sector may be performed in either order.
         if kind >= 2 {
             for i in (1..unsynced.len()).rev() {
                 let j = state.random.below(i as u64 + 1) as usize;
@@ -266,7 +266,7 @@ impl State {
         }
     }
 
-    /// The fault at the head of the queue if it fits.
+    /// Takes the fault at the head of the queue, if it fits.
     fn fault(&mut self, fits: impl Fn(Fault) -> bool) -> Option<Fault> {
         let next = self.faults.front().copied().filter(|&fault| fits(fault));
         if next.is_some() {
@@ -311,7 +311,7 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    /// It is memory.
+    /// Memory needs no waiting.
     fn read_now(&self, at: u64, bytes: &mut [u8]) -> bool {
         self.read_at(at, bytes).is_ok()
     }
@@ -364,7 +364,7 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    /// In random order, and the power may go off between any two.
+    /// Performs the transfers in random order; the power may go off between any two.
     fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {
         let mut order: Vec<&mut Transfer> = transfers.iter_mut().collect();
         for i in (1..order.len()).rev() {
@@ -471,7 +471,7 @@ mod tests {
             let bytes: Vec<[u8; 512]> = (1..=4).map(|i| [i; 512]).collect();
             let writes = bytes.iter().enumerate().map(|(i, bytes)| Transfer::Write { at: i as u64 * 512, bytes });
             let result = disk.submit(&mut writes.collect::<Vec<_>>());
-            // The last one may have been performed in full when the power went.
+            // The last write may have been performed in full when the power went.
             assert_eq!(result.is_ok(), seed % 5 == 4, "seed {seed}");
             power.restore();
             outcomes.insert(read(&disk, 0, 2048).chunks(512).map(|sector| sector[0] != 0).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! The oracle of pages: what a cache of blocks must read as, from a plain map of versions, sector by sector.
+//! The oracle of pages: the allowed contents of a cached block store, from a plain map of versions, sector by sector.
 
 use entresol_core::Random;
 use std::collections::VecDeque;
@@ -9,14 +9,14 @@ pub const SECTOR: usize = 512;
 /// The versions of a page's sectors.
 type Versions = Vec<u64>;
 
-/// The states of every page that a crash may leave: the last durable one and all after it.
+/// The states of every page that a crash may leave: the last durable one and all later ones.
 pub struct Oracle {
     pages: Vec<VecDeque<Versions>>,
     /// States that a crash might have left before the last flush returned.
     earlier: Vec<VecDeque<Versions>>,
     page_bytes: usize,
     next: u64,
-    /// A page is never torn, not even between two allowed states.
+    /// True if a page is never torn, not even between two allowed states.
     atomic: bool,
 }
 
@@ -33,14 +33,14 @@ fn fill(page: u64, sector: usize, version: u64, bytes: &mut [u8]) {
 }
 
 impl Oracle {
-    /// A store of zeros; whether its pages are `atomic`, so that none is ever torn between two states.
+    /// A store of zeros. Its pages are never torn between two states if `atomic`.
     pub fn new(pages: u64, page_bytes: usize, atomic: bool) -> Self {
         let zeros = VecDeque::from([vec![0; page_bytes / SECTOR]]);
         let pages = vec![zeros; pages as usize];
         Oracle { earlier: pages.clone(), pages, page_bytes, next: 1, atomic }
     }
 
-    /// The pages that the store has.
+    /// Number of pages of the store.
     pub fn pages(&self) -> u64 {
         self.pages.len() as u64
     }
@@ -69,13 +69,13 @@ impl Oracle {
         self.pages[page as usize].push_back(zeros);
     }
 
-    /// From here on a crash may tear this page between states that are allowed.
+    /// Lets a crash tear pages between allowed states from now on.
     pub fn may_tear(&mut self) {
         self.atomic = false;
     }
 
-    /// A flush returned: everything written is durable. It is known of the one before if this one or anything since it has
-    /// `synced` the cache.
+    /// Notes that a flush returned: all writes are durable. The flush before is known to a start if this one, or
+    /// anything since, has `synced` the cache.
     pub fn flushed(&mut self, synced: bool) {
         for (states, earlier) in self.pages.iter_mut().zip(&mut self.earlier) {
             if synced {
@@ -85,8 +85,8 @@ impl Oracle {
         }
     }
 
-    /// It is not known of the last flush that it returned: a crash may leave what one before it would have left. The pages that
-    /// it may leave in several states.
+    /// Notes that the last flush may be unknown: a crash may leave the states that the flush before allowed. Returns
+    /// the pages with several allowed states.
     pub fn may_lack_the_last_flush(&mut self) -> Vec<u64> {
         let mut pages = Vec::new();
         for (page, (states, earlier)) in (0..).zip(self.pages.iter_mut().zip(&mut self.earlier)) {
@@ -111,7 +111,7 @@ impl Oracle {
         Err(format!("page {page} reads as {found:?}, its last version is {:?}", self.latest(page)))
     }
 
-    /// Versions that the sectors of a page hold; none for one that was never written.
+    /// Versions that the sectors of a page hold; none for a sector that was never written so.
     fn versions_of(&self, page: u64, bytes: &[u8]) -> Vec<Option<u64>> {
         let version = |(sector, chunk): (usize, &[u8])| {
             let version = u64::from_le_bytes(chunk[..8].try_into().expect("eight bytes"));
@@ -122,26 +122,26 @@ impl Oracle {
         bytes.chunks(SECTOR).enumerate().map(version).collect()
     }
 
-    /// Checks what a page reads as after a crash; that is its state from here on, and durable.
+    /// Checks the contents of a page after a crash, and makes them its durable state.
     pub fn check_after_crash(&mut self, page: u64, bytes: &[u8]) -> Result<(), String> {
         let found = self.allowed(page, bytes, self.atomic)?;
         self.settle(page, found);
         Ok(())
     }
 
-    /// The same of a page that may be torn between its states, although others may not.
+    /// As [`check_after_crash`](Oracle::check_after_crash), of a page that may be torn although others may not.
     pub fn check_torn_after_crash(&mut self, page: u64, bytes: &[u8]) -> Result<(), String> {
         let found = self.allowed(page, bytes, false)?;
         self.settle(page, found);
         Ok(())
     }
 
-    /// May a page read so after a crash? Nothing is settled by that.
+    /// Checks the contents of a page after a crash, without settling its state.
     pub fn is_allowed_after_crash(&self, page: u64, bytes: &[u8]) -> Result<(), String> {
         self.allowed(page, bytes, self.atomic).map(drop)
     }
 
-    /// The versions of a page's sectors after a crash, which may be those of one state if it is `atomic`.
+    /// The versions of a page's sectors after a crash, which must be those of one state if `atomic`.
     fn allowed(&self, page: u64, bytes: &[u8], atomic: bool) -> Result<Versions, String> {
         let found = self.versions_of(page, bytes);
         let states = &self.pages[page as usize];

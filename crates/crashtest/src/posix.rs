@@ -1,15 +1,16 @@
-//! The oracle of files: what they must read as, from a plain model of what POSIX and a journalling file system promise.
+//! The oracle of files: their allowed contents, from a plain model of the promises of POSIX and a journalling
+//! file system.
 //!
-//! A file is a row of atoms. Of each the model knows what a read may give now, and what a crash may leave: what it was at the
-//! last sync that was acknowledged, and whatever it was made since.
+//! A file is a row of atoms. Of each atom the model knows the versions that a read may give now, and those that a
+//! crash may leave. A crash may leave the version at the last acknowledged sync, and any later one.
 
 use entresol_core::Random;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Bytes that are written together; sizes are multiples of it.
+/// Bytes that are written together; sizes are multiples of this.
 pub const ATOM: u64 = 128;
-/// Atoms that a file has at most.
+/// Most atoms of a file.
 pub const ATOMS_MAX: u64 = 320;
 
 /// Version 0 is zeros.
@@ -20,9 +21,9 @@ type Version = u32;
 struct Atom {
     /// Versions that a crash may leave, in order.
     after_crash: Vec<Version>,
-    /// Index of the first of them that is allowed if, after the crash, the file has the name that it took from another.
+    /// Index of the first version allowed if, after the crash, the file has the name that it took from another.
     after_rename: usize,
-    /// Versions that a read may give: one, or several where a change failed.
+    /// Versions that a read may give: one, or several after a failed change.
     now: Vec<Version>,
 }
 
@@ -45,7 +46,7 @@ impl Atom {
         }
     }
 
-    /// The file takes the name of another with what it is now.
+    /// Notes that the file takes the name of another with its present contents.
     fn renamed(&mut self) {
         self.after_rename = self.after_crash.len();
         self.after_crash.extend(&self.now);
@@ -59,9 +60,9 @@ struct Model {
     /// Sizes that a crash may leave, in atoms.
     sizes: Vec<u64>,
     size: u64,
-    /// Something was written since the last sync.
+    /// True if the file was written since the last sync.
     written: bool,
-    /// The name that it took from another file since the last sync, and its sizes since then.
+    /// The name taken from another file since the last sync, and the index of the first of `sizes` since then.
     renamed: Option<(Name, usize)>,
 }
 
@@ -79,10 +80,10 @@ pub type Name = (usize, String);
 #[derive(Default)]
 pub struct Oracle {
     files: BTreeMap<u64, Model>,
-    /// Files that each name may lead to after a crash, by the moment when each was made; the last is where the name
-    /// leads now.
+    /// Files that each name may lead to after a crash, by the moment when each was made. The name leads to the last
+    /// one now.
     names: BTreeMap<Name, Vec<Option<u64>>>,
-    /// A name that was being made when the power went.
+    /// The name of a file that was being made when the power went.
     may_be_made: Option<Name>,
     next: Version,
 }
@@ -96,7 +97,7 @@ fn fill(made: u64, atom: u64, version: Version, bytes: &mut [u8]) {
     bytes[4..].chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&pattern[..chunk.len()]));
 }
 
-/// The version that an atom of a file holds; none if it is none of the file's.
+/// The version that an atom of a file holds; none if its bytes are no version of the file.
 fn version_of(made: u64, atom: u64, bytes: &[u8]) -> Option<Version> {
     let version = Version::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
     let mut expected = [0; ATOM as usize];
@@ -128,7 +129,7 @@ impl Oracle {
         Change { made, atoms, version }
     }
 
-    /// A range is about to be written; its bytes.
+    /// Notes that a range is about to be written, and returns its bytes.
     pub fn write(&mut self, made: u64, atoms: Range<u64>) -> (Change, Vec<u8>) {
         let version = self.next;
         self.next += 1;
@@ -142,17 +143,17 @@ impl Oracle {
         (self.change(made, atoms, version), bytes)
     }
 
-    /// A range is about to become zeros.
+    /// Notes that a range is about to become zeros.
     pub fn clear(&mut self, made: u64, atoms: Range<u64>) -> Change {
         self.change(made, atoms.start.min(ATOMS_MAX)..atoms.end.min(ATOMS_MAX), 0)
     }
 
-    /// The size is about to change.
+    /// Notes that the size is about to change.
     pub fn may_be_sized(&mut self, made: u64, size: u64) {
         self.model(made).sizes.push(size);
     }
 
-    /// A change was made.
+    /// Notes that a change was made.
     pub fn done(&mut self, change: &Change) {
         let (atoms, version) = (change.atoms.clone(), change.version);
         for atom in &mut self.model(change.made).atoms[atoms.start as usize..atoms.end as usize] {
@@ -160,7 +161,7 @@ impl Oracle {
         }
     }
 
-    /// The size is this now: what lies beyond is zeros when it comes back.
+    /// Notes the present size. Bytes beyond it read as zeros when the file grows again.
     pub fn sized(&mut self, made: u64, size: u64) {
         let model = self.model(made);
         model.size = size;
@@ -170,8 +171,8 @@ impl Oracle {
         }
     }
 
-    /// It was renamed over another: a program that does so without a sync finds the old bytes or the new ones. Where nothing was
-    /// written the journal sees to that.
+    /// Notes that the file was renamed over another. A program that does so without a sync finds the old bytes or the
+    /// new ones. For a file without unsynced writes the journal ensures that.
     pub fn replaces(&mut self, made: u64, name: &Name) {
         let model = self.model(made);
         if model.written {
@@ -181,7 +182,7 @@ impl Oracle {
         }
     }
 
-    /// A sync was acknowledged.
+    /// Notes an acknowledged sync.
     pub fn synced(&mut self, made: u64) {
         let model = self.model(made);
         (model.written, model.renamed) = (false, None);
@@ -189,8 +190,8 @@ impl Oracle {
         model.sizes = vec![model.size];
     }
 
-    /// Checks bytes that were read from an atom on, without a crash in between. Where several versions were possible,
-    /// the one found is the only one from now on.
+    /// Checks bytes read from an atom on, without a crash in between. Of several possible versions, the one found is
+    /// the only one from now on.
     pub fn check(&mut self, made: u64, from: u64, bytes: &[u8]) -> Result<(), String> {
         let size = self.size(made);
         for (at, chunk) in (from..).zip(bytes.chunks(ATOM as usize)) {
@@ -209,7 +210,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks the whole contents of a file after a crash; they are its contents from now on. After a kill alone
+    /// Checks all contents of a file after a crash, and makes them its contents from now on. After a kill alone
     /// (`power_lost` is false) unsynced changes may still be lost later.
     pub fn check_after_crash(&mut self, made: u64, bytes: &[u8], power_lost: bool) -> Result<(), String> {
         let size = bytes.len() as u64 / ATOM;
@@ -259,17 +260,17 @@ impl Oracle {
         self.names.get(name).and_then(|led| *led.last().expect("never empty"))
     }
 
-    /// A name may lead somewhere else from now on, or nowhere.
+    /// Notes that a name may lead to another file from now on, or to none.
     pub fn leads(&mut self, name: &Name, to: Option<u64>) {
         self.names.entry(name.clone()).or_insert_with(|| vec![None]).push(to);
     }
 
-    /// A file was being made with this name.
+    /// Notes that a file was being made with this name.
     pub fn may_be_made(&mut self, name: &Name) {
         self.may_be_made = Some(name.clone());
     }
 
-    /// A directory's sync was acknowledged.
+    /// Notes an acknowledged sync of a directory.
     pub fn directory_synced(&mut self, directory: usize) {
         for (_, led) in self.names.iter_mut().filter(|(name, _)| name.0 == directory) {
             led.drain(..led.len() - 1);

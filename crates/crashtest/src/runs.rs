@@ -1,15 +1,15 @@
-//! Runs of random lives over many seeds: the first violation ends a run, and a panic is one.
+//! Random runs over many seeds. The first violation ends the series, and a panic is a violation.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Counts of what came about in a life, and sums of them.
+/// Counts of the events of a run, and sums of them.
 pub trait Tally: Default {
-    /// Adds what came about in another life.
+    /// Adds the events of another run.
     fn add(&mut self, other: &Self);
 }
 
-/// One life, in which a panic is a violation.
+/// One run, in which a panic is a violation.
 ///
 /// # Errors
 /// The violation.
@@ -20,7 +20,7 @@ pub fn life<T>(live: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-/// Lives of many seeds: the sum of what came about.
+/// Runs of many seeds: the sum of their events.
 ///
 /// # Errors
 /// The first violation, with its seed.
@@ -32,7 +32,7 @@ pub fn sum<T: Tally>(seeds: Range<u64>, live: impl Fn(u64) -> Result<T, String>)
     Ok(sum)
 }
 
-/// Lives of many seeds that end in one of `N` ways: how often each came about.
+/// Runs of many seeds that end in one of `N` ways: how often each end occurred.
 ///
 /// # Errors
 /// The first violation, with its seed.
@@ -47,10 +47,10 @@ pub fn outcomes<const N: usize>(
     Ok(outcomes)
 }
 
-/// The number that an environment variable gives, by which a test is told of more lives or of others.
+/// The number in an environment variable, by which a test gets more runs or others.
 ///
 /// # Panics
-/// If it is set and no number: a run of other lives than was asked for would say nothing.
+/// If the variable is set and is no number: runs other than those asked for would prove nothing.
 pub fn number(variable: &str, otherwise: u64) -> u64 {
     match std::env::var(variable) {
         Ok(number) => number.parse().unwrap_or_else(|_| panic!("{variable} is no number: {number}")),

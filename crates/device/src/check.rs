@@ -9,8 +9,7 @@ const LONGEST_NS: Nanos = 3_600_000_000_000;
 pub trait Parameters {
     /// Checks that every number is possible.
     ///
-    /// # Errors
-    /// The first one that is not: its key, its value, what is expected.
+    /// Names the first impossible parameter: its key, its value and the value expected.
     fn check(&self) -> Result<(), String>;
 }
 
@@ -28,7 +27,7 @@ pub(crate) fn nanos(key: &str, value: Nanos) -> Result<(), String> {
     if value <= LONGEST_NS { Ok(()) } else { refuse(key, value, "nanoseconds, at most an hour") }
 }
 
-/// A duration that is divided by, or that nothing real does without.
+/// A duration above 0: one that is a divisor, or that no real device does without.
 pub(crate) fn nanos_above_zero(key: &str, value: Nanos) -> Result<(), String> {
     if value == 0 { refuse(key, value, "nanoseconds above 0") } else { nanos(key, value) }
 }

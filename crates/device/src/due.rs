@@ -1,4 +1,4 @@
-//! Queue of things that are due at a time, in order of time.
+//! Queue of items by due time.
 
 use crate::io::Nanos;
 use std::cmp::Reverse;
@@ -37,14 +37,14 @@ impl<T> Ord for Entry<T> {
     }
 }
 
-/// Things that are due, by time, and by order of arrival where times are equal.
+/// Items by due time, and by order of arrival where times are equal.
 ///
-/// Most come in the order of their times and wait in a queue; only those that overtake go through a heap.
+/// Most items arrive in the order of their times and wait in a queue; items that overtake others go through a heap.
 #[derive(Clone, Debug)]
 pub struct Due<T> {
     /// In order of time.
     in_order: VecDeque<Entry<T>>,
-    /// Came later than the last of `in_order` and are due before it.
+    /// Items that arrived after the last of `in_order` and are due before it.
     overtaking: BinaryHeap<Reverse<Entry<T>>>,
     pushed: u64,
 }
@@ -56,7 +56,7 @@ impl<T> Default for Due<T> {
 }
 
 impl<T> Due<T> {
-    /// Adds what is due at a time.
+    /// Adds an item that is due at `at`.
     #[inline]
     pub fn push(&mut self, at: Nanos, what: T) {
         let entry = Entry { at, number: self.pushed, what };
@@ -68,12 +68,12 @@ impl<T> Due<T> {
         }
     }
 
-    /// Number of things that were ever added.
+    /// Number of items that were ever added.
     pub fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// The first, and true if it overtook others.
+    /// The first item, and true if it overtook others.
     #[inline]
     fn first(&self) -> Option<(&Entry<T>, bool)> {
         let (queued, overtaking) = (self.in_order.front(), self.overtaking.peek());
@@ -84,13 +84,13 @@ impl<T> Due<T> {
         }
     }
 
-    /// When the first is due.
+    /// Due time of the first item.
     #[inline]
     pub fn next(&self) -> Option<Nanos> {
         self.first().map(|(entry, _)| entry.at)
     }
 
-    /// Takes the first with its time, if it is due by `until` and one of the first `pushed` that were added.
+    /// Takes the first item with its time, if it is due by `until` and among the first `pushed` that were added.
     #[inline]
     pub fn pop(&mut self, until: Nanos, pushed: u64) -> Option<(Nanos, T)> {
         let (entry, overtook) = self.first()?;

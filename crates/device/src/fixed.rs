@@ -42,8 +42,8 @@ impl Parameters for FixedParameters {
     }
 }
 
-/// A device of fixed latency as a calendar: an I/O takes the slot that is free first, its bytes pass one after the
-/// other, then comes the latency.
+/// A device of fixed latency as a calendar: an I/O takes the first free slot, its bytes pass one after the other, then
+/// comes the latency.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     parameters: FixedParameters,

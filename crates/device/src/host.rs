@@ -1,4 +1,4 @@
-//! The host's share of an I/O: software on the way, and threads that can only issue so many.
+//! The host's share of an I/O: software on the way, and threads of limited issue rate.
 //!
 //! 002 finds 2 us of software in each latency (section 4.1), and that neither of two very different devices exceeds
 //! 1.2 GB/s with 4-KiB I/Os (section 4.2): 3.41 us of the issuing thread per I/O, whatever the device.
@@ -29,7 +29,7 @@ impl Parameters for HostParameters {
     }
 }
 
-/// Record of an I/O that the device has.
+/// An I/O that the device has.
 #[derive(Clone, Copy, Debug)]
 struct Issued {
     tag: u64,
@@ -47,7 +47,7 @@ pub struct Hosted<D> {
     coming: VecDeque<(Nanos, Io)>,
     issued: Vec<Issued>,
     unused: Vec<usize>,
-    /// Completions of the device that still bear our tags.
+    /// Completions of the device whose tags are still the host's.
     done: Vec<Completion>,
 }
 
@@ -70,7 +70,7 @@ impl<D: Device> Hosted<D> {
         &self.device
     }
 
-    /// Remembers an I/O; the place becomes its tag at the device.
+    /// Remembers an I/O. Its position in the list becomes its tag at the device.
     fn remember(&mut self, issued: Issued) -> u64 {
         let place = self.unused.pop().unwrap_or(self.issued.len());
         if place == self.issued.len() {
@@ -105,12 +105,13 @@ impl<D: Device> Device for Hosted<D> {
         let start = now.max(*thread);
         *thread = start + self.parameters.busy_ns;
         let tag = self.remember(Issued { tag: io.tag, submitted: now, waited: start - now });
-        // The thread that is free first is never free before it was the last time, so these times ascend.
+        // A thread's start is never before the previous start, so these times ascend.
         self.coming.push_back((start + self.parameters.software_ns, Io { tag, ..io }));
         Ok(())
     }
 
-    /// I/Os reach the device in the order in which they are handed over, so it can be asked ahead of their time.
+    /// I/Os reach the device in the order in which they are handed over, so the device can be asked ahead of their
+    /// time.
     fn foresee(&mut self, now: Nanos, io: Io) -> Option<Result<Completion, DeviceError>> {
         let thread = self.threads_free_at.iter_mut().min().expect("a host has a thread");
         let start = now.max(*thread);

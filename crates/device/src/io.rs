@@ -1,4 +1,4 @@
-//! I/Os that are asked of a device, and its answers: completions, latencies, wear and errors.
+//! I/Os and their results: completions, latencies, wear and errors.
 
 use std::ops::{Add, AddAssign};
 
@@ -21,7 +21,7 @@ pub enum IoKind {
 /// One I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
-    /// Operation.
+    /// Operation of the I/O.
     pub kind: IoKind,
     /// First byte.
     pub offset: u64,
@@ -96,14 +96,14 @@ impl AddAssign for Latency {
     }
 }
 
-/// An I/O that is done.
+/// A completed I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The tag of the I/O.
     pub tag: u64,
-    /// When it was submitted.
+    /// Time of submission.
     pub submitted: Nanos,
-    /// When it was done: `submitted + latency.total()`.
+    /// Time of completion: `submitted + latency.total()`.
     pub finished: Nanos,
     /// Parts of the time from submission to completion.
     pub latency: Latency,
@@ -157,7 +157,7 @@ impl Wear {
     }
 }
 
-/// Why a device refuses an I/O or a profile.
+/// Reason for which a device refuses an I/O or a profile.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DeviceError {
     /// The I/O reaches beyond the end.

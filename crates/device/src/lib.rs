@@ -4,12 +4,12 @@
 //! nanoseconds from the start of a simulation; random choices come from a counter-based generator per device, so a run
 //! repeats to the last bit.
 //!
-//! Two fidelities share one door. A [`Calendar`] knows the completion of an I/O when it is submitted, because its
-//! resources serve in order of arrival: DRAM, NVM, Optane, a network, a FIFO disk. Where later arrivals change the
-//! order (NAND channels and dies, a disk that sorts its queue) the model is a [`Device`] of its own. [`Queued`] makes a
-//! device of any calendar.
+//! Both fidelities have the same interface. A [`Calendar`] serves in order of arrival and knows an I/O's completion
+//! when it is submitted: DRAM, NVM, Optane, a network, a FIFO disk. Where later arrivals change the order (NAND
+//! channels and dies, a disk that sorts its queue) the model is a [`Device`] of its own. [`Queued`] makes a device of
+//! any calendar.
 //!
-//! Any of them is an emulator too: [`emulated`] performs I/Os on a real file and completes them when the model says.
+//! Any model is an emulator too: [`emulated`] performs I/Os on a real file and completes them when the model says.
 
 mod check;
 mod device;

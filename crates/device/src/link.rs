@@ -1,4 +1,4 @@
-//! A network link: what a message costs, how long it travels, how fast its bytes leave.
+//! A network link: a message's cost, its travel time, and the rate of its bytes.
 
 use crate::check::{self, Parameters};
 use crate::device::Calendar;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct LinkParameters {
     /// Bandwidth in GB/s, each way where the link is duplex.
     pub gb_per_s: f64,
-    /// From one end to the other and back, in nanoseconds.
+    /// Round-trip time in nanoseconds.
     pub round_trip_ns: Nanos,
     /// Time that a message occupies the link besides its bytes, in nanoseconds.
     pub per_message_ns: Nanos,

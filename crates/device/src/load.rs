@@ -1,4 +1,4 @@
-//! A closed-loop load generator: keeps a number of I/Os outstanding on a device and measures what comes back.
+//! A closed-loop load generator: keeps a number of I/Os outstanding on a device and measures their completions.
 //!
 //! It is the common yardstick of the models' tests and benchmarks: all of them state their targets as throughput and
 //! latency at a queue depth.
@@ -88,7 +88,7 @@ fn upper_end(bucket: usize) -> Nanos {
 /// Results of a closed loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// When the first I/O was submitted.
+    /// Time of the first submission.
     pub started: Nanos,
     /// From the first submission to the last completion, in nanoseconds.
     pub elapsed: Nanos,
@@ -113,7 +113,7 @@ impl Load {
         self.bytes as f64 * 1e3 / self.elapsed as f64
     }
 
-    /// When the last I/O completed.
+    /// Time of the last completion.
     pub fn finished(&self) -> Nanos {
         self.started + self.elapsed
     }
@@ -128,7 +128,7 @@ pub fn closed_loop(device: &mut impl Device, depth: usize, count: u64, next: imp
 }
 
 /// Keeps `depth` I/Os outstanding until `count` are done; `next(i)` makes the i-th, whose tag becomes `i`. The first
-/// ones are submitted at `start`, each other one at the completion that makes room for it.
+/// `depth` are submitted at `start`, each later one at a completion.
 ///
 /// # Panics
 /// When `depth` or `count` is 0, when the device refuses an I/O, loses one or completes one twice.

@@ -34,19 +34,19 @@ pub struct NvmBlockParameters {
     pub channels: u32,
     /// Page size in bytes, a power of two: the unit of spreading over channels, of alignment and of counts for refresh.
     pub page_bytes: u32,
-    /// Extra time of a write of whole half pages over one of whole pages, as its size nears 0; nanoseconds.
+    /// Extra time of a write of whole half pages over one of whole pages, in the limit of size 0; nanoseconds.
     pub half_page_penalty_ns: Nanos,
-    /// Extra time of any other unaligned write, as its size nears 0; nanoseconds.
+    /// Extra time of any other unaligned write, in the limit of size 0; nanoseconds.
     pub odd_penalty_ns: Nanos,
     /// Size in bytes from which alignment no longer matters; the penalties fall linearly until there.
     pub layers_meet_bytes: u32,
     /// Reads of one page, without a write between, after which it is refreshed; 1 to 255.
     pub refresh_reads: u32,
-    /// Time that the read waits which brings on a refresh, in nanoseconds; 0 for a device without refresh.
+    /// Wait of the read that triggers a refresh, in nanoseconds; 0 for a device without refresh.
     pub refresh_ns: Nanos,
-    /// Pages written between two times that writes hold reads off.
+    /// Pages written between two holds of reads.
     pub hold_every_pages: u64,
-    /// Time that reads are held off, in nanoseconds; 0 for a device that never does so.
+    /// Duration of a hold of reads, in nanoseconds; 0 for a device without holds.
     pub hold_ns: Nanos,
     /// Wait of reads beyond their cost, by quantile; empty for a device without a tail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,7 +76,7 @@ impl Parameters for NvmBlockParameters {
     }
 }
 
-/// When the channels are free. Nearly every I/O takes all of them, which costs no look at each.
+/// Time at which the channels are free. Nearly every I/O takes all of them, and then one time serves for all.
 #[derive(Clone, Debug, Default)]
 struct Channels {
     all_free_at: Nanos,
@@ -85,7 +85,7 @@ struct Channels {
 }
 
 impl Channels {
-    /// Takes all channels for `busy`; returns when that began.
+    /// Takes all channels for `busy`; returns the start time.
     #[inline]
     fn take_all(&mut self, now: Nanos, busy: Nanos) -> Nanos {
         let start = now.max(self.last_free_at);
@@ -94,7 +94,7 @@ impl Channels {
         start
     }
 
-    /// Takes `count` of `channels` from `first` on, round the end, for `busy`; returns when that began.
+    /// Takes `count` of `channels` from `first` on, round the end, for `busy`; returns the start time.
     fn take_some(&mut self, now: Nanos, busy: Nanos, first: usize, count: usize, channels: usize) -> Nanos {
         let which = move |i| (first + i) % channels;
         let start = (0..count).map(|i| self.free_at[which(i)]).fold(now.max(self.all_free_at), Nanos::max);
@@ -147,7 +147,7 @@ impl NvmBlock {
         }
     }
 
-    /// Takes the channels that an I/O needs; returns when it began and its transfer time.
+    /// Takes the channels that an I/O needs; returns its start and its transfer time.
     #[inline]
     fn transfer(&mut self, now: Nanos, io: Io, rate: Rate, media: Nanos) -> (Nanos, Nanos) {
         let page = u64::from(self.parameters.page_bytes);
@@ -163,7 +163,7 @@ impl NvmBlock {
         (start, transfer)
     }
 
-    /// Counts a read on its pages, or forgets the reads of what is written; true when a page is refreshed.
+    /// Counts a read on its pages, or resets the counts of written pages. True when a page is refreshed.
     #[inline]
     fn count_reads(&mut self, io: Io, is_write: bool) -> bool {
         if self.reads.is_empty() || io.bytes == 0 {
@@ -183,7 +183,7 @@ impl NvmBlock {
         refreshed > 0
     }
 
-    /// A read or a write. Loads mix the two at random, so what differs is chosen rather than branched on.
+    /// Serves a read or a write. Loads mix the two at random, so differences are selected without branches.
     #[inline]
     fn move_bytes(&mut self, now: Nanos, io: Io, is_write: bool) -> Latency {
         let p = &self.parameters;
@@ -220,7 +220,7 @@ impl NvmBlock {
         most * u64::from(meet - io.bytes) / u64::from(meet)
     }
 
-    /// Counts written bytes, and holds reads off when enough have come together by `end`.
+    /// Counts written bytes, and holds reads off when enough have accumulated by `end`.
     #[inline]
     fn hold_reads(&mut self, end: Nanos, written_bytes: u64) {
         if written_bytes < self.bytes_until_hold {
@@ -237,7 +237,7 @@ impl Calendar for NvmBlock {
     fn serve(&mut self, now: Nanos, io: Io) -> Completion {
         let latency = match io.kind {
             IoKind::Read | IoKind::Write => self.move_bytes(now, io, io.kind == IoKind::Write),
-            // There is no volatile buffer to empty: a command that waits for the writes before it.
+            // The device has no volatile buffer to empty: a flush is a command that waits for the writes before it.
             IoKind::Flush => {
                 let fixed = self.parameters.read_fixed_ns;
                 let queue = self.last_write_done.saturating_sub(now + fixed);

@@ -32,7 +32,7 @@ pub struct NvmDimmParameters {
     pub read_gb_per_s: f64,
     /// Write bandwidth in GB/s, of as many writers as do not hinder each other.
     pub write_gb_per_s: f64,
-    /// Writers (stores in flight) that do not hinder each other.
+    /// Concurrent stores that do not slow each other.
     pub free_writers: u32,
     /// Share of a store's transfer time that each further writer adds to it.
     pub writer_slowdown: f64,
@@ -64,11 +64,12 @@ impl Parameters for NvmDimmParameters {
     }
 }
 
-/// Writes noted before they are counted. Counts of a large device are in no cache; of a batch, which depends on nothing
-/// else, many are on their way at a time. One by one they cost 80 ns each.
+/// Writes noted before they are counted in a batch. Counts of a large device miss every cache; the independent
+/// accesses of a batch overlap their misses. One by one they cost 80 ns each.
 const NOTED: usize = 4096;
 
-/// Writes of each frame. Those up to 255 stand apart from their multiples of 256, for they are what is touched.
+/// Writes of each frame. The low eight bits stand apart from the multiples of 256, to keep the array that every write
+/// touches small.
 #[derive(Clone, Debug)]
 struct FrameWear {
     low: Vec<u8>,
@@ -101,7 +102,7 @@ impl FrameWear {
         }
     }
 
-    /// Counts what was noted.
+    /// Counts the noted writes.
     fn settle(&mut self) {
         for frame in self.noted.drain(..) {
             let low = &mut self.low[frame as usize];
@@ -112,7 +113,7 @@ impl FrameWear {
         }
     }
 
-    /// Writes of the frame with the most, those included that are noted only.
+    /// Writes of the most written frame, noted ones included.
     fn most(&self) -> u64 {
         let mut all = self.clone();
         all.settle();
@@ -132,7 +133,7 @@ pub struct NvmDimm {
     write_rate: Rate,
     capacity_bytes: u64,
     free_at: Nanos,
-    /// When the stores in flight are done, in order.
+    /// Completion times of the stores under way, in order.
     writers: VecDeque<Nanos>,
     last_read_end: u64,
     wear: FrameWear,
@@ -211,7 +212,7 @@ impl Calendar for NvmDimm {
         let latency = match io.kind {
             IoKind::Read => self.read(now, io),
             IoKind::Write => self.write(now, io),
-            // A fence: the stores before it.
+            // A fence waits for the stores before it.
             IoKind::Flush => {
                 let last = self.writers.back().copied().unwrap_or(0);
                 Latency { queue: last.saturating_sub(now), ..Latency::default() }
@@ -303,7 +304,7 @@ mod tests {
         assert!((dimm.wear().worn - 0.1).abs() < 1e-12, "100 of 1,000 writes of frame 77");
     }
 
-    /// Batches are not seen from outside: at any time the count is that of all writes so far.
+    /// Batches are invisible from outside: at any time the count is that of all writes so far.
     #[test]
     fn wear_is_exact_at_any_time() {
         let p = NvmDimmParameters { endurance_writes: Some(1e6), ..parameters() };

@@ -19,7 +19,7 @@ impl Rate {
         Rate { time_per_byte: ((1u64 << PLACES) as f64 / gb_per_s).round() as u64 }
     }
 
-    /// The time that bytes take, to the nearest nanosecond.
+    /// Transfer time of this many bytes, to the nearest nanosecond.
     #[inline]
     pub(crate) fn time(self, bytes: u64) -> Nanos {
         ((u128::from(bytes) * u128::from(self.time_per_byte) + (1 << (PLACES - 1))) >> PLACES) as Nanos

@@ -1,8 +1,8 @@
-//! A shared parallel file system: every I/O in flight is a stream from a node of its own, and all streams share the
-//! peak bandwidth equally, none faster than a node's link (processor sharing).
+//! A shared parallel file system: every I/O under way is a stream from a node of its own. All streams share the peak
+//! bandwidth equally, none faster than a node's link (processor sharing).
 //!
 //! All streams have the same rate at any time. So one counter, the bytes that a stream would have moved since the
-//! start, says for each stream when it ends: at its value on arrival plus the stream's bytes. An event costs the
+//! start, gives the end of each stream: the counter's value on arrival plus the stream's bytes. An event costs the
 //! logarithm of the number of streams.
 
 use crate::check::{self, Parameters};
@@ -50,13 +50,13 @@ struct Stream {
     bytes: u32,
     is_write: bool,
     submitted: Nanos,
-    /// When it was taken up.
+    /// Time at which the file system took the I/O up.
     taken_up: Nanos,
-    /// When its bytes begin to flow.
+    /// Time at which its bytes begin to flow.
     flows_at: Nanos,
 }
 
-/// A shared file system as a device of its own: who comes later slows those before.
+/// A shared file system as a device of its own: later streams slow earlier ones.
 #[derive(Clone, Debug)]
 pub struct SharedFs {
     node_rate: Rate,
@@ -112,7 +112,7 @@ impl SharedFs {
             .map(|Reverse(stream)| self.now + stream.ends_at.saturating_sub(self.moved).div_ceil(self.share()) as Nanos)
     }
 
-    /// Lets the streams flow until `at`, before which nothing begins or ends.
+    /// Lets the streams flow until `at`; nothing begins or ends before `at`.
     fn flow_until(&mut self, at: Nanos) {
         if !self.flowing.is_empty() {
             self.moved += self.share() * u128::from(at - self.now);
@@ -128,7 +128,7 @@ impl SharedFs {
                 self.last_write_ends_at = self.last_write_ends_at.max(stream.ends_at);
             }
         } else {
-            // A flush ends with the last write before it: its place on the counter is the same.
+            // A flush ends with the last write before it, so it has the same value of the counter.
             stream.ends_at = self.last_write_ends_at;
         }
         self.flowing.push(Reverse(stream));

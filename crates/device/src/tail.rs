@@ -18,7 +18,8 @@ pub struct TailPoint {
 /// Cells of the table that answers most draws.
 const CELLS: usize = 1024;
 
-/// The rarest draws differ so much that the last cells would blur them; they come from the points themselves.
+/// Cells at the rare end of the table that are not used: the rarest draws differ so much that those cells would blur
+/// them. Such draws are computed from the points.
 const RARE_CELLS: usize = 12;
 
 /// A distribution through the points: from 0 at quantile 0 linearly to the first, then linear in the logarithm of the

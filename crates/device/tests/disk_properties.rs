@@ -1,4 +1,4 @@
-//! Properties of every disk and every array, whatever is asked of them.
+//! Properties of every disk and every array, under any load.
 
 use entresol_core::Random;
 use entresol_device::disk::{Discipline, Disk, DiskParameters, SeekPoint, Zone};
@@ -91,7 +91,7 @@ fn run(device: &mut impl Device, workload: &[(Nanos, Io)], step: Option<Nanos>) 
     done
 }
 
-/// Each I/O completes once, in order of time, its parts add up, and nothing depends on how often one looks.
+/// Checks that each I/O completes once, in order of time, with parts that add up, whatever the steps of time.
 fn check_conservation<D: Device>(make: impl Fn() -> D, workload: &[(Nanos, Io)]) -> Result<(), TestCaseError> {
     let done = run(&mut make(), workload, Some(0));
     let mut tags: Vec<u64> = done.iter().map(|completion| completion.tag).collect();
@@ -261,8 +261,8 @@ fn sorting_pays() {
     }
 }
 
-/// The tags of one-sector reads in the order in which a disk serves them; they all come at once, the first is served
-/// before the others are looked at.
+/// Tags of one-sector reads in the order in which a disk serves them. All reads come at once; the first is served
+/// before the discipline sees the others.
 fn order(discipline: Discipline, window: usize, sectors: &[u64]) -> Vec<u64> {
     let mut disk = Disk::new(DiskParameters { discipline, window, ..small() }, 1).expect("a possible disk");
     for (tag, sector) in (0..).zip(sectors) {

@@ -21,7 +21,7 @@ fn model(name: &str) -> Model {
     profile::load(name).expect(name).build(CAPACITY, SEED).expect("a device")
 }
 
-/// A file of zeroes that nobody else sees.
+/// A file of zeroes that no other process sees.
 fn file() -> File {
     let file = tempfile::tempfile().expect("a file");
     file.set_len(CAPACITY).expect("room");
@@ -112,7 +112,7 @@ proptest! {
                 let (io, bytes) = &expected[done.io.tag as usize];
                 prop_assert_eq!((done.io, done.completion.tag), (*io, io.tag));
                 prop_assert!(done.result.is_ok() && done.buffer == *bytes);
-                // What was overtaken by time while others were reaped is given later, and not earlier.
+                // A completion that time overtook while others were reaped is given later, never earlier.
                 prop_assert!(done.given >= done.completion.finished && done.completion.finished >= last);
                 last = done.completion.finished;
                 seen += 1;
@@ -143,7 +143,7 @@ fn in_virtual_time_a_loop_over_an_emulated_device_is_the_loop_over_its_model() {
     }
 }
 
-/// A storage that takes virtual time, and fails where told.
+/// A storage that takes virtual time, and fails on request.
 struct Slow {
     clock: Arc<VirtualClock>,
     takes: Nanos,
@@ -284,7 +284,7 @@ fn threads_that_submit_and_threads_that_reap_share_a_queue() {
                     if i % 3 == 0 {
                         continue;
                     }
-                    // Each takes what comes, its own or another's.
+                    // Each thread takes any completion, its own or another's.
                     if let Some(done) = device.reap() {
                         seen.lock().expect("no thread panics")[done.io.tag as usize] += 1;
                     }
@@ -302,7 +302,7 @@ fn threads_that_submit_and_threads_that_reap_share_a_queue() {
 fn by_the_wall_clock_nothing_is_early() {
     for (name, rounds) in [("p4800x", 300), ("arulraj-ssd", 100), ("face-disk", 3)] {
         let device = EmulatedDevice::new(file(), model(name), WallClock::new()).expect("a device");
-        // The device panics when it would give an I/O before its time; this looks at the queue from outside as well.
+        // The device panics when it would give an I/O before its time; this checks the queue from outside as well.
         hammer(&device, 3, rounds);
         let mut random = Random::new(SEED);
         for tag in 0..8 {

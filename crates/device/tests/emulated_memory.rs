@@ -1,4 +1,4 @@
-//! Memory as slow as NVM: the bytes are those of an array, the times those that were asked for.
+//! Memory as slow as NVM: the bytes are those of an array, the times the requested ones.
 #![cfg(target_os = "linux")]
 
 use entresol_core::Random;

@@ -1,4 +1,4 @@
-//! The disk and the arrays against what was measured: rows H1 to H6 of the validation table.
+//! The disk and the arrays against measurements: rows H1 to H6 of the validation table.
 //!
 //! H1 needs the drive's measured trace in `../shared`; H2, H3 and H6 are runs of DiskSim 4.0 on the same drive; H4 and H5
 //! are table 1 of FaCE (VLDB Journal 2016).
@@ -48,7 +48,7 @@ struct Measured {
     pause: f64,
 }
 
-/// The trace; `None`, with the reason printed, where it is not at hand.
+/// The trace; `None`, with the reason printed, where the file is absent.
 fn measured() -> Option<Vec<Measured>> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../../shared/data/oracles/devices/hdd_cheetah15k5/random.trace");
@@ -73,7 +73,7 @@ fn quantile_rms(mut a: Vec<f64>, mut b: Vec<f64>) -> f64 {
     (a.iter().zip(&b).map(|(a, b)| (a - b).powi(2)).sum::<f64>() / a.len() as f64).sqrt()
 }
 
-/// Replays the trace one I/O at a time, as it was measured; returns the model's times in milliseconds.
+/// Replays the trace one I/O at a time, as it was recorded; returns the model's times in milliseconds.
 fn replay(rows: &[Measured], disk: &mut Disk) -> Vec<f64> {
     let (mut now, mut done) = (0, Vec::new());
     let mut times = Vec::with_capacity(rows.len());

@@ -1,5 +1,5 @@
-//! The model of the P4800X against the measurements of 002 (section, table or figure at each test). Measured values
-//! are those of the model at the time of writing; `--nocapture` prints all of them.
+//! The model of the P4800X against the measurements of 002 (section, table or figure at each test). Values noted as
+//! "measured" are the model's at the time of writing; `--nocapture` prints all of them.
 
 use entresol_core::Random;
 use entresol_device::load::{Histogram, Load, closed_loop};
@@ -212,9 +212,9 @@ fn foreground(kind: IoKind, random: bool, span: u64, count: u64, background: Bac
     histogram
 }
 
-/// O3, section 4.3, figure 5: what 1,500 MB/s of random reads or writes add to each pattern. The model adds 2.5 us to
-/// reads and to writes under reads; under writes 6.5 us to reads and 5.0 us to writes. It knows no difference between
-/// sequential and random, so it cannot follow 8.23 and 6.26 us both: off by 21 % and 4 %.
+/// O3, section 4.3, figure 5: the latency that 1,500 MB/s of random reads or writes add to each pattern. The model
+/// adds 2.5 us to reads and to writes under reads; under writes 6.5 us to reads and 5.0 us to writes. The model has no
+/// difference between sequential and random, so it cannot follow 8.23 and 6.26 us both: off by 21 % and 4 %.
 #[test]
 fn background_adds_little_and_writes_add_more_than_reads() {
     // In the order of `PATTERNS`.
@@ -284,7 +284,7 @@ fn unaligned_writes_lie_in_three_layers_that_meet_at_50_kib() {
     }
 }
 
-/// Section 4.2: 1.2 GB/s is all that one job gets out of 4 KiB, at any depth, and three jobs reach the device's limit.
+/// Section 4.2: one job gets at most 1.2 GB/s out of 4 KiB, at any depth, and three jobs reach the device's limit.
 #[test]
 fn a_thread_of_the_host_caps_4_kib() {
     for (threads, megabytes) in [(1, 1_200.0), (2, 2_400.0), (4, 2_500.0)] {

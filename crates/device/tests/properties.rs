@@ -1,4 +1,4 @@
-//! Properties of every profile of the house, under random loads.
+//! Properties of every built-in profile, under random loads.
 
 use entresol_core::Random;
 use entresol_device::profile;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const CAPACITY: u64 = 1 << 24;
 
-/// A load: what is asked of a device, and when.
+/// A load: the requests to a device and their times.
 fn requests(seed: u64, count: u64, mean_gap: u64) -> Vec<(Nanos, Io)> {
     let mut random = Random::new(seed);
     let mut now = 0;
@@ -32,7 +32,7 @@ fn requests(seed: u64, count: u64, mean_gap: u64) -> Vec<(Nanos, Io)> {
         .collect()
 }
 
-/// Plays a load on a new device; with `patient`, only looks at the end.
+/// Plays a load on a new device; with `patient`, only advances at the end.
 fn play(name: &str, seed: u64, load: &[(Nanos, Io)], patient: bool) -> (Vec<Completion>, entresol_device::Wear) {
     let mut device = profile::load(name).expect(name).build(CAPACITY, seed).expect("a device");
     let mut done = Vec::new();
@@ -48,9 +48,9 @@ fn play(name: &str, seed: u64, load: &[(Nanos, Io)], patient: bool) -> (Vec<Comp
     (done, device.wear())
 }
 
-/// A link keeps nothing that could be made durable. A disk without a write cache has nothing to flush: a write is
-/// durable when it completes, and a flush does not wait for those still in the queue. A flash drive's flush covers the
-/// writes that are complete, as NVMe and ATA have it.
+/// Devices whose flush does not wait for all earlier writes. A link keeps nothing that could be made durable. A disk
+/// without a write cache has nothing to flush: a write is durable when it completes, and a flush does not wait for
+/// those still in the queue. A flash drive's flush covers the completed writes, as NVMe and ATA have it.
 const UNORDERED_FLUSH: [&str; 13] = [
     "infiniband-qdr",
     "cheetah-15k5",
@@ -104,8 +104,8 @@ proptest! {
     fn a_larger_io_never_takes_less_time(seed in any::<u64>(), small in 1u64..64, more in 1u64..64) {
         for name in profile::names() {
             for kind in [IoKind::Read, IoKind::Write] {
-                // Whole pages from a page's beginning: alignment has a price of its own on block devices.
-                // A write that fills the stripes of a RAID-5 reads nothing first.
+                // Whole pages from a page's beginning: alignment has a price of its own on block devices. A write that
+                // fills the stripes of a RAID-5 reads nothing first.
                 if kind == IoKind::Write && name == "sas-raid5x6" {
                     continue;
                 }

@@ -7,8 +7,8 @@ pub(super) const ALIGN: usize = 4096;
 
 /// Bytes that begin at a multiple of 4096.
 ///
-/// The memory of many is touched when they are, not before: an allocator that is asked for aligned zeros writes them, one
-/// that is asked for zeros has them of the kernel. So there is room to begin at the first multiple.
+/// Large memory is touched when it is used, not before. An allocator asked for aligned zeros writes them; one asked for
+/// zeros gets them from the kernel. So the memory is unaligned and longer, and the bytes begin at its first multiple.
 pub struct AlignedBytes {
     bytes: Vec<u8>,
     from: usize,
@@ -16,7 +16,7 @@ pub struct AlignedBytes {
 }
 
 impl AlignedBytes {
-    /// So many zeros.
+    /// Zeros, `len` bytes.
     pub fn zeroed(len: usize) -> Self {
         let bytes = if len == 0 { Vec::new() } else { vec![0; len + ALIGN - 1] };
         let from = if len == 0 { 0 } else { bytes.as_ptr().align_offset(ALIGN) };

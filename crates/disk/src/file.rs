@@ -1,5 +1,5 @@
-//! A file or block device: one transfer at a time by pread and pwrite, many by io_uring or, where the kernel refuses that,
-//! by a few threads.
+//! A file or block device. Single transfers use pread and pwrite. Batches use io_uring or, where the kernel
+//! refuses that, a few threads.
 
 use super::aligned::ALIGN;
 use super::rings::{Job, Reads, Rings};
@@ -19,25 +19,25 @@ use std::sync::{Mutex, PoisonError};
 pub enum Caching {
     /// Reads and writes go through the page cache.
     Buffered,
-    /// O_DIRECT: they do not. Positions and lengths of writes must be multiples of 4096, those of reads are rounded to
-    /// them; memory that is not aligned is copied.
+    /// Reads and writes bypass the page cache (O_DIRECT). Writes must be whole multiples of 4096 bytes in position
+    /// and length. Reads are rounded to such multiples, and unaligned memory is copied.
     Direct,
 }
 
-/// Threads that share a batch where there is no io_uring, the caller among them.
+/// Threads that share a batch without io_uring, the caller among them.
 const THREADS_MAX: usize = 8;
-/// Transfers of a batch for which a thread is worth starting.
+/// Transfers of a batch for each thread: fewer are not worth starting one.
 const THREAD_TRANSFERS: usize = 8;
-/// A longer transfer is made alone: a completion counts bytes in 31 bits.
+/// A longer transfer is made alone, since a completion counts bytes in 31 bits.
 const RING_BYTES_MAX: usize = 1 << 30;
 
-/// A file or block device that this process alone has open: a second open of it, here or elsewhere, is refused, and so
-/// is a block device that is mounted.
+/// A file or block device that this process alone has open. A second open, in any process, is refused. So is a block
+/// device that is mounted.
 pub struct FileDisk {
     file: File,
     size_bytes: AtomicU64,
     caching: Caching,
-    /// Or why there are none.
+    /// The rings, or the reason why there are none.
     rings: Result<Rings, String>,
 }
 
@@ -48,11 +48,11 @@ impl std::fmt::Debug for FileDisk {
 }
 
 impl FileDisk {
-    /// Opens an existing file or block device. Its size is what it is now.
+    /// Opens an existing file or block device at its present size.
     ///
     /// # Errors
-    /// `WouldBlock` when another holder has it open, `ResourceBusy` when the kernel itself uses the block device; else what
-    /// opening answered.
+    /// `WouldBlock` if another process or handle has it open, `ResourceBusy` if the kernel itself uses the block
+    /// device. Otherwise the error of the open.
     pub fn open(path: &Path, caching: Caching) -> io::Result<Self> {
         Self::with(OpenOptions::new().read(true).write(true), path, caching)
     }
@@ -73,7 +73,7 @@ impl FileDisk {
         if caching == Caching::Direct {
             flags |= OFlags::DIRECT;
         }
-        // For a block device, and for nothing else, this asks the kernel whether it is mounted.
+        // For a block device alone, this flag asks the kernel whether the device is mounted.
         if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
             flags |= OFlags::EXCL;
         }
@@ -83,7 +83,7 @@ impl FileDisk {
             let error = io::Error::from(errno);
             io::Error::new(error.kind(), format!("{} is in use by another process: {error}", path.display()))
         })?;
-        // A block device has no length of its own in its metadata.
+        // The metadata of a block device have no length.
         let size_bytes = AtomicU64::new(file.seek(SeekFrom::End(0))?);
         Ok(FileDisk { file, size_bytes, caching, rings: Rings::new().map_err(|error| error.to_string()) })
     }
@@ -96,7 +96,7 @@ impl FileDisk {
         }
     }
 
-    /// The same without io_uring.
+    /// The same disk without io_uring.
     pub fn without_io_uring(self) -> Self {
         FileDisk { rings: Err("it is not wanted".to_owned()), ..self }
     }
@@ -113,13 +113,13 @@ impl FileDisk {
         }
     }
 
-    /// All transfers one after the other, whatever becomes of each.
+    /// All transfers one after the other, also after one has failed.
     fn one_by_one(&self, transfers: &mut [Transfer]) -> io::Result<()> {
         transfers.iter_mut().map(|transfer| self.transfer(transfer)).fold(Ok(()), io::Result::and)
     }
 
-    /// Transfers in parallel. Shares for which no thread can be had are carried out by those there are, the caller at least: a
-    /// machine that is short of threads must not look like a device that fails.
+    /// Transfers in parallel. If threads cannot be started, the others do their shares, at the least the caller. A
+    /// machine short of threads must not look like a failing device.
     fn by_threads(&self, transfers: &mut [Transfer]) -> io::Result<()> {
         let threads = (transfers.len() / THREAD_TRANSFERS).clamp(1, THREADS_MAX);
         let share = transfers.len().div_ceil(threads).max(1);
@@ -140,7 +140,7 @@ impl FileDisk {
         })
     }
 
-    /// Transfers by a ring. Those that it does not finish are finished one by one.
+    /// Transfers by a ring. Transfers that the ring does not complete are repeated one by one.
     fn by_rings(&self, rings: &Rings, transfers: &mut [Transfer]) -> io::Result<()> {
         let mut copies: Vec<Option<AlignedBytes>> = transfers.iter().map(|transfer| self.copy_of(transfer)).collect();
         let mut jobs: Vec<Job> =
@@ -173,7 +173,7 @@ impl FileDisk {
         })
     }
 
-    /// Ends a transfer of which a ring has moved so many bytes, or that failed with an error number below zero.
+    /// Completes a transfer of which a ring has moved so many bytes. Below zero, `moved` is an error number.
     fn settle(&self, transfer: &mut Transfer, copy: Option<AlignedBytes>, moved: i32) -> io::Result<()> {
         let len = transfer.len();
         if moved < 0 {
@@ -181,7 +181,7 @@ impl FileDisk {
             return if again { self.transfer(transfer) } else { Err(io::Error::from_raw_os_error(-moved)) };
         }
         if (moved as usize) < len {
-            // A signal or the end of an extent: what pread and pwrite do next, they do from the start.
+            // A signal or the end of an extent cut it short. pread or pwrite repeats it from the start.
             return self.transfer(transfer);
         }
         if let (Transfer::Read { bytes, .. }, Some(copy)) = (transfer, copy) {
@@ -190,7 +190,7 @@ impl FileDisk {
         Ok(())
     }
 
-    /// Reads the whole blocks that have these bytes in them, as far as the device goes.
+    /// Reads the whole blocks around these bytes, up to the end of the device.
     fn read_around(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         let within = at as usize % ALIGN;
         let mut copy = AlignedBytes::zeroed((within + bytes.len()).next_multiple_of(ALIGN));
@@ -207,7 +207,7 @@ impl FileDisk {
         Ok(())
     }
 
-    /// True if a ring can read this as it is, without a copy.
+    /// True if a ring can read these bytes without a copy.
     fn suits_a_ring(&self, at: u64, bytes: &[u8]) -> bool {
         let as_it_is = self.caching == Caching::Buffered || (is_whole(at, bytes.len()) && !self.must_copy(bytes));
         let inside = self.check_range(at, bytes.len(), io::ErrorKind::UnexpectedEof).is_ok();
@@ -279,13 +279,13 @@ impl Disk for FileDisk {
         }
     }
 
-    /// A file is extended, with its blocks taken, or stays as it was; of a block device that was made larger the new size is taken
-    /// notice of.
+    /// Makes a file longer and allocates its blocks, or leaves it as it was. A block device cannot be made longer
+    /// here: its new size is noted.
     fn grow(&self, size_bytes: u64) -> io::Result<()> {
         if self.file.metadata()?.is_file() {
             let _room = take_room(&self.file, size_bytes)?;
         }
-        // Every transfer says where it begins: the file's own position is nobody else's.
+        // No other code uses the file's own position: every transfer has an offset.
         let found = (&self.file).seek(SeekFrom::End(0))?;
         self.size_bytes.fetch_max(found, Ordering::AcqRel);
         if found >= size_bytes {
@@ -304,7 +304,7 @@ impl Disk for FileDisk {
     }
 }
 
-/// A source of reads whose ends are made whole: what a ring cannot take, or did not finish, is read one by one.
+/// A source of whole reads: a read that a ring cannot take, or did not complete, is made alone.
 struct Whole<'s, 'a> {
     disk: &'s FileDisk,
     source: &'s mut dyn ReadSource<'a>,
@@ -335,14 +335,14 @@ impl<'a> Reads<'a> for Whole<'_, 'a> {
     }
 }
 
-/// A transfer as a ring takes it, over its own memory or an aligned copy.
+/// A transfer in the form for a ring, with its own memory or an aligned copy.
 fn job(transfer: &mut Transfer, copy: &mut Option<AlignedBytes>) -> Job {
     let (at, len) = (transfer.at(), transfer.len() as u32);
     let write = matches!(transfer, Transfer::Write { .. });
     let pointer = match (copy, transfer) {
         (Some(copy), _) => copy.as_mut_ptr(),
         (None, Transfer::Read { bytes, .. }) => bytes.as_mut_ptr(),
-        // A write only reads it.
+        // The kernel only reads the memory of a write.
         (None, Transfer::Write { bytes, .. }) => bytes.as_ptr().cast_mut(),
     };
     Job { write, at, pointer, len, result: 0 }
@@ -366,7 +366,7 @@ mod tests {
                 continue;
             };
             let bytes: Vec<u8> = (0..8192u32).map(|i| (i % 251) as u8).collect();
-            // A slice that begins one byte into a vector is aligned to nothing.
+            // A slice that begins one byte into a vector is unaligned.
             let shifted = [&[0], bytes.as_slice()].concat();
             disk.write_at(4096, &shifted[1..]).expect("a write");
             disk.sync().expect("a sync");
@@ -396,7 +396,7 @@ mod tests {
         std::fs::remove_file(&path).expect("the file just made");
     }
 
-    /// A file with both executors, under both kinds of caching that this file system allows.
+    /// Runs a test with both executors, under both kinds of caching that this file system allows.
     fn every_way(name: &str, size_bytes: u64, test: impl Fn(&FileDisk, &str)) {
         for (caching, rings) in
             [Caching::Buffered, Caching::Direct].into_iter().flat_map(|caching| [(caching, true), (caching, false)])
@@ -425,7 +425,7 @@ mod tests {
                 let mut blocks: Vec<u64> = (0..BLOCKS).collect();
                 (0..number).for_each(|i| blocks.swap(i, i + random.below(BLOCKS - i as u64) as usize));
                 let write = random.chance(0.5);
-                // Memory that begins one byte into a vector is aligned to nothing.
+                // Memory that begins one byte into a vector is unaligned.
                 let shift = random.below(2) as usize;
                 let mut memory: Vec<Vec<u8>> =
                     (0..number).map(|_| (0..4096 + shift).map(|_| random.next_u64() as u8).collect()).collect();
@@ -452,7 +452,7 @@ mod tests {
         });
     }
 
-    /// Names blocks one after the other and compares what comes back; now and then it has none to name for the moment.
+    /// Names blocks one after the other and compares the bytes read. At times it has no block to name.
     struct Blocks<'a> {
         blocks: std::vec::IntoIter<u64>,
         memory: Vec<&'a mut [u8]>,
@@ -499,7 +499,7 @@ mod tests {
                 let mut blocks: Vec<u64> = (0..BLOCKS + 3).collect();
                 let mut random = Random::new(depth as u64);
                 (1..blocks.len()).for_each(|i| blocks.swap(i, random.below(i as u64 + 1) as usize));
-                // Some memory is aligned to nothing.
+                // Some memory is unaligned.
                 let memory = memory.iter_mut().map(|bytes| &mut bytes[random.below(2) as usize..][..4096]).collect();
                 let (blocks, ended) = (blocks.into_iter(), Vec::new());
                 let mut source = Blocks { blocks, memory, under_way: 0, most: 0, ended, random: Random::new(5) };
@@ -525,7 +525,7 @@ mod tests {
             let error = read(&mut memory).expect_err("one read is past the end");
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{what}");
             assert!((0..40).all(|i| memory[i] == [if i == 20 { 0 } else { 7 }; 4096]), "{what}");
-            // The file shrinks behind the back of whoever holds it: the ring itself moves fewer bytes than asked.
+            // Another program shortens the file: the ring itself moves fewer bytes than asked.
             disk.file.set_len(10 * 4096 + 512).expect("it shrinks");
             let mut memory = vec![[0; 4096]; 20];
             let error = read(&mut memory).expect_err("half of it is not there");

@@ -1,16 +1,15 @@
-//! Identity that tells one file from all others.
+//! Identity of a file.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// Identity that tells a backing file from all others: its inode and when that was made. Both stay when the file is
-/// renamed, and when the machine starts again. A copy is another file, and so it should be: it ages apart from the
-/// cache.
+/// Identity of a backing file: its inode and time of creation. Both stay when the file is renamed, and when the machine
+/// restarts. A copy is another file, as it should be: the cache does not follow its changes.
 ///
 /// # Errors
-/// `InvalidInput` for a block device, whose number may be another's after a restart, and for anything else that is no
-/// file.
+/// `InvalidInput` for a block device, whose number may be another's after a restart, and for anything else that
+/// is not a file.
 pub fn file_identity(path: &Path) -> io::Result<[u8; 16]> {
     let found = std::fs::metadata(path)?;
     let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));

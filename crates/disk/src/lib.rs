@@ -1,9 +1,9 @@
-//! The trait through which all I/O of the engine goes, and real devices and files behind it. A crash test is a run of the real
-//! code over another implementation, in memory (`crates/crashtest`).
+//! The trait through which all I/O of the engine goes, with implementations for devices and files. A crash test
+//! runs the real code over another implementation, in memory (`crates/crashtest`).
 //!
-//! Calls block. Whoever has several transfers to make hands them over together ([`Disk::submit`]): an implementation
-//! with a queue can then keep it full, and one without performs them in order. Reads that are named one after the other
-//! go through a queue that is refilled ([`Disk::read_queue`]).
+//! Calls block. A caller with several transfers hands them over together ([`Disk::submit`]): an implementation
+//! with a queue can then keep it full, and one without performs them in order. Reads named one after the other go
+//! through a queue that is refilled ([`Disk::read_queue`]).
 
 mod aligned;
 mod file;
@@ -62,9 +62,9 @@ impl Transfer<'_> {
 
 /// A device or file: positions and lengths in bytes.
 ///
-/// A write that returned is seen by every later read. It survives a crash only after a [`sync`](Disk::sync) that began
-/// after it returned; until then any 512-byte sector of it may survive or not, in any order. After a failed sync
-/// nothing is known of the writes before it, and a later sync that succeeds says nothing of them either.
+/// A write that returned is seen by every later read. The write survives a crash only after a [`sync`](Disk::sync) that
+/// began after it returned. Until then any 512-byte sector of it may survive or not, in any order. After a failed sync
+/// the fate of the writes before it is unknown, even if a later sync succeeds.
 pub trait Disk: Send + Sync {
     /// Size in bytes.
     fn size_bytes(&self) -> u64;
@@ -72,10 +72,11 @@ pub trait Disk: Send + Sync {
     /// Fills `bytes` from byte `at` on.
     ///
     /// # Errors
-    /// `UnexpectedEof` beyond the end; else what the device answered.
+    /// `UnexpectedEof` beyond the end; otherwise the device's error.
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
 
-    /// As [`read_at`](Disk::read_at), if that takes no waiting for a device; whether it did. If not, `bytes` may hold anything.
+    /// As [`read_at`](Disk::read_at), if no device must be waited for. Returns false otherwise, and `bytes` is then
+    /// undefined.
     fn read_now(&self, _at: u64, _bytes: &mut [u8]) -> bool {
         false
     }
@@ -83,25 +84,25 @@ pub trait Disk: Send + Sync {
     /// Writes all of `bytes` from byte `at` on. After an error any part of it may have been written.
     ///
     /// # Errors
-    /// `StorageFull` beyond the end or without space; else what the device answered.
+    /// `StorageFull` beyond the end or without space; otherwise the device's error.
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Returns when every write that returned before is on stable storage.
+    /// Returns once every write that returned before is on stable storage.
     ///
     /// # Errors
     /// The error of the device.
     fn sync(&self) -> io::Result<()>;
 
-    /// Declares a range no longer needed. A hint: a device that cannot do it ignores it.
+    /// Declares a range no longer needed. Devices may ignore this hint.
     ///
     /// # Errors
     /// The error of the device.
     fn discard(&self, at: u64, bytes: u64) -> io::Result<()>;
 
-    /// Makes it at least so large. What is added survives a crash after a sync only, as what is written does.
+    /// Makes the device at least so large. The added bytes survive a crash only after a sync.
     ///
     /// # Errors
-    /// `Unsupported` where the size cannot be changed; else what the device answered.
+    /// `Unsupported` if the size cannot be changed; otherwise the device's error.
     fn grow(&self, size_bytes: u64) -> io::Result<()> {
         if size_bytes <= self.size_bytes() {
             return Ok(());
@@ -110,10 +111,10 @@ pub trait Disk: Send + Sync {
         Err(io::Error::new(io::ErrorKind::Unsupported, error))
     }
 
-    /// Performs transfers that do not depend on each other; their order is not defined.
+    /// Performs independent transfers in any order.
     ///
     /// # Errors
-    /// One of the errors; the other transfers may have been performed or not.
+    /// One of the errors. Any of the other transfers may have been performed.
     fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {
         for transfer in transfers {
             match transfer {
@@ -124,8 +125,8 @@ pub trait Disk: Send + Sync {
         Ok(())
     }
 
-    /// Performs reads as the source names them, `depth` of them under way at most, until it names none and none is under
-    /// way. Unless it is overridden this is a row of [batches](Disk::submit); a device with a queue keeps it full.
+    /// Performs reads as the source names them, at most `depth` at once, until the source names none and all have
+    /// ended. By default this is a series of [batches](Disk::submit); a device with a queue keeps it full.
     fn read_queue<'a>(&self, depth: usize, source: &mut dyn ReadSource<'a>) {
         queue::by_batches(self, depth, source);
     }

@@ -1,4 +1,4 @@
-//! A device whose calls are counted and timed: two readings of the clock and a few additions each.
+//! A device whose calls are counted and timed. A call costs two readings of the clock and a few additions.
 
 use super::{Disk, Transfer};
 use std::io;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Buckets of a distribution of times: bucket `i` counts what took less than 2^i microseconds and did not fit the one
-/// before; the last one has the rest, 67 seconds and more.
+/// Buckets of a distribution of times. Bucket `i` counts calls of less than 2^i microseconds that do not fit the bucket
+/// before; the last one counts calls of 67 seconds and more.
 pub const TIME_BUCKETS: usize = 28;
 
 /// Calls of one kind.
@@ -21,24 +21,24 @@ struct Meter {
     took: [AtomicU64; TIME_BUCKETS],
 }
 
-/// Calls of one kind, as they were counted.
+/// Counts of the calls of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCounts {
-    /// Calls that have returned. What was handed over together is one call.
+    /// Calls that have returned. A batch is one call.
     pub calls: u64,
-    /// Of them those that returned an error.
+    /// Calls that returned an error.
     pub errors: u64,
-    /// Bytes of all of them.
+    /// Bytes of all calls that have returned.
     pub bytes: u64,
-    /// The sum of their times in nanoseconds. What it grows by in a second is the mean number that was under way in it.
+    /// The sum of the times of calls, in nanoseconds. Its growth per second is the mean number of calls under way.
     pub busy_ns: u64,
     /// Calls under way.
     pub under_way: u64,
-    /// Numbers of calls by the time that they took, see [`TIME_BUCKETS`].
+    /// Numbers of calls by their duration, see [`TIME_BUCKETS`].
     pub took: [u64; TIME_BUCKETS],
 }
 
-/// Calls of a device.
+/// Counts of the calls of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
     /// Reads.
@@ -80,7 +80,7 @@ impl Meter {
         result
     }
 
-    /// A call has returned.
+    /// Counts a call that has returned.
     fn note(&self, bytes: usize, started: Instant, failed: bool) {
         let ns = started.elapsed().as_nanos() as u64;
         self.calls.fetch_add(1, Relaxed);
@@ -111,7 +111,7 @@ impl MeterReader {
 }
 
 impl<D: Disk> Metered<D> {
-    /// Nothing counted yet.
+    /// A device with meters at zero.
     pub fn new(disk: D) -> Self {
         Metered { disk, meters: Arc::default() }
     }
@@ -157,7 +157,7 @@ impl<D: Disk> Disk for Metered<D> {
     }
 
     fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {
-        // Nobody mixes them.
+        // A batch is all reads or all writes.
         let writes = matches!(transfers.first(), Some(Transfer::Write { .. }));
         let meter = if writes { &self.meters.write } else { &self.meters.read };
         let bytes = transfers.iter().map(Transfer::len).sum();

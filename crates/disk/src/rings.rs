@@ -1,5 +1,5 @@
-//! Many transfers of one file at once by io_uring. Every caller has a ring of its own for as long as its transfers take;
-//! idle rings are kept for the next one and closed with the file.
+//! Batches of transfers of one file by io_uring. Every caller has a ring of its own for the time of its transfers. Idle
+//! rings are kept for later callers and closed with the file.
 
 use super::queue::QueuedRead;
 use io_uring::types::Fd;
@@ -11,12 +11,12 @@ use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Transfers of one caller that are under way at most.
+/// Most transfers of one caller that are under way.
 pub(super) const DEPTH: usize = 128;
-/// Rings kept: more threads than that at once make new ones.
+/// Idle rings kept. If more callers than that work at once, they make new ones.
 const IDLE_MAX: usize = 16;
 
-/// One transfer of a batch. The memory must stay valid, and nobody else's, while [`Rings::perform`] runs.
+/// One transfer of a batch. Its memory must stay valid and unshared while [`Rings::perform`] runs.
 pub(super) struct Job {
     pub write: bool,
     pub at: u64,
@@ -31,31 +31,31 @@ pub(super) struct Rings {
     idle: Mutex<Vec<IoUring>>,
 }
 
-/// Work that a ring is given.
+/// Work for a ring.
 trait Work {
-    /// Transfers under way at most.
+    /// Most transfers under way.
     fn depth(&self) -> usize;
 
-    /// Number of completions that are worth a system call, with so many under way.
+    /// Number of completions to wait for in one system call, with so many transfers under way.
     fn worth(&self, under_way: usize) -> usize;
 
-    /// The next transfer, if there is one now; its `user_data` names it. Its memory is valid, and nobody else's, until
+    /// The next transfer, if there is one now, with its own `user_data`. Its memory stays valid and unshared until
     /// [`ended`](Work::ended) is called for it or nothing is under way.
     fn next(&mut self) -> Option<squeue::Entry>;
 
-    /// A transfer has ended: bytes moved, or an error number below zero.
+    /// A transfer has ended. `result` is the number of bytes moved, or an error number below zero.
     fn ended(&mut self, user_data: u64, result: i32);
 }
 
-/// A ring in use. It ends with nothing under way, so that no panic leaves memory to the kernel.
+/// A ring in use. On drop it waits until nothing is under way, so that no panic leaves memory to the kernel.
 struct InFlight<'r> {
     ring: &'r mut IoUring,
     under_way: usize,
 }
 
 impl InFlight<'_> {
-    /// Hands over what was pushed, waits for so many completions, and ends no more than those: what else has come can wait until
-    /// the device has the next transfers. All at once would leave a device idle that completes its whole queue together.
+    /// Submits the transfers pushed so far, waits for `want` completions, and ends no more. Others wait until the
+    /// device has its next transfers: a device that completes its whole queue together would else run idle.
     fn turn(&mut self, want: usize, mut ended: impl FnMut(u64, i32)) -> io::Result<()> {
         let submitted = self.ring.submit_and_wait(want);
         let under_way = &mut self.under_way;
@@ -73,7 +73,7 @@ impl InFlight<'_> {
         }
     }
 
-    /// Waits for all that the kernel took; what it did not take it never will: the ring is not used again.
+    /// Waits for all transfers that the kernel took. The kernel never takes the others: the ring is not used again.
     fn settle(&mut self, mut ended: impl FnMut(u64, i32)) {
         let mut taken = self.under_way.saturating_sub(self.ring.submission().len());
         self.under_way = 0;
@@ -99,7 +99,7 @@ impl Rings {
     /// Rings, if the kernel lets this process use them.
     ///
     /// # Errors
-    /// Why it does not: containers often refuse io_uring.
+    /// The kernel's reason for a refusal: containers often refuse io_uring.
     pub fn new() -> io::Result<Self> {
         let mut ring = IoUring::new(DEPTH as u32)?;
         // SAFETY: a no-op refers to no memory.
@@ -113,21 +113,21 @@ impl Rings {
         }
     }
 
-    /// Performs all jobs and notes what came of each.
+    /// Performs all jobs and notes the result of each.
     ///
     /// # Errors
-    /// When there is no ring to be had, or it failed: nothing is under way then, and any of the jobs may have been
+    /// If no ring can be made, or the ring failed. Nothing is under way then, and any of the jobs may have been
     /// performed.
     pub fn perform(&self, file: RawFd, jobs: &mut [Job]) -> io::Result<()> {
         self.run(&mut Batch { file: Fd(file), jobs, sent: 0 })
     }
 
-    /// Performs reads as they are named, `depth` of them under way at most, and gives each back with the bytes moved or
-    /// an error number below zero.
+    /// Performs reads as they are named, at most `depth` at once. Gives each back with the bytes moved or an error
+    /// number below zero.
     ///
     /// # Errors
-    /// When there is no ring to be had, or it failed: nothing is under way then, and the reads that were begun and not
-    /// given back are in `left`.
+    /// If no ring can be made, or the ring failed. Nothing is under way then, and `left` has the reads that were
+    /// begun and not given back.
     pub fn read<'a>(
         &self,
         file: RawFd,
@@ -151,8 +151,8 @@ impl Rings {
             while in_flight.under_way < work.depth()
                 && let Some(entry) = work.next()
             {
-                // SAFETY: the work vouches for the memory until the transfer has ended or nothing is under way, and this
-                // returns, or unwinds, when nothing is.
+                // SAFETY: the work guarantees the memory until the transfer has ended or nothing is under way. This
+                // function returns, or unwinds, only then.
                 unsafe { in_flight.ring.submission().push(&entry) }.expect("an entry for every transfer under way");
                 in_flight.under_way += 1;
             }
@@ -206,16 +206,16 @@ impl Work for Batch<'_> {
     }
 }
 
-/// Source that names reads for [`Rings::read`] and has them back.
+/// Source that names reads for [`Rings::read`] and gets them back.
 pub(super) trait Reads<'a> {
     /// The next read, if there is one now.
     fn next(&mut self) -> Option<QueuedRead<'a>>;
 
-    /// A read has ended: bytes moved, or an error number below zero.
+    /// A read has ended. `result` is the number of bytes moved, or an error number below zero.
     fn moved(&mut self, read: QueuedRead<'a>, result: i32);
 }
 
-/// Reads under way, by place.
+/// Reads under way, by position in `places`.
 struct Queue<'r, 'a> {
     file: Fd,
     reads: &'r mut dyn Reads<'a>,
@@ -223,7 +223,7 @@ struct Queue<'r, 'a> {
     places: Vec<Option<Place<'a>>>,
 }
 
-/// A read that the kernel has: no reference to its memory exists meanwhile.
+/// A read that the kernel has. No reference to its memory exists meanwhile.
 struct Place<'a> {
     token: usize,
     at: u64,
@@ -233,7 +233,7 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn back(self) -> QueuedRead<'a> {
-        // SAFETY: made from this very reference, which was given up for the time, and the kernel is done with it.
+        // SAFETY: the pointer comes from this reference, which was given up meanwhile, and the kernel is done with it.
         let bytes = unsafe { &mut *self.bytes };
         QueuedRead { token: self.token, at: self.at, bytes }
     }
@@ -244,7 +244,7 @@ impl Work for Queue<'_, '_> {
         self.places.len()
     }
 
-    /// Most of the depth stays under way: a device that runs empty is what a queue is there to avoid.
+    /// Most of the depth stays under way, so that the device does not run idle.
     fn worth(&self, under_way: usize) -> usize {
         under_way.div_ceil(8)
     }

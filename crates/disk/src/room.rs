@@ -1,4 +1,4 @@
-//! Room for a cache in a file: all of it at once, or none.
+//! Space for a cache in a file: all of it at once, or none.
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstatvfs};
 use rustix::io::Errno;
@@ -7,11 +7,12 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
-/// Makes a file at least `size_bytes` long and takes the blocks of all those bytes, so that none can be missing later. A file system
-/// that cannot take blocks ahead (EOPNOTSUPP) gives the length alone. What the file holds stays.
+/// Makes a file at least `size_bytes` long and allocates all its blocks, so that none can be missing later. Where
+/// the file system cannot allocate (EOPNOTSUPP), the file only gets the length. The contents stay.
 ///
 /// # Errors
-/// `StorageFull` when the file system has not the room; else what it answered. The file has then the length and the holes of before.
+/// `StorageFull` if the file system lacks the space; otherwise its error. The file then has its former length and
+/// holes.
 pub fn take_room(file: &File, size_bytes: u64) -> io::Result<Taken> {
     let before = file.metadata()?;
     check_free(file, size_bytes.saturating_sub(before.blocks() * 512))?;
@@ -28,7 +29,7 @@ pub fn take_room(file: &File, size_bytes: u64) -> io::Result<Taken> {
     Ok(taken)
 }
 
-/// Room that a file was given: what it was like before.
+/// Former state of a file that was given space.
 #[derive(Debug)]
 pub struct Taken {
     length: u64,
@@ -36,7 +37,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Gives the room back. An error leaves less room to others, and nothing wrong in the file.
+    /// Gives the space back. On an error less space becomes free, and the file is still sound.
     pub fn give_back(&self, file: &File) {
         let _shorter = file.set_len(self.length);
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -46,7 +47,7 @@ impl Taken {
     }
 }
 
-/// Refuses what cannot succeed before it takes the last room of the file system from everybody else for a moment.
+/// Refuses a request that cannot succeed. Trying it would take the file system's last space from others for a moment.
 fn check_free(file: &File, needed: u64) -> io::Result<()> {
     let found = fstatvfs(file)?;
     let free = found.f_bfree.saturating_mul(found.f_frsize);
@@ -58,7 +59,7 @@ fn check_free(file: &File, needed: u64) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::StorageFull, why))
 }
 
-/// Holes of a file before `end`; none where every block is taken, be it without bytes.
+/// Holes of a file before `end`; none if every block is allocated, written or not.
 fn holes(file: &File, end: u64) -> io::Result<Vec<Range<u64>>> {
     let (mut holes, mut at) = (Vec::new(), 0);
     if file.metadata()?.blocks() * 512 >= end {
@@ -67,7 +68,7 @@ fn holes(file: &File, end: u64) -> io::Result<Vec<Range<u64>>> {
     while at < end {
         let from = match rustix::fs::seek(file, SeekFrom::Hole(at)) {
             Ok(from) => from,
-            // A file system that knows no holes has none to give back.
+            // A file system without knowledge of holes has none to give back.
             Err(Errno::INVAL | Errno::NXIO | Errno::OPNOTSUPP) => break,
             Err(error) => return Err(error.into()),
         };

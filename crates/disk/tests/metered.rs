@@ -1,4 +1,4 @@
-//! Test of the counts of calls that a disk is given.
+//! Test of the counts of calls of a disk.
 
 use entresol_crashtest::{Power, SimDisk};
 use entresol_disk::{DeviceCounts, Disk, Metered, Transfer};

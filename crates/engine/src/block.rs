@@ -2,22 +2,22 @@
 
 use std::io;
 
-/// Byte-addressed storage behind a door (NBD, FUSE, the SQLite VFS), or below a cache.
+/// Byte-addressed storage behind a front-end (NBD, FUSE, the SQLite VFS), or below a cache.
 ///
-/// A write that has returned is seen by every later read. It is durable after a [`flush`](Block::flush) that began after
-/// it returned, or when it carried `fua`. Calls may come from several threads at once.
+/// Every later read sees a write that has returned. The write is durable after a [`flush`](Block::flush) that began
+/// after the write returned, or when the write carried `fua`. Several threads may call at once.
 pub trait Block: Send + Sync {
     /// Size in bytes.
     fn size_bytes(&self) -> u64;
 
-    /// Fills `bytes` from `offset` on.
+    /// Fills `bytes` with the storage's contents from `offset` on.
     ///
     /// # Errors
-    /// `InvalidInput` beyond the end; else what the storage answered.
+    /// `InvalidInput` beyond the end; else the storage's error.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
 
-    /// As [`read`](Block::read), if that takes no I/O and no waiting for anybody who may be at some; whether it did. If not,
-    /// `bytes` may hold anything, and `read` gives them or says what is wrong.
+    /// As [`read`](Block::read), if that needs no I/O and no wait for a thread that may be doing some. True if `bytes`
+    /// was filled. Otherwise `bytes` may hold anything, and `read` fills it or reports the error.
     fn read_now(&self, _offset: u64, _bytes: &mut [u8]) -> bool {
         false
     }
@@ -34,13 +34,13 @@ pub trait Block: Send + Sync {
     /// The error that the storage returned; the writes may then be lost.
     fn flush(&self) -> io::Result<()>;
 
-    /// Declares a range no longer needed: reads of it give zeroes or what was there, now or before.
+    /// Declares a range no longer needed. Later reads of the range give zeroes, or bytes that were there at some time.
     ///
     /// # Errors
     /// As [`read`](Block::read).
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()>;
 
-    /// Writes so many zeroes from `offset` on.
+    /// Writes `bytes` zeroes from `offset` on.
     ///
     /// # Errors
     /// As [`read`](Block::read); a part of the range may have been written.

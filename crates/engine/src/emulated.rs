@@ -1,4 +1,4 @@
-//! An emulated device as a block: for a cache, its backing or a door.
+//! An emulated device as a [`Block`]: for a cache, its backing store or a front-end.
 
 use crate::block::Block;
 use entresol_device::Device;

@@ -1,4 +1,4 @@
-//! Account of holds of the core's lock, for tests: how many entries of the index one looks at, and whether a device is called in it.
+//! Account of holds of the core's lock, for tests: index entries looked at, and device calls made, within a hold.
 
 #[cfg(test)]
 pub(crate) use counted::{all, began, ended, holding, longest, looked};
@@ -49,12 +49,12 @@ mod counted {
         HOLDING.get()
     }
 
-    /// Entries that this thread looked at, since this was asked last.
+    /// Entries that this thread looked at since the last call.
     pub(crate) fn all() -> u64 {
         ALL.replace(0)
     }
 
-    /// Entries that the longest hold of this thread looked at, since this was asked last.
+    /// Entries that this thread's longest hold looked at since the last call.
     pub(crate) fn longest() -> u64 {
         LONGEST.replace(0)
     }
@@ -76,7 +76,7 @@ mod tests {
     const PAGE: u64 = 512;
     const ID: [u8; 16] = [4; 16];
 
-    /// A disk that counts calls from within a hold of the core's lock, and may say that it is larger than it is.
+    /// A disk that counts calls made within a hold of the core's lock, and may report more bytes than it has.
     struct Watched {
         disk: SimDisk,
         calls: Arc<AtomicU64>,
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// An operation on a cache of so many pages, half of them dirty.
+    /// An operation on a cache of `pages` pages, half of them dirty.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Operation {
         Discard,
@@ -133,7 +133,7 @@ mod tests {
         Grow,
     }
 
-    /// Entries that the longest hold looks at, and calls of devices within holds.
+    /// Entries that the longest hold looks at, and device calls within holds.
     fn measure(operation: Operation, layout: Layout, pages: u64) -> (u64, u64) {
         let least = Geometry { page_bytes: PAGE as u32, segment_pages: 64, segments: 1, layout };
         let segments = (16..).find(|&segments| Geometry { segments, ..least }.capacity_pages() >= 2 * pages + 500);
@@ -147,7 +147,7 @@ mod tests {
         let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(lru, &[pages as usize]) };
         let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache");
         let mut random = Random::new(pages);
-        // Every second page of twice as many, some of them written.
+        // Every second page of twice as many is requested, and about half of these are written.
         for page in (0..2 * pages).step_by(2) {
             if random.chance(0.5) {
                 cache.write(page * PAGE, &[1; PAGE as usize], false).expect("a write");
@@ -183,12 +183,12 @@ mod tests {
         (longest, calls)
     }
 
-    /// The longest holds over caches of so many pages are the same, and no device is called in one.
+    /// The longest holds do not grow from `few` cached pages to `many`, and no device is called within a hold.
     fn check(few: u64, many: u64) {
         use Operation::{ChangeBelow, Discard, Drain, Flush, Grow, Mode, Policy};
         for layout in [Layout::Log, Layout::Slots] {
             for operation in [Discard, ChangeBelow, Policy, Drain, Mode, Flush, Grow] {
-                // A store of slots does not grow; growing makes the index of a log anew.
+                // Growth is not measured over slots, whose store cannot grow. Growing a log rebuilds its index.
                 if (operation, layout) == (Grow, Layout::Slots) {
                     continue;
                 }
@@ -210,7 +210,7 @@ mod tests {
         check(1000, 32_000);
     }
 
-    /// A change or a discard of a petabyte takes no longer than what is held of it takes.
+    /// A change or a discard of a petabyte takes no longer than the pages held of the range take.
     #[test]
     fn a_range_far_longer_than_the_cache_costs_what_is_held() {
         for layout in [Layout::Log, Layout::Slots] {

@@ -1,6 +1,6 @@
 //! The live engine: a policy of the catalogue drives frames, bytes and devices instead of counters.
 //!
-//! Under loom only the frame word is built: it is what loom explores.
+//! Under loom only the frame word is built, since loom explores nothing else.
 
 #[cfg(not(loom))]
 mod block;

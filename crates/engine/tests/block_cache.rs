@@ -1,4 +1,4 @@
-//! The block cache as its callers see it: bytes of any alignment, modes, restarts, wrong devices and failing ones.
+//! The block cache by its interface: bytes of any alignment, modes, restarts, wrong devices and failing ones.
 
 use entresol_core::Random;
 use entresol_crashtest::{Fault, Power, SimDisk};
@@ -9,7 +9,7 @@ use entresol_engine::store::{Geometry, Layout, StoreError};
 use entresol_policy::catalogue;
 use std::io::ErrorKind;
 
-/// The layout that these tests run over. `over_slots.rs` runs them over the other.
+/// The layout of these tests. `over_slots.rs` runs them in the other.
 #[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
 const LAYOUT: Layout = Layout::Log;
 const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 16, layout: crate::LAYOUT };
@@ -25,7 +25,7 @@ fn disks() -> (SimDisk, SimDisk) {
 fn config(policy: &str, mode: Mode) -> CacheConfig {
     let info = catalogue::info(policy).expect("a policy");
     let tiers: &[usize] = if info.tiers.len() == 1 { &[60] } else { &[10, 60] };
-    // Without threads what is below when follows from the requests, and a cache that is left behind does nothing more.
+    // Without threads the writes below follow from the requests, and a cache that is left behind does nothing more.
     CacheConfig { mode, maintenance: Maintenance::Requests, ..CacheConfig::new(info, tiers) }
 }
 
@@ -152,7 +152,7 @@ fn pages_that_the_policy_has_not_been_shown_yet_hit_and_stay() {
         cache.close().expect("a close");
         let cache = open(&disks, &config);
         // Sixty-four are shown behind each request: after the fifth most are still to come, and the newest hit already.
-        // Now and then a request is for a page that was not there, so that the log is appended to meanwhile.
+        // Some requests are for a page that was not there, so that the log is appended to meanwhile.
         for page in (0..PAGES).rev() {
             let mut bytes = [0; 1024];
             cache.read(page * 1024, &mut bytes).expect("a read");
@@ -274,7 +274,7 @@ fn in_write_back_a_lost_device_costs_what_only_it_had_and_says_so() {
         cache.write(page * 1024, &[page as u8 + 101; 1024], false).expect("a write");
     }
     disks.0.vanish();
-    // Something that needs the device: from here on it is known to be gone.
+    // A flush needs the device: from here on the device is known to be gone.
     let _noticed = cache.flush();
     assert!(cache.stats().expect("counts").failed.is_some());
     let lost = cache.lost_pages().expect("a list");
@@ -296,7 +296,7 @@ fn in_write_back_a_lost_device_costs_what_only_it_had_and_says_so() {
     cache.flush().expect("what is left is durable");
 }
 
-/// The device fails in the very sync of a flush, and what that was to make durable is in no memory any more.
+/// The device fails in the sync of a flush, and memory no longer has the writes that it was to make durable.
 #[test]
 fn a_flush_that_has_lost_what_it_was_to_cover_with_the_cache_device_fails() {
     let disks = formatted();
@@ -378,8 +378,8 @@ fn a_failing_backing_store_is_an_error_to_the_caller_and_costs_nothing_once_it_w
     }
 }
 
-/// A sync reports a failure once, to whoever issued it: here to a drain. The flush after it syncs nothing that was written
-/// before unless that is written again.
+/// A sync reports a failure once, to its caller: here to a drain. The next flush syncs earlier writes only if
+/// they are written again.
 #[test]
 fn a_flush_after_a_sync_of_somebody_else_that_failed_makes_all_of_it_durable() {
     for policy in ["lru", "tac", "face-gsc"] {
@@ -409,8 +409,8 @@ fn a_flush_after_a_sync_of_somebody_else_that_failed_makes_all_of_it_durable() {
     }
 }
 
-/// Changes that somebody else made below cannot be written again from here. After a failed sync every flush says so
-/// that began before another had said it.
+/// Changes below by somebody else cannot be written again from here. After a failed sync every flush fails that began
+/// before another flush had reported the loss.
 #[test]
 fn a_flush_after_a_failed_sync_says_that_a_change_below_may_be_lost() {
     for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
@@ -423,7 +423,7 @@ fn a_flush_after_a_failed_sync_says_that_a_change_below_may_be_lost() {
             changed.expect("a change");
             disks.1.inject(Fault::SyncError);
             cache.drain().expect_err("a failed sync");
-            // A flush that nobody asked for leaves it for who asks.
+            // A flush without a caller leaves the report to a flush with one.
             cache.flush_ahead().expect("all that is here is durable");
             cache.flush().expect_err("the change may be lost");
             cache.flush().expect("it has been said");
@@ -435,8 +435,7 @@ fn a_flush_after_a_failed_sync_says_that_a_change_below_may_be_lost() {
     }
 }
 
-/// Changes that a flush covers are told apart from those that came after, in every mode, so that a server knows when to
-/// flush unasked.
+/// Changes before a flush are told apart from later ones, in every mode, so that a server knows when to flush unasked.
 #[test]
 fn changes_that_no_flush_has_covered_are_counted() {
     for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
@@ -455,7 +454,8 @@ fn changes_that_no_flush_has_covered_are_counted() {
             change().expect("a change");
             assert!(!is_flushed(), "{mode:?}");
             disks.1.inject(Fault::SyncError);
-            // The one that fails is the first that has to sync below. What it has not covered is told as that.
+            // The first flush that must sync below fails. The changes that it did not cover are reported as not
+            // flushed.
             let tries = (0..5).take_while(|_| {
                 let flushed = cache.flush_ahead().is_ok();
                 assert_eq!(is_flushed(), flushed, "{mode:?}");
@@ -495,8 +495,8 @@ fn a_cache_opened_for_write_through_owes_nothing_of_its_past() {
     assert_eq!(bytes, [7; 4096]);
 }
 
-/// The journal of slots then says little anew and has to repeat all that it said of the pages that nobody writes any more,
-/// which is more than it has room for at once.
+/// The slots layout's journal then gets few new entries, and must repeat those of all pages that are no longer
+/// written. These are more than it has free blocks for at once.
 #[test]
 fn a_full_cache_keeps_going_when_one_page_is_written_and_flushed_again_and_again() {
     for (page_bytes, segment_pages, segments) in [(512, 16, 160), (512, 4, 400), (4096, 64, 256)] {
@@ -562,7 +562,7 @@ fn the_store_costs_what_its_format_says() {
     let (cache, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(32 << 20, &power));
     BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
     let info = catalogue::info("face").expect("face");
-    // Without threads of the cache's own: when those sync is not the same each time.
+    // Without maintenance threads, whose syncs differ from run to run.
     let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(info, &[0, 2000]) };
     let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache");
     for i in 0..20_000u64 {
@@ -579,11 +579,11 @@ fn the_store_costs_what_its_format_says() {
         "{amplification:.4} blocks per page, {copied:.3} copied, 1/{:.0} syncs, writes of {mean_kib:.0} KiB",
         1.0 / syncs
     );
-    // Every block of a journal has room for a copy of the one before.
+    // Every block of a journal has space for a copy of the one before.
     let blocks_max = if crate::LAYOUT == Layout::Log { 1.02 } else { 1.03 };
     assert!(amplification <= blocks_max, "{amplification} blocks per page");
     assert!(copied < 0.05, "FaCE's order is the log's: {copied} copied per page");
-    // Slots are freed by two syncs: of the word that they are free, and of the word that this is durable.
+    // Slots are freed by two syncs: one of the entry that frees them, and one of the block that states its durability.
     let syncs_max = if crate::LAYOUT == Layout::Log { 1.0 / 200.0 } else { 1.0 / 150.0 };
     assert!(syncs <= syncs_max, "{syncs} syncs per page");
     assert!(crate::LAYOUT == Layout::Slots || mean_kib >= 256.0, "{mean_kib} KiB per write");
@@ -602,7 +602,7 @@ fn what_was_forgotten_is_read_from_below_and_never_written_there() {
                 work(&cache, &mut truth, &mut random, 100);
                 let from = random.below(BACKING_BYTES);
                 let to = from + random.below(BACKING_BYTES - from + 1);
-                // The short page at the end is a whole one.
+                // The short page at the end counts as whole.
                 let (first, mut last) = (from.div_ceil(1024) * 1024, to / 1024 * 1024);
                 last = if to == BACKING_BYTES { to } else { last };
                 if first < last {

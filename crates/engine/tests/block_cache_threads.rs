@@ -1,5 +1,5 @@
-//! The block cache under many threads: no read returns an older version than one that was acknowledged before it began, no
-//! crash loses one that was flushed, and the hit ratio stays that of one thread.
+//! The block cache under many threads. No read returns an older version than one acknowledged before it began. No
+//! crash loses a flushed version. The hit ratio stays that of one thread.
 //!
 //! Operations of each thread follow from the seed; how they interleave does not.
 
@@ -14,7 +14,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// The layout that these tests run over. `over_slots.rs` runs them over the other.
+/// The layout of these tests. `over_slots.rs` runs them in the other.
 #[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
 const LAYOUT: Layout = Layout::Log;
 /// One sector: no page is ever torn.
@@ -24,7 +24,7 @@ const THREADS: u64 = 6;
 const ID: [u8; 16] = [5; 16];
 
 fn geometry() -> Geometry {
-    // A journal takes room too.
+    // A journal takes space too.
     let segments = if crate::LAYOUT == Layout::Log { 14 } else { 36 };
     Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments, layout: crate::LAYOUT }
 }
@@ -35,7 +35,7 @@ fn config(policy: &str, mode: Mode) -> CacheConfig {
     CacheConfig { mode, ..CacheConfig::new(info, tiers) }
 }
 
-/// A disk that lets other threads go on before and after every transfer, once in a while for longer.
+/// A disk that lets other threads run before and after every transfer, at times for longer.
 struct Lazy {
     disk: SimDisk,
     transfers: AtomicU64,
@@ -85,7 +85,7 @@ fn open(disks: &(SimDisk, SimDisk), config: &CacheConfig) -> BlockCache {
     BlockCache::open(Lazy::new(&disks.0), Lazy::new(&disks.1), ID, config).expect("a cache in order")
 }
 
-/// The same, where every other seed lets the cache clean pages ahead.
+/// Opens the cache; every other seed cleans pages ahead.
 fn open_for(seed: u64, disks: &(SimDisk, SimDisk), config: &CacheConfig) -> BlockCache {
     let cache = open(disks, config);
     if seed % 2 == 1 {
@@ -108,7 +108,7 @@ fn stamped(page: u64, version: u64) -> [u8; PAGE] {
 
 #[derive(Default)]
 struct Version {
-    /// Held by whoever changes the page: versions are in order.
+    /// Held by the thread that changes the page, so that versions are in order.
     writing: Mutex<()>,
     issued: AtomicU64,
     acknowledged: AtomicU64,
@@ -118,7 +118,7 @@ struct Version {
 struct Model {
     pages: Vec<Version>,
     backing: SimDisk,
-    /// The power may go: errors are no wonder then.
+    /// True if the power may go: errors are then allowed.
     doomed: bool,
     stop: AtomicBool,
     /// Reads that were answered without waiting.
@@ -135,7 +135,7 @@ impl Model {
         &self.pages[page as usize]
     }
 
-    /// Does a read of a page that began when this version was the last acknowledged one return what it may?
+    /// Checks a read of a page. Version `oldest` was the last acknowledged one when the read began.
     fn check(&self, page: u64, bytes: &[u8], oldest: u64, what: &str) {
         let version = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
         assert!(bytes == stamped(page, version), "{what}: page {page} reads as no version of it: {:?}", &bytes[..32]);
@@ -151,7 +151,7 @@ impl Model {
             0..50 => {
                 let oldest = version.acknowledged.load(SeqCst);
                 let mut bytes = [0; PAGE];
-                // A door asks first for what can be had at once.
+                // A front-end first asks for the bytes that need no waiting.
                 let at_once = match random.below(4) {
                     0 => cache.read_now(page * PAGE as u64, &mut bytes),
                     1 => cache.read_some_now_tagged(page * PAGE as u64, &mut bytes, cache.tag(false)) == PAGE,
@@ -168,7 +168,8 @@ impl Model {
                 let _writing = version.writing.lock().expect("nobody panics");
                 let next = version.issued.fetch_add(1, SeqCst) + 1;
                 let bytes = stamped(page, next);
-                // A part, and then the rest, would show both: parts are of the version that is there anyway.
+                // A partial write and then a whole one would show both. So the part is of the version that is there
+                // anyway.
                 let written = if random.chance(0.2) {
                     let before = version.acknowledged.load(SeqCst);
                     let part = cache.write(page * PAGE as u64 + 100, &stamped(page, before)[100..200], false);
@@ -211,7 +212,7 @@ impl Model {
         result.is_ok()
     }
 
-    /// Lets threads work, each until it has made so many requests or the power is off.
+    /// Runs the threads, each until it has made so many requests or the power is off.
     fn run(&self, cache: &BlockCache, seed: u64, requests: u64) {
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
@@ -351,7 +352,7 @@ fn eight_threads_hit_as_often_as_one() {
 /// Event that happens once.
 type Event = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-/// A disk during whose next sync something happens.
+/// A disk with an event during its next sync.
 struct Meanwhile {
     disk: SimDisk,
     event: Event,
@@ -383,13 +384,13 @@ impl Disk for Meanwhile {
     }
 }
 
-/// A cache over a log that has much room: a request within an upkeep need not wait for it.
+/// A cache over a log with many free segments: a request during a maintenance step need not wait for it.
 fn roomy() -> (SimDisk, SimDisk) {
     formatted_as(Geometry { segments: 40, ..geometry() }, &Power::steady())
 }
 
-/// The flush has a newer version durable below, and the log an older one that counts as not written back: what comes to be
-/// the newest in the log meanwhile must be durable there too.
+/// The flush makes a newer version durable below, while the log has an older dirty one. A version that becomes
+/// the log's newest meanwhile must be durable there too.
 #[test]
 fn a_page_that_is_cached_again_while_a_flush_writes_it_below_does_not_grow_older() {
     for mode in [Mode::WriteAround, Mode::WriteBack] {
@@ -400,7 +401,7 @@ fn a_page_that_is_cached_again_while_a_flush_writes_it_below_does_not_grow_older
             CacheConfig { mode: Mode::WriteAround, ..CacheConfig::new(catalogue::info("lru").expect("lru"), &[4]) };
         let cache = Arc::new(BlockCache::open(device, disks.1.clone(), ID, &config).expect("a cache in order"));
         let read = |page: u64| cache.read(page * PAGE as u64, &mut [0; PAGE]).expect("a read");
-        // Read back before it is durable below, it is entered as dirty; then the policy gives it up.
+        // The page is read back before it is durable below, so it is entered as dirty. Then the policy evicts it.
         cache.write(0, &stamped(0, 1), false).expect("a write");
         (0..5).for_each(read);
         cache.write(0, &stamped(0, 2), false).expect("a write");
@@ -422,8 +423,8 @@ fn a_page_that_is_cached_again_while_a_flush_writes_it_below_does_not_grow_older
     }
 }
 
-/// A frame whose bytes are still in the log's copy, which cannot be read: where the backing store has been sent the page,
-/// it is read there.
+/// A frame whose bytes are still in the log's copy, which cannot be read. If the page was sent to the backing
+/// store, it is read there.
 #[test]
 fn a_copy_that_cannot_be_read_while_it_is_made_durable_below_is_given_up() {
     let disks = roomy();
@@ -434,7 +435,7 @@ fn a_copy_that_cannot_be_read_while_it_is_made_durable_below_is_given_up() {
     let event = Event::default();
     let backing = Meanwhile { disk: disks.1.clone(), event: Arc::clone(&event) };
     let cache = Arc::new(BlockCache::open(disks.0.clone(), backing, ID, &config).expect("a cache in order"));
-    // Behind this request the policy is shown what was recovered.
+    // Behind this request the policy is shown the recovered pages.
     cache.read(PAGE as u64, &mut [0; PAGE]).expect("a read");
     let (other, device) = (Arc::clone(&cache), disks.0.clone());
     let read = move || {

@@ -1,4 +1,5 @@
-//! A table, or block of the journal, that is damaged together with its copy: what it said is lost, which is told, and all else can be had.
+//! A table, or block of the journal, damaged together with its copy. Its contents are lost and reported; all else
+//! can be read.
 
 #[path = "common/small.rs"]
 mod small;
@@ -9,7 +10,7 @@ use entresol_engine::Block;
 use entresol_engine::store::{Doubtful, Layout, repair, repair_past};
 use small::{ID, PAGES, formatted, open, tables};
 
-/// A cache that was closed after some flushes, and the last version of each page.
+/// A cache closed after some flushes, and the last version of each page.
 fn closed(layout: Layout, page_bytes: u32, seed: u64) -> ([SimDisk; 2], Vec<u8>) {
     let page = u64::from(page_bytes);
     let disks = formatted(layout, page_bytes);
@@ -17,7 +18,7 @@ fn closed(layout: Layout, page_bytes: u32, seed: u64) -> ([SimDisk; 2], Vec<u8>)
     let cache = open(&disks).expect("a cache in order");
     for flush in 1..=8 {
         let first = random.below(PAGES);
-        // Of more than fifteen pages of 512 bytes the table is at the end of its batch once more.
+        // With more than fifteen pages of 512 bytes, the table is repeated at the end of its batch.
         for at in first..(first + 1 + random.below(26)).min(PAGES) {
             cache.write(at * page, &vec![flush; page as usize], false).expect("a write");
             versions[at as usize] = flush;
@@ -44,7 +45,7 @@ fn what_a_table_said_that_is_gone_with_its_copy_is_told_and_all_else_can_be_had(
             let what = format!("seed {seed}, {layout:?}, {doubtful:?}, tables at {:?}", &all[first..first + 2]);
             all[first..first + 2].iter().for_each(|table| disks[0].flip(table + 40, 3));
             if open(&disks).is_ok() {
-                // A third has what both said: the batch of neither, or nothing of them counts any more.
+                // A third copy has the contents, or neither block counts any more.
                 continue;
             }
             assert!(repair(disks[0].clone(), ID, PAGES).is_err(), "{what}: nothing is guessed unasked");

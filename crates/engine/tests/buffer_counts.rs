@@ -1,5 +1,5 @@
-//! Decide once, drive twice: the buffer manager under one thread counts what the simulator counts, for every policy of
-//! the catalogue that manages one tier, and every byte it gives is right.
+//! Decide once, drive twice. For every policy of one tier, the buffer manager under one thread has the
+//! simulator's counts, and all of its bytes are right.
 #![cfg(not(any(loom, shuttle)))]
 
 use entresol_core::{Address, Op, Page, Size};
@@ -52,7 +52,7 @@ fn options(addresses: &Addresses, pages: usize, hit_batch: usize) -> BufferOptio
     }
 }
 
-/// Drives a trace and checks the bytes: every write leaves its number in the page, an update in one of two places.
+/// Drives a trace and checks the bytes. Every write leaves its number in the page, an update in one of two words.
 fn drive<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>, trace: &Trace) {
     let mut truth = vec![[0u64; 2]; trace.footprint()];
     let word = |page: &[u8], i: usize| u64::from_le_bytes(page[i * 8..][..8].try_into().expect("eight bytes"));
@@ -90,7 +90,7 @@ fn drive<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>, trace: &Trace) 
     }
 }
 
-/// The policies that a buffer pool can have.
+/// The policies for a buffer pool.
 fn live() -> impl Iterator<Item = &'static Info> {
     catalogue::ALL.iter().copied().filter(|info| info.tiers.len() == 1 && !info.future)
 }
@@ -127,8 +127,8 @@ fn one_thread_counts_what_the_simulator_counts() {
     assert!(compared >= 50, "{compared} cells");
 }
 
-/// Hits that reach the policy in batches reach it in order and before the next decision, so as long as hits move no
-/// other page the counts are the same. Some policies do move pages on a hit; theirs may differ by what was under way.
+/// Hits reach the policy in batches, in order and before the next decision. So the counts are the same while hits
+/// move no other page. For policies that move pages on a hit, they may differ by the hits under way.
 #[test]
 fn batches_of_hits_change_nothing_for_policies_that_move_pages_on_misses_only() {
     for name in ["lru", "clock", "arc", "car", "2q", "lirs", "clock-pro", "s3-fifo", "sieve", "w-tinylfu", "cflru"] {
@@ -165,7 +165,7 @@ fn policies_that_are_no_buffer_pool_are_refused_with_the_reason() {
     }
 }
 
-/// A directory too small for all ghosts makes the policy begin anew now and then; the bytes do not mind.
+/// A directory too small for all ghosts makes the policy start anew at times; the bytes stay right.
 #[test]
 fn a_full_directory_costs_history_and_no_bytes() {
     let mut restarts = 0;

@@ -1,4 +1,4 @@
-//! Against a plain map step by step; the log before the page; storage that fails; pins that leave no room.
+//! The buffer against a plain map step by step; the WAL before the page; storage that fails; pins that leave no frame.
 #![cfg(not(any(loom, shuttle)))]
 
 mod common;
@@ -19,7 +19,7 @@ fn at(block: u64) -> Address {
     Address { object: ObjectId((block % 3) as u32), block: block / 3 }
 }
 
-/// The number that [`at`] had.
+/// The number that [`at`] was given.
 fn number(at: Address) -> u64 {
     at.block * 3 + u64::from(at.object.0)
 }
@@ -29,7 +29,7 @@ fn manager<I: PageIo>(options: BufferOptions, policy: &str, io: I) -> BufferMana
     BufferManager::hashed(options, info, &Options::defaults(info), io, None).expect("a manager")
 }
 
-/// Storage that fails when told, and knows what is in it and what was synced.
+/// Storage that fails on demand, and knows its contents and its synced ones.
 #[derive(Default)]
 struct Faulty {
     below: MemoryIo,
@@ -97,8 +97,8 @@ fn policy() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["lru", "arc", "2q", "clock", "lirs", "s3-fifo", "cflru", "bplru", "fab", "io-cache"])
 }
 
-/// Takes steps on the manager and on a map. A step that fails changes nothing, and may fail only after the storage did
-/// or when pins fill the pool.
+/// Takes steps on the manager and on a map. A step that fails changes nothing. A step may fail only after the storage
+/// did, or if pins fill the pool.
 fn against_a_map(policy: &str, steps: &[Step]) {
     let io = Arc::new(Faulty::default());
     let options = BufferOptions { spare_frames: 4, hit_batch: 4, ..BufferOptions::new(8) };
@@ -107,7 +107,7 @@ fn against_a_map(policy: &str, steps: &[Step]) {
     let mut held = Vec::new();
     let mut failing = false;
     for &step in steps {
-        // Pages that the policy lets go past have the spare frames alone.
+        // Pages that bypass the policy have the spare frames alone.
         let full = held.len() + if matches!(step, Step::Many(_)) { 4 } else { 0 } > 4 || held.len() == 4;
         let result = match step {
             Step::Read(page) => manager.read(at(page), |view| [view.u8_at(0), view.u8_at(4095)]).map(|seen| {
@@ -116,7 +116,7 @@ fn against_a_map(policy: &str, steps: &[Step]) {
             Step::Pin(page) => manager.pin(at(page)).map(|pin| {
                 assert_eq!([pin[0], pin[4095]], truth.get(&page).copied().unwrap_or_default(), "page {page}");
             }),
-            // A page that this thread has pinned cannot be changed by it.
+            // A thread cannot change a page that it has pinned.
             Step::Update(page, _) | Step::Overwrite(page, _) if held.iter().any(|&(other, _)| other == page) => Ok(()),
             Step::Update(page, value) => manager.update(at(page)).map(|mut owned| {
                 owned[4095] = value;
@@ -158,7 +158,7 @@ fn against_a_map(policy: &str, steps: &[Step]) {
             Step::Fail(reads, writes) => {
                 io.fail_reads.store(reads, Ordering::SeqCst);
                 io.fail_writes.store(writes, Ordering::SeqCst);
-                // What failed without a caller is reported by the next flush, perhaps after the failing is over.
+                // A failure without a caller is reported by the next flush, perhaps after the failing is over.
                 failing = true;
                 Ok(())
             }
@@ -174,7 +174,7 @@ fn against_a_map(policy: &str, steps: &[Step]) {
     io.fail_reads.store(false, Ordering::SeqCst);
     io.fail_writes.store(false, Ordering::SeqCst);
     drop(held);
-    // The first reports what is left to report, the second has nothing more to say.
+    // The first flush reports failures not yet reported, the second has none.
     let _ = manager.flush();
     manager.flush().expect("a flush with nothing failing");
     let mut below = vec![0; 4096];
@@ -193,8 +193,8 @@ proptest! {
     }
 }
 
-/// Found by the test above: BPLRU takes no reads, so four held pages fill the spare frames; a full buffer of writes must
-/// then still find a frame to leave by.
+/// Found by the test above. BPLRU takes no reads, so four held pages fill the spare frames. A full buffer of
+/// writes must still find a frame to evict by.
 #[test]
 fn held_pages_that_pass_by_leave_writes_their_room() {
     use Step::{Hold, Read, Update};
@@ -220,11 +220,11 @@ fn no_page_is_written_before_its_log() {
     // Evicts page 0, whose newest record is 100.
     manager.pin(at(9)).expect("a page");
     assert_eq!((log.flushed.load(Ordering::SeqCst), manager.stats().page_writes), (100, 1));
-    // A log that is ahead is left alone.
+    // A WAL that is ahead is left alone.
     log.flushed.store(102, Ordering::SeqCst);
     manager.pin(at(10)).expect("a page");
     assert_eq!((manager.stats().wal_flushes, manager.stats().page_writes), (1, 2));
-    // While the log fails, no page leaves, and the caller is told which.
+    // While the WAL fails, no page leaves, and the error names the page.
     log.flushed.store(0, Ordering::SeqCst);
     log.fail.store(true, Ordering::SeqCst);
     let error = manager.pin(at(11)).err().expect("no frame without the log");
@@ -276,7 +276,7 @@ fn a_failed_sync_is_an_error_of_the_flush() {
     assert_eq!(manager.stats().errors, 1);
 }
 
-/// Storage whose first sync fails, and only when it has been written to once more meanwhile.
+/// Storage whose first sync fails, once it has been written to again meanwhile.
 #[derive(Default)]
 struct Meanwhile {
     below: MemoryIo,
@@ -316,7 +316,7 @@ impl PageIo for Meanwhile {
     }
 }
 
-/// A system reports a failed sync to one of those that wait, though it was to cover pages of all.
+/// A system reports a failed sync to one of the waiting callers, though it was to cover pages of all.
 #[test]
 fn a_failed_sync_is_an_error_of_every_flush_that_it_was_to_serve() {
     let storage = Arc::new(Meanwhile::default());

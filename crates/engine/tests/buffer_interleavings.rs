@@ -1,7 +1,7 @@
-//! The buffer manager under shuttle: random schedules of a few threads, at every access to an atomic or a lock; and
-//! schedules of few but long interruptions, which a switch at every step would hardly ever make.
-//! Run by `make test-interleavings`, and with fewer schedules by `make test`; a failure prints the schedule that
-//! `shuttle::replay` repeats.
+//! The buffer manager under shuttle: random schedules of a few threads, at every access to an atomic or a lock.
+//! Further schedules have few but long interruptions, which a switch at every step would hardly ever make. `make
+//! test-interleavings` runs these tests, and `make test` does with fewer schedules. A failure prints the schedule
+//! that `shuttle::replay` repeats.
 #![cfg(shuttle)]
 
 use entresol_core::{Address, ObjectId, Op};
@@ -14,7 +14,7 @@ use shuttle::thread;
 use std::collections::HashMap;
 use std::io;
 
-/// Schedules of each kind and test, unless ENTRESOL_SCHEDULES says how many.
+/// Schedules of each kind and test, unless ENTRESOL_SCHEDULES gives the number.
 const SCHEDULES: usize = 3000;
 
 fn explore(run: impl Fn() + Send + Sync + Copy + 'static) {
@@ -28,8 +28,8 @@ fn at(block: u64) -> Address {
     Address { object: ObjectId(0), block }
 }
 
-/// Storage whose lock another thread can come before and after. It does not yield: a thread that does is put last by
-/// the second kind of schedule, and would never run through two misses while another sleeps.
+/// Storage with a lock, before and after which another thread can run. The storage does not yield: the second
+/// kind of schedule puts a yielding thread last, which would never run through two misses while another sleeps.
 #[derive(Default)]
 struct Slow(Mutex<HashMap<u64, u8>>);
 
@@ -99,7 +99,7 @@ fn no_addition_is_lost_with_an_array() {
     explore(|| additions(dense("clock")));
 }
 
-/// A thread that sleeps between finding a frame and taking it may wake to another page in it.
+/// A thread that sleeps between finding a frame and taking it may find another page there.
 #[test]
 fn a_frame_that_changed_hands_is_not_taken_for_the_page() {
     explore(|| {
@@ -113,7 +113,7 @@ fn a_frame_that_changed_hands_is_not_taken_for_the_page() {
                     for i in 0..6 {
                         let page = (i * (n + 1) + n) % 6;
                         assert_eq!(manager.pin(at(page)).expect("a page")[0], page as u8 + 1, "another page");
-                        // Again, so that it is found in its frame.
+                        // The second pin finds the page in its frame.
                         assert_eq!(manager.pin(at(page)).expect("a page")[0], page as u8 + 1, "another page");
                     }
                 })
@@ -123,7 +123,7 @@ fn a_frame_that_changed_hands_is_not_taken_for_the_page() {
     });
 }
 
-/// Threads that take several pages at once, in opposite orders, from a pool of one: neither waits for ever.
+/// Threads take several pages at once, in opposite orders, from a pool of one: none waits for ever.
 #[test]
 fn pages_taken_together_do_not_block_each_other() {
     explore(|| {
@@ -147,7 +147,7 @@ fn pages_taken_together_do_not_block_each_other() {
     });
 }
 
-/// Threads that read pages in opposite orders through queues, from a pool of one: neither waits for ever, each sees all.
+/// Threads read pages in opposite orders through queues, from a pool of one: none waits for ever, each sees all pages.
 #[test]
 fn queues_of_reads_do_not_block_each_other() {
     explore(|| {
@@ -172,14 +172,14 @@ fn queues_of_reads_do_not_block_each_other() {
     });
 }
 
-/// Writes that a policy lets past, with the eviction of the page when its guard goes.
+/// Writes that bypass the policy: the page is evicted when its guard is dropped.
 #[test]
 fn no_addition_is_lost_past_the_policy() {
     explore(|| additions(hashed("2q")));
     explore(|| additions(hashed("s3-fifo")));
 }
 
-/// While one thread flushes another changes: what was changed before the flush began is below after it.
+/// One thread flushes while another makes changes. Changes from before the flush are below after it.
 #[test]
 fn a_flush_covers_what_came_before() {
     explore(|| {
@@ -200,7 +200,7 @@ fn a_flush_covers_what_came_before() {
     });
 }
 
-/// A pin holds its page while others push through the pool and the policy changes.
+/// A pin holds its page while other pages fill the pool and the policy changes.
 #[test]
 fn a_pin_holds_its_page() {
     explore(|| {
@@ -224,7 +224,7 @@ fn a_pin_holds_its_page() {
     });
 }
 
-/// Two tiers of a page each. Whoever waits for a page that another one reads is woken, also by one who gave it up.
+/// Two tiers of a page each. A thread that waits for another's read of a page is woken, even if that read was given up.
 #[test]
 fn no_addition_is_lost_over_two_tiers() {
     explore(|| {

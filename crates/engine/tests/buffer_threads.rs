@@ -1,4 +1,5 @@
-//! Several threads at once: every byte right, the hit ratio that of the simulator, one load per page however many want it.
+//! Several threads at once: every byte right, the hit ratio that of the simulator, one load per page for all its
+//! readers.
 #![cfg(not(any(loom, shuttle)))]
 
 use entresol_core::{Address, ObjectId, Random, Size};
@@ -45,8 +46,8 @@ fn write(page: &mut [u8], id: u64, version: u64) {
     }
 }
 
-/// Threads read, pin, update and overwrite pages at random; versions never go back, and at the end every page is what
-/// its last writer made it, above and below.
+/// Threads read, pin, update and overwrite pages at random. Versions never go back. At the end every page has its last
+/// writer's bytes, above and below.
 fn shaken<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>, pages: u64, seed: u64, operations: u64) {
     println!("seed {seed}");
     let threads = 8;
@@ -170,11 +171,13 @@ fn the_cleaner_keeps_dirty_pages_few() {
     assert_eq!(manager.stats().misses, 1000, "nothing was evicted for it");
 }
 
-/// Policies whose hit ratio with threads is further from the simulator's than half a point, and how far it may be. MRU
-/// evicts what came last, which is another page when requests change places; the hands of CLOCK-Pro and LB-CLOCK adapt
-/// to chance; a page that table placement lets past is a hit for whoever wants it while another thread uses it; and the
-/// longest run must go as a whole, so that one page that a thread in waiting has pinned changes the victim. The policy that
-/// chooses another one may do so a window earlier or later, and so long the two differ by what it chooses for.
+/// Policies whose hit ratio with threads is more than half a point from the simulator's, and the greatest
+/// difference allowed.
+/// - MRU evicts the page that came last, which is another page when requests change places.
+/// - The hands of CLOCK-Pro and LB-CLOCK adapt to chance.
+/// - A page that bypasses table placement is a hit for other threads while one thread uses it.
+/// - The longest run must be evicted as a whole, so one page pinned by a waiting thread changes the victim.
+/// - The policy that chooses another one may do so a window earlier or later, and its choices differ until then.
 const APART: [(&str, f64); 6] = [
     ("mru", 0.05),
     ("clock-pro", 0.015),
@@ -191,7 +194,7 @@ fn hit_ratio_of_eight(trace: &Trace, info: &'static Info, options: BufferOptions
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                // In small shares, so that the threads stay near each other in the stream.
+                // Small shares keep the threads near each other in the stream.
                 loop {
                     let from = next.fetch_add(16, Ordering::Relaxed);
                     if from >= trace.len() {
@@ -214,9 +217,9 @@ fn hit_ratio_of_eight(trace: &Trace, info: &'static Info, options: BufferOptions
     stats.hit_ratio()
 }
 
-/// Eight threads share out one stream; the hit ratio is the simulator's within half a point, for every live policy but a
-/// few. On a busy machine a thread may wait long in the middle of its share, so what is off is run again: the median of
-/// up to five runs counts.
+/// Eight threads share out one stream. The hit ratio is within half a point of the simulator's, for every live
+/// policy but a few. On a busy machine a thread may wait long in the middle of its share. So a policy that is off
+/// is run again: the median of up to five runs counts.
 #[test]
 fn the_hit_ratio_of_eight_threads_is_the_simulators() {
     let seed = 21;
@@ -234,7 +237,7 @@ fn the_hit_ratio_of_eight_threads_is_the_simulators() {
         let row = run_cell(&addresses, &[layer], String::new(), &CellOptions::default()).expect("a cell that runs");
         let simulated = (row.read_hits + row.write_hits) as f64 / row.requests as f64;
         let peak_temporal_distance = Some(entresol_trace::peak_temporal_distance(&trace));
-        // Handles for all that a policy may want to remember: without them some begin anew now and then.
+        // Handles for all pages that a policy may remember: without them some policies start anew at times.
         let handles_per_page = trace.footprint().div_ceil(2000);
         let options = BufferOptions { shards, peak_temporal_distance, handles_per_page, ..BufferOptions::new(2000) };
         let bound = APART.iter().find(|apart| apart.0 == policy).map_or(0.005, |apart| apart.1);
@@ -255,7 +258,7 @@ fn the_hit_ratio_of_eight_threads_is_the_simulators() {
     assert!(apart.is_empty(), "{apart:#?}");
 }
 
-/// The stream as eight threads take it in shares of 16, one of them at random going on by up to `burst` requests at a time.
+/// The stream as eight threads take it in shares of 16. A random thread goes on by up to `burst` requests at a time.
 fn in_another_order(trace: &Trace, seed: u64, burst: u64) -> Trace {
     let mut random = Random::new(seed);
     let (mut next, mut shares) = (0, vec![0..0; 8]);
@@ -287,8 +290,8 @@ fn in_another_order(trace: &Trace, seed: u64, burst: u64) -> Trace {
     }
 }
 
-/// Share of the threads' effect that is the order of arrival alone, without threads, pins or batches. It is next to
-/// nothing, but for some of the policies that are apart above. docs/results/live-replay.md has what it prints.
+/// The part of the threads' effect due to the order of arrival, without threads, pins or batches. The part is
+/// near zero, except for some of the policies in [`APART`]. docs/results/live-replay.md has the output.
 #[test]
 fn what_another_order_changes() {
     let trace =
@@ -311,7 +314,7 @@ fn what_another_order_changes() {
     }
 }
 
-/// Storage that notes how many pages it was asked for at a time.
+/// Storage that notes the number of pages of each request.
 #[derive(Default)]
 struct Noting {
     below: MemoryIo,
@@ -348,7 +351,7 @@ fn pages_that_are_absent_are_read_together_and_once() {
     for id in 0..40 {
         write(&mut manager.update(at(id)).expect("a page"), id, id + 1);
     }
-    // Push them out, but for the last ten.
+    // Evicts all but the last ten.
     (100..190).for_each(|id| drop(manager.pin(at(id)).expect("a page")));
     manager.flush().expect("a flush");
     manager.io().batches.lock().expect("no panic").clear();
@@ -360,7 +363,7 @@ fn pages_that_are_absent_are_read_together_and_once() {
     assert_eq!(*manager.io().batches.lock().expect("no panic"), [30], "one call for all that are absent");
     assert_eq!((after.misses - before.misses, after.hits - before.hits), (30, 12));
     drop(pins);
-    // More than there are frames: an error, and nothing stays pinned.
+    // More pages than frames: an error, and nothing stays pinned.
     let many: Vec<Address> = (200..400).map(at).collect();
     assert!(matches!(manager.pin_many(&many), Err(BufferError::Exhausted { .. })));
     assert_eq!(manager.pin_many(&many[..100]).expect("as many as the pool holds").len(), 100);
@@ -394,7 +397,7 @@ fn a_look_that_panics_leaves_no_page_on_its_way() {
         manager.read_many((0..100).map(at), 10, |at, _| assert!(at.block < 5, "as the test wants it"))
     }));
     assert!(looked.is_err());
-    // Whoever asked for a page that is still on its way would wait for ever.
+    // A request for a page whose load never ended would wait for ever.
     (0..100).for_each(|id| assert_eq!(manager.pin(at(id)).expect("a page").len(), PAGE));
 }
 

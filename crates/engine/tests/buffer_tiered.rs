@@ -1,5 +1,5 @@
-//! DRAM over NVM: counts are the simulator's for every policy of two tiers, every byte is right, pages in NVM are read
-//! where they are, and storage that fails loses nothing.
+//! A buffer of DRAM over NVM. For every policy of two tiers the counts are the simulator's. Every byte is right,
+//! pages in NVM are read in place, and storage that fails loses nothing.
 #![cfg(not(any(loom, shuttle)))]
 
 mod common;
@@ -35,8 +35,8 @@ fn options(info: &'static Info, parts: &[&str]) -> Options {
     Options::parse(info, parts.iter().copied()).expect("options")
 }
 
-/// Reuse, scans, writes of runs and partial writes over two objects. A buffer is not told which requests are sequential,
-/// so the trace does not say it either.
+/// Reuse, scans, writes of runs and partial writes over two objects. Requests are not marked as sequential in the
+/// trace, since a buffer does not know which are.
 fn trace(seed: u64) -> Trace {
     let spec = format!(
         "zipf:n=4000:pages=300:seed={seed}:write=40:update=70 | scan:n=400:base=300:write=30:update=50 \
@@ -61,7 +61,7 @@ fn buffer(trace: &Trace, info: &'static Info, policy: &Options, pages: (usize, u
     TieredBuffer::new(options, info, policy, nvm(pages.1), io, None).expect("a buffer")
 }
 
-/// Drives a trace and checks the bytes: an update writes one of two places, a write the whole page.
+/// Drives a trace and checks the bytes: an update writes one of two bytes, a write the whole page.
 fn drive(buffer: &Buffer, trace: &Trace, io: &MemoryIo) {
     let mut truth = vec![[0u8; 2]; trace.footprint()];
     let mut word = [0; 1];
@@ -149,8 +149,8 @@ fn one_thread_counts_what_the_simulator_counts() {
     assert!(compared >= 30, "{compared} cells");
 }
 
-/// With D_r and D_w at 0 and N_r at 1 nothing ever goes up: a read of a page in NVM is one access of it, of as many bytes
-/// as were asked for, and no copy.
+/// With D_r and D_w at 0 and N_r at 1 no page ever moves up. A read of a page in NVM is one access, of as many
+/// bytes as were asked for, without a copy.
 #[test]
 fn a_page_in_nvm_is_read_where_it_is() {
     let multi = catalogue::info("multi-tier").expect("a policy");
@@ -176,7 +176,7 @@ fn a_page_in_nvm_is_read_where_it_is() {
     assert_eq!((stats.page_writes, stats.tiers[1].written_back), (1, 1));
 }
 
-/// Storage that fails when told.
+/// Storage that fails on demand.
 #[derive(Default)]
 struct Faulty {
     below: MemoryIo,
@@ -204,8 +204,8 @@ impl PageIo for Faulty {
     }
 }
 
-/// Against a plain map, while the storage fails now and then: a read that is answered is right, a write that failed
-/// happened or not, and what is flushed is below.
+/// The buffer against a plain map, while the storage fails at times. An answered read is right, a failed write happened
+/// or not, and flushed bytes are below.
 #[test]
 fn nothing_is_lost_when_the_storage_fails() {
     for info in two_tiers() {
@@ -217,7 +217,7 @@ fn nothing_is_lost_when_the_storage_fails() {
             let buffer = TieredBuffer::new(TieredOptions::new(pages.0), info, &policy, nvm(pages.1), io.clone(), None)
                 .expect("a buffer");
             let mut random = Random::new(seed);
-            // What each byte may be.
+            // Values that each byte may have.
             let mut truth: HashMap<(u64, usize), Vec<u8>> = HashMap::new();
             for _ in 0..600 {
                 let (block, place) = (random.below(40), [0, 4095][random.below(2) as usize]);

@@ -1,4 +1,4 @@
-//! Another policy, or other tiers, while the cache is in use.
+//! A change of the policy, or of its tiers, while the cache is in use.
 
 use entresol_core::Random;
 use entresol_crashtest::{Fault, Power, SimDisk};
@@ -8,7 +8,7 @@ use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Options, catalogue};
 
-/// The layout that these tests run over. `over_slots.rs` runs them over the other.
+/// The layout of these tests. `over_slots.rs` runs them in the other.
 #[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
 const LAYOUT: Layout = Layout::Log;
 const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 19, layout: crate::LAYOUT };
@@ -88,7 +88,7 @@ fn clean_pages_that_only_memory_held_are_not_lost_to_a_policy_without_memory() {
     assert_eq!(hits_of(&cache, 0..15), 15);
 }
 
-/// Pages none of which lies beside another, for neighbours go below together.
+/// Pages without neighbours, since neighbours are written below together.
 fn apart(page: u64) -> u64 {
     2 * page
 }
@@ -102,7 +102,7 @@ fn a_tier_made_smaller_evicts_and_made_larger_keeps_more() {
     }
     cache.set_tiers(&[20]).expect("smaller");
     cache.flush().expect("a flush");
-    // A flush leaves what the log has durably in the queue, which is a segment at most.
+    // A flush leaves pages that are durable in the store in the queue, a segment at most.
     let written = (0..60).filter(|&page| below(&disks, apart(page)) == page as u8 + 1).count();
     assert!(written > 60 - GEOMETRY.segment_pages as usize, "{written} of 60 that were evicted are below");
     assert!((60..80).all(|page| below(&disks, apart(page)) == 0), "what stayed is dirty still");
@@ -151,7 +151,7 @@ fn above_the_limit_the_coldest_dirty_pages_are_written_below_and_stay_cached() {
     assert_eq!((below(&disks, 0), below(&disks, apart(50)), below(&disks, apart(89))), (200, 51, 90));
 }
 
-/// Of the pages beside one that is written below those go along that were dirty about as long, in the same write; what was
+/// A write below takes along neighbours that have been dirty about as long, in the same write. A neighbour
 /// written again lately stays.
 #[test]
 fn what_lies_beside_a_page_that_is_written_below_goes_along_if_it_is_as_cold() {
@@ -159,14 +159,14 @@ fn what_lies_beside_a_page_that_is_written_below_goes_along_if_it_is_as_cold() {
     let cache = open_with(&disks, "lru", &[60], Mode::WriteBack, Maintenance::Requests);
     let write = |page: u64, byte: u8| cache.write(page * PAGE, &[byte; PAGE as usize], false).expect("a write");
     let read = |page: u64| cache.read(page * PAGE, &mut [0; PAGE as usize]).expect("a read");
-    // Twenty neighbours and as many others; of the neighbours five are written again later, and eight are read again.
+    // Twenty neighbours and as many others. Of the neighbours five are written again later, and eight are read again.
     (0..20).for_each(|page| write(page, 1));
     (0..20).for_each(|page| write(100 + apart(page), 1));
     (200..215).for_each(read);
     (5..10).for_each(|page| write(page, 2));
     (12..20).for_each(read);
     cache.flush().expect("a flush");
-    // A segment's worth leaves: what was neither, and some of the others.
+    // A segment's worth is evicted: the neighbours that were neither, and some of the others.
     (215..240).for_each(read);
     let stats = cache.stats().expect("counts");
     let is_below = |page: &u64| below(&disks, *page) != 0;
@@ -217,7 +217,7 @@ fn a_change_needs_no_backing_store_and_a_cache_that_has_not_failed() {
     cache.flush().expect("it works again");
     cache.write(0, &[7; 4 * PAGE as usize], false).expect("a write");
     disks.0.vanish();
-    // That the device has failed is learnt with its next request.
+    // The next request finds out that the device has failed.
     cache.flush().expect("below, all is durable");
     let failed = change(&cache, "lru", &[60]).expect_err("there is no cache any more");
     assert!(failed.to_string().contains("the cache device has failed"), "{failed}");

@@ -1,6 +1,6 @@
-//! Processor time that the shadows of a policy that chooses cost a cache. It is measured on the same requests, beside
-//! the policy that decides in both. The cache device and the backing store are memory, so nothing but the engine's own
-//! work is in the time.
+//! Processor time that a choosing policy's shadows cost a cache. The same requests are measured with that policy
+//! and with the policy that decides in both. The cache device and the backing store are memory, so that the time
+//! is that of the engine's own work.
 
 use entresol_core::{Op, Page};
 use entresol_crashtest::{Power, SimDisk};
@@ -22,7 +22,7 @@ fn thread_ns() -> u64 {
     text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number")
 }
 
-/// Processor time a request, in nanoseconds.
+/// Processor time per request, in nanoseconds.
 fn run(trace: &Trace, policy: &str) -> f64 {
     let power = Power::steady();
     let geometry = Geometry::for_device(DEVICE, PAGE as u32).expect("a geometry");
@@ -56,7 +56,7 @@ fn median(values: &[f64]) -> f64 {
 fn what_shadows_cost_a_request() {
     let spec = format!("zipf:n=300k:pages={PAGES}:exponent=0.9:ids=scattered:seed=3:write=30");
     let trace = generate(&spec.parse().expect("a trace specification"));
-    // A change that must gain all there is is never made: LRU decides in all of them.
+    // A change that must gain everything is never made: LRU decides in all of them.
     let never = "auto:of=lru/arc/s3-fifo/h-arc:gain=1";
     let policies = ["lru".to_owned(), format!("{never}:sample=1%"), format!("{never}:sample=5%")];
     let mut took = vec![Vec::new(); policies.len()];

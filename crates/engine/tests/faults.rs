@@ -1,6 +1,6 @@
-//! Faults of a device in the middle of a run that are no plain errors: writes that land elsewhere or nowhere, a device that
-//! shrinks, stalls, or a backing store that vanishes; and requests larger than the cache. `docs/OPERATING.md` has the list
-//! of all faults with their tests.
+//! Faults of a device in the middle of a run that are no plain errors: misdirected and lost writes, and a device
+//! that shrinks or stalls. Further tests: a backing store that vanishes, and requests larger than the cache.
+//! `docs/OPERATING.md` lists all faults with their tests.
 
 use entresol_core::Random;
 use entresol_crashtest::{Fault, Power, SimDisk};
@@ -13,7 +13,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// The layout that these tests run over. `over_slots.rs` runs them over the other.
+/// The layout of these tests. `over_slots.rs` runs them in the other.
 #[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
 const LAYOUT: Layout = Layout::Log;
 const GEOMETRY: Geometry = Geometry { page_bytes: 4096, segment_pages: 16, segments: 16, layout: crate::LAYOUT };
@@ -32,8 +32,8 @@ fn disks() -> (SimDisk, SimDisk) {
     (cache, backing)
 }
 
-/// Reads and writes whole pages. A read is right, or an error of a page that is listed as lost; a write may be told of
-/// trouble with the page that it displaces, and succeeds when repeated. The number of errors.
+/// Reads and writes whole pages. A read is right, or an error of a page that is listed as lost. A write may
+/// report a fault of a page that it displaces, and succeeds when repeated. Returns the number of errors.
 fn work(cache: &BlockCache, truth: &mut [u8], random: &mut Random, requests: u64) -> u64 {
     let mut refused = 0;
     for _ in 0..requests {
@@ -54,7 +54,7 @@ fn work(cache: &BlockCache, truth: &mut [u8], random: &mut Random, requests: u64
     refused
 }
 
-/// Does a page read as it was written? If not it is listed as lost.
+/// True if a page reads as it was written. Otherwise the page must be listed as lost.
 fn is_right(cache: &BlockCache, page: u64, truth: u8) -> bool {
     let mut bytes = [0; PAGE as usize];
     match cache.read(page * PAGE, &mut bytes) {
@@ -89,7 +89,7 @@ fn a_write_that_lands_elsewhere_or_nowhere_is_never_read_as_something_else() {
                     continue;
                 }
                 drop(cache);
-                // The store may be found damaged; if it is not, what it gives is right.
+                // The store may be found damaged. If not, the bytes that it gives are right.
                 if let Ok(cache) = BlockCache::open(disks.0.clone(), disks.1.clone(), ID, &config(mode)) {
                     lost += (0..PAGES).filter(|&page| !is_right(&cache, page, truth[page as usize])).count() as u64;
                 }
@@ -124,7 +124,7 @@ fn in_write_through_a_cache_file_that_shrinks_in_use_fails_no_request() {
     assert!(refused.contains("shrunk"), "{refused}");
 }
 
-/// A disk of which writes fail while it is told to.
+/// A disk whose writes fail while a flag is set.
 struct Unwritable {
     disk: SimDisk,
     fails: Arc<std::sync::atomic::AtomicBool>,
@@ -155,7 +155,7 @@ impl Disk for Unwritable {
     }
 }
 
-/// No room can be made for what the policy may move then; what is read needs none.
+/// No space can be freed for the policy's moves then. A read needs none.
 #[test]
 fn while_only_writes_below_fail_every_read_succeeds() {
     let (cache, backing) = disks();
@@ -224,7 +224,7 @@ impl Disk for Stalling {
     }
 }
 
-/// Lets a device that stalls go on when dropped, so that a test that fails ends.
+/// Ends the stall of a device when dropped, so that a failing test ends.
 struct GoesOn<'a>(&'a (Mutex<bool>, Condvar));
 
 impl Drop for GoesOn<'_> {
@@ -234,7 +234,7 @@ impl Drop for GoesOn<'_> {
     }
 }
 
-/// A cache whose backing store stalls when told to.
+/// A cache whose backing store stalls on demand.
 fn over_a_stalling_store() -> (BlockCache, Arc<(Mutex<bool>, Condvar)>) {
     let disks = disks();
     let stalled = Arc::new((Mutex::new(false), Condvar::new()));
@@ -313,7 +313,7 @@ fn writes_do_not_wait_for_a_slow_store_while_there_is_room_in_the_queue() {
         // Each evicts a dirty page: as many as four segments hold may wait.
         let room = scope.spawn(|| (60..120).for_each(|page| write(page, 2)));
         wait_for(|| room.is_finished());
-        // What is being written makes room in the queue for as much again.
+        // The pages being written make space in the queue for as many again.
         let beyond = scope.spawn(|| (120..270).for_each(|page| write(page, 3)));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!beyond.is_finished(), "there is a limit to what waits");

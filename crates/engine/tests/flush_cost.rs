@@ -40,7 +40,8 @@ fn a_flush_costs_one_sync_and_a_commit_record() {
                 each[0], each[1], each[2]
             );
             assert_eq!(each[0], 1.0, "{layout:?}: syncs of each flush of {pages} pages");
-            // A batch that meets the end of its segment is two; the pages of a batch of slots lie elsewhere than its block.
+            // A batch that meets the end of its segment becomes two. In the slots layout a batch's pages lie apart from
+            // its block.
             let writes = if layout == Layout::Log { 2.0 } else { 3.0 };
             assert!(each[1] < writes + 0.5, "{layout:?}: {} writes of each flush of {pages} pages", each[1]);
             let bytes = ((pages + 1) * PAGE + RECORD) as f64;

@@ -1,4 +1,4 @@
-//! Generations of a cache: what is proposed is durable when that returns, and what was settled is so with the next superblock.
+//! Generations of a cache: a proposal is durable when it returns, and a settled generation with the next superblock.
 
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::cache::{BlockCache, CacheConfig, Objects};
@@ -51,7 +51,7 @@ fn a_generation_is_durable_when_it_is_proposed_and_settled_by_the_next_superbloc
             cache.settle_generation().expect("settled");
         }
         drop(cache);
-        // After a crash what the backing store has says which of the two it is.
+        // After a crash the backing store's generation decides which of the two counts.
         let mut opening = found(&disks);
         opening.settle_generation();
         let cache = start(opening);

@@ -59,7 +59,7 @@ fn what_is_cached_stays_and_the_new_room_is_used() {
         (stats.counts.reads, stats.counts.read_hits, stats.write_back.below_pages),
         (before + room, before + room, 0)
     );
-    // By its word and by a crash the larger cache is found again.
+    // The larger cache is found again after a close and after a kill.
     for closed in [true, false] {
         cache.flush().expect("a flush");
         if closed {

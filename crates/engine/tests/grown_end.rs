@@ -1,5 +1,6 @@
-//! The page that an old end cut off: a backing store grew, and the power goes at any write or sync of the start that takes note of
-//! it, or of what follows. Before the old end are the cache's bytes, behind it those of the backing store, until they are written.
+//! The page that an old end cut off: a backing store grew, and the power goes at any write or sync of the next
+//! start, or of the requests after it. Before the old end are the cache's bytes. Behind it are those of the
+//! backing store, until they are written.
 
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
@@ -95,7 +96,7 @@ impl Stage {
         old..old.next_multiple_of(PAGE).min(new)
     }
 
-    /// Starts, and writes behind the old end; whether that was durable.
+    /// Starts, and writes behind the old end. Returns whether the write became durable.
     fn live(&self) -> bool {
         let Ok(cache) = self.open() else { return false };
         let behind = self.behind();
@@ -103,7 +104,7 @@ impl Stage {
         cache.write(behind.start, &bytes, false).is_ok() && cache.flush().is_ok()
     }
 
-    /// Checks what is read of all bytes. `written` says which bytes may be behind the old end in its page.
+    /// Checks all bytes as read. `written` has the bytes allowed behind the old end in its page.
     fn check(&self, read: impl Fn(&mut [u8]), written: &[u8]) -> Result<(), String> {
         let [old, new] = self.case.sizes;
         let mut bytes = vec![0; new as usize];
@@ -123,7 +124,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The power goes at so many writes and syncs from here on.
+    /// Cuts the power after so many writes and syncs from here on, and checks the next start.
     fn crash_at(&self, at: u64, seed: u64) -> Result<(), String> {
         self.power.fail_after(at);
         let durable = self.live();
@@ -133,7 +134,7 @@ impl Stage {
         self.check(|bytes| cache.read(0, bytes).expect("a read"), written)?;
         let mut now = [0];
         cache.read(self.behind().start, &mut now).expect("a read");
-        // What was read once stays so, over a kill and in the backing store alone.
+        // A version once read stays, after a kill and in the backing store alone.
         drop(cache);
         let cache = self.open()?;
         self.check(|bytes| cache.read(0, bytes).expect("a read"), &now)?;
@@ -144,7 +145,7 @@ impl Stage {
 
 #[test]
 fn a_crash_while_a_grown_backing_store_is_taken_note_of_neither_loses_nor_makes_up_bytes() {
-    // Within the last page, to its end, and far behind it.
+    // Ends within the last page, at its end, and far behind it.
     let end = (PAGES - 1) * PAGE;
     let sizes = [[end + 300, end + 700], [end + 512, end + PAGE], [end + 512, end + 5 * PAGE + 100]];
     let mut crashes = 0;

@@ -1,5 +1,5 @@
-//! Superblocks, tables, journals and commit records with right checksums that say what nobody wrote: opened, served, repaired or
-//! refused, but never a panic, an allocation without bound, or a wait without end.
+//! Superblocks, tables, journals and commit records with right checksums over forged contents. Such stores are served,
+//! repaired or refused: never a panic, an unbounded allocation, or an endless wait.
 
 #[path = "common/hostile.rs"]
 mod hostile;
@@ -15,7 +15,7 @@ struct Watching;
 
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is handed on as it is; what is noted touches nothing of the memory.
+// SAFETY: every call is passed on unchanged; the note does not touch the memory.
 unsafe impl GlobalAlloc for Watching {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST.fetch_max(layout.size(), Relaxed);
@@ -41,10 +41,10 @@ const TIME_MAX: Duration = Duration::from_secs(5);
 fn two_thousand_hostile_stores_are_served_or_refused() {
     let sound = sound();
     assert!(sound.iter().all(|image| is_served(image)), "what is in order is served");
-    // The disks themselves are the largest things there are.
+    // The disks themselves are the largest allocations.
     LARGEST.store(0, Relaxed);
     let (mut served, mut repaired, mut slowest) = (0, 0, Duration::ZERO);
-    // One whose journal said more than it has room for was renewed for ever.
+    // With one of these seeds, a journal with more entries than it has space for was renewed for ever.
     for seed in (0..STORES).chain([78_503, 104_268]) {
         let mut random = Random::new(seed);
         let mut image = sound[random.below(sound.len() as u64) as usize].clone();

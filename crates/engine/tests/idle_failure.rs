@@ -1,4 +1,4 @@
-//! A cache device that fails while nobody asks anything of the cache: it is found out and taken out of use all the same.
+//! A cache device that fails while the cache is idle. The failure is detected, and the device taken out of use.
 
 use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_engine::Block;
@@ -11,7 +11,7 @@ const PAGE: u64 = 1024;
 const ID: [u8; 16] = [7; 16];
 const PAGES: u64 = 12;
 const LAYOUTS: [Layout; 2] = [Layout::Log, Layout::Slots];
-/// Time that a test waits for what takes milliseconds.
+/// Longest time that a test waits for an event that takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn config() -> CacheConfig {
@@ -41,7 +41,7 @@ fn wait_for(what: &str, come: impl Fn() -> bool) {
     }
 }
 
-/// Is the cache marked on its device as out of use?
+/// True if the cache is marked as retired on its device.
 fn is_retired(disks: &[SimDisk; 2]) -> bool {
     let power = Power::steady();
     let image = disks[0].copy();
@@ -57,7 +57,7 @@ fn a_device_that_fails_while_nothing_is_asked_is_taken_out_of_use() {
         let (cache, disks) = idle(layout);
         assert!(!is_retired(&disks), "{layout:?}");
         disks[0].inject(Fault::SyncError);
-        // Nobody asks the cache anything.
+        // The cache gets no requests.
         wait_for(&format!("{layout:?}: out of use"), || is_retired(&disks));
         let below = disks[1].copy();
         for page in 0..PAGES {

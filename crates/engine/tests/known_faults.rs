@@ -1,4 +1,4 @@
-//! Faults that other caches have, as tests of this one.
+//! Known faults of other caches, as tests of this one.
 
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
@@ -7,7 +7,7 @@ use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 
-/// The layout that these tests run over. `over_slots.rs` runs them over the other.
+/// The layout of these tests. `over_slots.rs` runs them in the other.
 #[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
 const LAYOUT: Layout = Layout::Log;
 const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 16, layout: crate::LAYOUT };
@@ -46,11 +46,11 @@ fn an_older_version_with_a_right_checksum_never_comes_back() {
             cache.write(5 * 1024, &[1; 1024], true).expect("a write");
             assert_eq!(page(&cache, 5), [1; 1024]);
             cache.flush().expect("a flush");
-            // Now and then the old copy has left the policy, but not the log, before the new one is written.
+            // At times the old copy has left the policy, but not the store, before the new one is written.
             (0..random.below(40)).for_each(|other| drop(page(&cache, 6 + other)));
             cache.write(5 * 1024, &[2; 1024], false).expect("a write");
             cache.flush().expect("a flush");
-            // And now and then a third is on its way.
+            // At times a third version is on its way.
             let third = random.chance(0.5);
             if third {
                 cache.write(5 * 1024, &[3; 1024], false).expect("a write");
@@ -65,7 +65,7 @@ fn an_older_version_with_a_right_checksum_never_comes_back() {
     }
 }
 
-/// A cache that is initialised again without wiping what it held serves a page's old frame, whose checksum is right.
+/// A cache formatted again without wiping its device may serve a page's old frame, whose checksum is right.
 #[test]
 fn what_an_earlier_life_left_on_the_device_is_not_served_after_a_format() {
     for seed in 0..150 {
@@ -79,7 +79,8 @@ fn what_an_earlier_life_left_on_the_device_is_not_served_after_a_format() {
         }
         drop(cache);
         format(&disks, 2);
-        // The new life writes the same places, shorter batches of other pages between what is left of the old ones.
+        // The new cache writes at the same log addresses: shorter batches of other pages, between remains of the old
+        // ones.
         let cache = open(&disks, "fifo", Mode::WriteBack);
         let mut random = Random::new(seed);
         let written = random.below(12);

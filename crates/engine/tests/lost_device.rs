@@ -1,6 +1,6 @@
-//! A cache device that is lost together with the power: what the backing store alone has then. In every mode but write-back that is
-//! all that a flush answered, and it is so as soon as write-back is left, a drain has ended, or a start in another mode has. What
-//! the record of a backing store says of it ("complete") rests on this.
+//! A cache device lost together with the power, and the contents of the backing store alone. In every mode but
+//! write-back these are all flushed writes. The rule holds from the end of a change out of write-back, of a drain, or
+//! of a start in another mode. The state "complete" in a backing store's record rests on this.
 
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
@@ -15,7 +15,7 @@ const BACKING_BYTES: u64 = 60 * PAGE + 512;
 const ID: [u8; 16] = [3; 16];
 const SEEDS: u64 = 400;
 
-/// Plain bytes, and for each those that it may be found to have: the one that was durable last, and all since.
+/// Plain bytes, each with the values it may have: the last durable one, and all since.
 struct Model(Vec<Vec<u8>>);
 
 impl Model {
@@ -27,12 +27,12 @@ impl Model {
         self.0[offset as usize..].iter_mut().zip(bytes).for_each(|(may, &byte)| may.push(byte));
     }
 
-    /// All that was written is durable.
+    /// Notes that all writes are durable.
     fn flushed(&mut self) {
         self.0.iter_mut().for_each(|may| drop(may.drain(..may.len() - 1)));
     }
 
-    /// The first byte that is not one of those that it may be, in words.
+    /// Describes the first byte with a value that it may not have.
     fn wrong(&self, found: &[u8]) -> Option<String> {
         let wrong = |&(_, (may, byte)): &(usize, (&Vec<u8>, &u8))| !may.contains(byte);
         let first = self.0.iter().zip(found).enumerate().find(wrong);
@@ -103,7 +103,7 @@ fn the_backing_store_alone_has_what_was_flushed_in_any_mode_but_write_back() {
     println!("{SEEDS} seeds");
 }
 
-/// The control: by the same check write-back loses what was flushed.
+/// The control: by the same check write-back loses flushed writes.
 #[test]
 fn in_write_back_the_backing_store_alone_lacks_what_was_flushed() {
     let lost = |seed: &u64| {
@@ -115,7 +115,7 @@ fn in_write_back_the_backing_store_alone_lacks_what_was_flushed() {
     assert!(lost > 20, "{lost} of 40 seeds");
 }
 
-/// Works, loses power and the cache device, and says what the backing store alone has wrong, if anything.
+/// Works, then loses the power and the cache device. Describes the first wrong byte of the backing store, if any.
 fn lose(what: &str, made: Made, layout: Layout, policy: &str, random: &mut Random) -> Option<String> {
     let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 16, layout };
     let power = Power::steady();
@@ -134,7 +134,7 @@ fn lose(what: &str, made: Made, layout: Layout, policy: &str, random: &mut Rando
         Made::Mode(_) => cache,
         Made::Changed(mode) => {
             cache.set_mode(mode).expect("another mode");
-            // What was dirty went below durably, whoever flushed it.
+            // The change made all dirty pages durable below.
             model.flushed();
             cache
         }
@@ -150,7 +150,7 @@ fn lose(what: &str, made: Made, layout: Layout, policy: &str, random: &mut Rando
             cache
         }
     };
-    // It goes on for a while, unless writes would be in the cache alone or are refused.
+    // Work goes on for a while, unless writes would be in the cache alone or are refused.
     let goes_on = matches!(made, Made::Mode(_))
         || matches!(made, Made::Changed(mode) | Made::Started(mode) if mode != Mode::ReadOnly);
     if goes_on {

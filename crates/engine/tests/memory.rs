@@ -1,4 +1,4 @@
-//! Memory that a cache takes for each page that it can hold, counted by the allocator.
+//! Memory of a cache per page of its capacity, counted by the allocator.
 
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig};
@@ -13,7 +13,7 @@ struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is handed on as it is; counting touches nothing of the memory.
+// SAFETY: every call is passed on unchanged; counting does not touch the memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Relaxed);
@@ -31,13 +31,13 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most that the index may take for each page of the policy's capacity.
+/// Most bytes of the index for each page of the policy's capacity.
 const INDEX_BYTES_MAX: f64 = 24.0;
-/// The same for the names by which a policy without ghosts knows pages.
+/// Most bytes of the page names of a policy without ghosts, for each page of its capacity.
 const NAME_BYTES_MAX: f64 = 13.0;
-/// Segments in memory: the open batch, four on their way to the device, two kept for those to come.
+/// Segments in memory: the open batch, four on their way to the device, two kept for later ones.
 const BUFFERS: usize = 7;
-/// Most bytes that do not grow with the cache, but for those buffers: counts, file handles.
+/// Most bytes that do not grow with the cache, apart from those buffers: counts, file handles.
 const FIXED_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes of a policy alone.
@@ -51,23 +51,23 @@ impl Visitor for Alone {
     }
 }
 
-/// Most bytes that a page in memory takes beside its contents, in a table that has just doubled.
+/// Most bytes of a page in memory beside its contents, in a table that has just doubled.
 const FRAME_BYTES_MAX: usize = 160;
 
 #[test]
 fn a_full_cache_takes_no_more_for_each_page_than_it_says() {
-    // One after the other: what the allocator counts is the process's.
+    // One after the other: the allocator's counts are those of the process.
     takes_no_more("lru", 0.0);
     takes_no_more("face", 0.02);
 }
 
-/// With memory above for this share of the pages.
+/// Checks a cache with memory above for this share of the pages.
 fn takes_no_more(policy: &str, above: f64) {
     let dir = tempfile::tempdir().expect("a directory");
     let geometry = Geometry::for_device(128 << 20, 4096).expect("a geometry");
     let room = geometry.capacity_pages() as usize;
     let file = |name: &str, bytes| FileDisk::create(&dir.path().join(name), bytes, Caching::Buffered).expect("a file");
-    // A hole: what is read of it is cached all the same.
+    // The file is a hole: pages read from it are cached like any others.
     let backing = file("backing", 4 * room as u64 * 4096);
     let cache = file("cache", geometry.size_bytes());
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");

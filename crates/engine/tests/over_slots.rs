@@ -1,4 +1,4 @@
-//! Promises of the block cache over a log, kept over slots: the same tests.
+//! The tests of the block cache in the log layout, run in the slots layout.
 
 use entresol_engine::store::Layout;
 

@@ -1,4 +1,4 @@
-//! Objects that are placed come into the cache and leave it while requests go on.
+//! Objects are placed and unplaced while requests go on.
 
 use entresol_core::{ObjectId, Random};
 use entresol_crashtest::{Power, SimDisk};
@@ -10,11 +10,11 @@ use entresol_policy::catalogue;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const PAGE: u64 = 1024;
-/// Pages of each object, and of the tier: two of the smaller ones fit, or the larger one alone.
+/// Pages of each object, and of the tier: the two smaller objects fit, or the larger one alone.
 const SIZES: [u64; 3] = [60, 70, 120];
 const TIER: usize = 140;
 
-/// The first page of an object, which lies in two pieces, the second one before the first.
+/// Page of an object's block. Each object lies in two pieces, the second one before the first.
 fn place_of(object: usize, block: u64) -> u64 {
     let half = SIZES[object] / 2;
     let start = 200 * object as u64;
@@ -64,7 +64,7 @@ impl Testbed {
         gauges.into_iter().find(|gauge| gauge.0 == name).expect("it tells").1
     }
 
-    /// Reads all of an object; how many pages of it were hits.
+    /// Reads all of an object. Returns the number of hits.
     fn hits(&self, object: usize) -> u64 {
         let before = self.cache.stats().expect("counts").counts.read_hits;
         for block in 0..SIZES[object] {
@@ -107,7 +107,7 @@ fn what_a_person_places_is_brought_whole_and_leaves_whole() {
 fn queries_place_their_tables_and_the_least_recently_required_makes_room() {
     let testbed = testbed("table-placement").expect("a cache");
     let (a, b, c) = (testbed.numbers[0], testbed.numbers[1], testbed.numbers[2]);
-    // Random reads, which are what placing brings.
+    // Placing fetches pages that are read at random.
     for object in 0..3 {
         for block in [9, 2, 30, 4] {
             let tag = testbed.cache.tag(false);
@@ -137,8 +137,8 @@ fn a_policy_that_places_nothing_and_a_store_without_objects_say_so() {
     assert!(refused.to_string().contains("queries"), "{refused}");
 }
 
-/// Requests of four threads, each of pages of its own, while a fifth places and unplaces; every read finds what was written last,
-/// and at the end the backing store has it all.
+/// Four threads make requests, each to pages of its own, while a fifth places and unplaces. Every read finds the
+/// last write, and at the end the backing store has all writes.
 #[test]
 fn nothing_is_lost_or_old_while_tables_come_and_go() {
     let seed = 11;

@@ -1,5 +1,5 @@
-//! Queries told to a live cache do what they do in the simulator: HeuristicDB over a trace's own objects and query marks counts
-//! the same in both.
+//! Queries reported to a live cache have the same effect as in the simulator. HeuristicDB has the same counts in
+//! both, over a trace's own objects and query marks.
 
 use entresol_core::{ObjectId, Op, Page, Size};
 use entresol_crashtest::{Power, SimDisk};
@@ -12,7 +12,7 @@ use std::path::Path;
 
 const PAGE: u64 = 4096;
 
-/// Counts that both keep.
+/// Counts kept by both.
 #[derive(Debug, PartialEq, Eq)]
 struct Counted {
     read_hits: u64,
@@ -38,14 +38,14 @@ fn simulated(trace: &Trace, policy: &str, pages: usize) -> Counted {
     }
 }
 
-/// Runs a trace through a block cache whose backing store has its objects one after the other, each with a page of nobody's
-/// behind it; `told` says whether the cache hears of the queries.
+/// Runs a trace through a block cache. Its backing store has the objects one after the other, each followed by a
+/// page of no object. `told` says whether the cache is notified of queries.
 fn live(trace: &Trace, policy: &str, pages: usize, told: bool) -> Counted {
     let mut objects = Objects::new(trace.objects.len() + 1);
     let mut starts = Vec::new();
     let mut end = 0;
     for object in &trace.objects {
-        // The first number is the rest's.
+        // The first number is that of pages without an object.
         let number = objects.add();
         objects.join(number, end, object.pages, 0);
         objects.resize(number, object.pages);
@@ -59,7 +59,7 @@ fn live(trace: &Trace, policy: &str, pages: usize, told: bool) -> Counted {
     let backing = SimDisk::new(end * PAGE, &power);
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");
     let info = catalogue::info(policy).expect("a policy");
-    // So many that all pages can be counted, as in the simulator.
+    // Enough handles to count all pages, as in the simulator.
     let config = CacheConfig { handles: trace.footprint() + pages + 2, ..CacheConfig::new(info, &[pages]) };
     let cache = BlockCache::open_objects(cache, backing, [2; 16], &config, objects).expect("a cache");
     let mut bytes = vec![0; PAGE as usize];
@@ -100,7 +100,7 @@ fn assert_same(trace: &Trace, name: &str, share: usize) {
     let wanted = simulated(trace, "heuristicdb", pages);
     assert!(wanted.read_hits > 0, "{name}: {wanted:?}");
     assert_eq!(live(trace, "heuristicdb", pages, true), wanted, "{name}, {share} %");
-    // The queries make the difference, and a policy that heeds none counts the same with and without.
+    // The queries make the difference. A policy that heeds none has the same counts with and without.
     assert_ne!(live(trace, "heuristicdb", pages, false), wanted, "{name}, {share} %");
     assert_eq!(live(trace, "lru", pages, true), simulated(trace, "lru", pages), "{name}, {share} %");
 }

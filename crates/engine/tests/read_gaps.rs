@@ -1,6 +1,6 @@
-//! Clean pages that the cache holds in the midst of a long sequential stream may be read from below. The bytes are
-//! right whatever is dirty or on its way, the policy decides as ever, and the disk below is not asked for more than it
-//! may be.
+//! Clean cached pages in the middle of a long sequential stream may be read from below. The bytes are right
+//! whatever pages are dirty or on their way, and the policy decides as before. The disk below is asked for no
+//! more than it may be.
 
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
@@ -18,12 +18,12 @@ const PAGES: u64 = 400;
 const CUTOFF: u64 = 24;
 const ID: [u8; 16] = [5; 16];
 
-/// A disk all of which is in memory, unless it is said not to be.
+/// A disk whose pages are all in memory, unless a flag says otherwise.
 #[derive(Clone)]
 struct HeldBelow {
     disk: SimDisk,
     in_memory: Arc<AtomicBool>,
-    /// Pages that were read at once.
+    /// Pages that were read without waiting.
     at_once: Arc<AtomicU64>,
 }
 
@@ -69,7 +69,7 @@ fn stats(cache: &BlockCache) -> CacheStats {
     cache.stats().expect("counts")
 }
 
-/// Reads pages, at once as far as they are to be had so; how many bytes were.
+/// Reads pages, first as many as need no waiting. Returns the number of bytes read so.
 fn read(cache: &BlockCache, first: u64, bytes: &mut [u8]) -> usize {
     let (offset, tag) = (first * PAGE as u64, cache.tag(false));
     let done = cache.read_some_now_tagged(offset, bytes, tag);
@@ -93,7 +93,7 @@ fn bytes_are_right_and_decisions_are_those_of_reads() {
             let mut model = vec![0_u8; PAGES as usize * PAGE];
             for step in 0..3000_u64 {
                 let first = random.below(PAGES - 120);
-                // A scan, in requests of so many pages each; else pages by themselves.
+                // A scan, in requests of so many pages each; otherwise single pages.
                 let (pages, each) =
                     if random.chance(0.05) { (120, 1 + random.below(16)) } else { (1 + random.below(2), 2) };
                 if pages < 120 && random.chance(0.3) {
@@ -141,7 +141,7 @@ fn contents(page: u64, version: u64) -> [u8; PAGE] {
     bytes
 }
 
-/// Tells threads to stop when it is dropped.
+/// Stops threads when it is dropped.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -167,7 +167,7 @@ fn no_scan_reads_what_is_older_than_what_was_written_before_it() {
                 scope.spawn(move || {
                     let mut random = Random::new(writer);
                     while !stop.load(SeqCst) {
-                        // Each has its own pages.
+                        // Each writer has its own pages.
                         let page = random.below(PAGES / 2) * 2 + writer;
                         let version = begun[page as usize].fetch_add(1, SeqCst) + 1;
                         cache.write(page * PAGE as u64, &contents(page, version), false).expect("a write");
@@ -184,7 +184,7 @@ fn no_scan_reads_what_is_older_than_what_was_written_before_it() {
                     std::thread::sleep(std::time::Duration::from_millis(5));
                 }
             });
-            // The others end with this one, if it ends in a panic too.
+            // The other threads end with this one, even if it panics.
             let _stop = Stop(stop);
             let mut bytes = [0; 8 * PAGE];
             for scan in 0..150 {
@@ -206,7 +206,7 @@ fn no_scan_reads_what_is_older_than_what_was_written_before_it() {
     }
 }
 
-/// A cache that holds every page of a range and of the rest nothing.
+/// A cache that holds every page of a range and no others.
 fn holding(pages: std::ops::Range<u64>) -> (BlockCache, HeldBelow) {
     let (cache, below) = cache("lru", &[200], Layout::Log, Maintenance::Requests);
     cache.set_sequential_cutoff(0).expect("a change");
@@ -227,16 +227,16 @@ fn scan(cache: &BlockCache, pages: std::ops::Range<u64>) {
 #[test]
 fn gaps_are_paid_for_by_what_passes() {
     let (cache, below) = holding(80..240);
-    // Without a stream nothing that is held is read below.
+    // Without a stream no held page is read below.
     scan(&cache, 96..112);
     assert_eq!((below.at_once.load(SeqCst), stats(&cache).write_back.below_gap_reads), (0, 0));
-    // Nor is it elsewhere than where the stream passes.
+    // Nor are held pages that the stream does not pass.
     scan(&cache, 0..80);
     let before = below.at_once.load(SeqCst);
     scan(&cache, 200..208);
     assert_eq!(below.at_once.load(SeqCst), before);
     let (cache, below) = holding(80..240);
-    // Of 80 pages 24 do not pass; twice the cutoff pays for no more than 48 of those that are held.
+    // Of 80 pages 24 do not bypass the cache. Twice the cutoff pays for no more than 48 of the held pages.
     scan(&cache, 0..240);
     let after = stats(&cache);
     assert_eq!((after.counts.passed, after.write_back.below_gap_reads), (80 - CUTOFF, 2 * CUTOFF));
@@ -252,7 +252,7 @@ fn a_gap_that_is_not_in_memory_below_is_left_to_the_cache() {
     below.in_memory.store(false, SeqCst);
     scan(&cache, 96..104);
     below.in_memory.store(true, SeqCst);
-    // There is nothing left to pay with, until more has passed.
+    // There is no credit left, until more pages have bypassed the cache.
     scan(&cache, 104..240);
     assert_eq!(stats(&cache).write_back.below_gap_reads, 16);
     assert_eq!(stats(&cache).counts.read_hits, 160);
@@ -267,7 +267,7 @@ fn dirty_pages_and_those_on_their_way_come_from_the_cache() {
     let before = below.at_once.load(SeqCst);
     assert_eq!(read(&cache, 96, &mut bytes), 0);
     assert_eq!((bytes[4 * PAGE], below.at_once.load(SeqCst)), (7, before));
-    // Once it is durable below it is as good there.
+    // Once the page is durable below, it may be read there.
     cache.drain().expect("a drain");
     assert_eq!(read(&cache, 104, &mut bytes), bytes.len());
     scan(&cache, 0..96);

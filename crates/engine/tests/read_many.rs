@@ -1,4 +1,4 @@
-//! Reads of several pages: decided on page by page, as if each had been read alone, but asked of the devices together.
+//! Reads of several pages: decided page by page, as if each had been read alone, but submitted to the devices together.
 
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
@@ -17,7 +17,7 @@ const PAGES: u64 = 120;
 const SIZE: u64 = PAGES * PAGE - 100;
 const ID: [u8; 16] = [5; 16];
 
-/// A disk that notes what is read of it and how often it is asked, and cannot read one byte.
+/// A disk that notes its reads and its calls, and cannot read one byte.
 #[derive(Clone)]
 struct Watched {
     disk: SimDisk,
@@ -40,7 +40,7 @@ impl Watched {
         self.disk.read_at(at, bytes)
     }
 
-    /// Calls that read, and what they read, since the last time.
+    /// Calls that read, and their reads, since the last time.
     fn taken(&self) -> (u64, Vec<(u64, usize)>) {
         (self.calls.swap(0, SeqCst), std::mem::take(&mut self.reads.lock().unwrap()))
     }
@@ -64,7 +64,7 @@ impl Disk for Watched {
         self.disk.discard(at, bytes)
     }
     fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {
-        // Batches are written by threads of the cache's own, whenever they come to it.
+        // Maintenance threads write batches at any time.
         let reads = transfers.iter().any(|transfer| matches!(transfer, Transfer::Read { .. }));
         self.calls.fetch_add(u64::from(reads), SeqCst);
         transfers.iter_mut().try_for_each(|transfer| match transfer {
@@ -150,7 +150,7 @@ fn a_read_of_pages_asks_each_device_once() {
     let Cache { cache, device, backing } = cache("lru", &[60]);
     let model = original();
     let mut bytes = vec![0; 8 * PAGE as usize];
-    // Two pages come into the log, and out of memory when their batch is written.
+    // Two pages come into the log, and leave memory when their batch is written.
     for page in [2, 5] {
         cache.read(page * PAGE, &mut bytes[..PAGE as usize]).expect("a read");
     }
@@ -166,7 +166,7 @@ fn a_read_of_pages_asks_each_device_once() {
     assert_eq!(backing.taken(), (1, vec![run(0..2), run(3..5), run(6..8)]));
     let counts = stats(&cache);
     assert_eq!((counts.write_back.below_reads, counts.counts.reads, counts.counts.read_hits), (8, 10, 2));
-    // More pages than are held together are several reads.
+    // More pages than are held together take several reads.
     let mut all = vec![0; SIZE as usize];
     cache.read(0, &mut all).expect("a read");
     assert!(all == model);
@@ -184,17 +184,17 @@ fn a_page_that_cannot_be_read_is_the_readers_error_and_takes_no_other_with_it() 
     let mut bytes = vec![0; 6 * PAGE as usize];
     backing.bad.store(3 * PAGE + 7, SeqCst);
     assert_eq!(cache.read(0, &mut bytes).expect_err("a bad byte").to_string(), "a bad byte");
-    // The pages before it have been read and decided on.
+    // The pages before the bad one have been read and decided on.
     assert_eq!(stats(&cache).counts.admissions, 3);
     cache.read(4 * PAGE, &mut bytes[..2 * PAGE as usize]).expect("others can be read");
     backing.bad.store(u64::MAX, SeqCst);
     cache.read(0, &mut bytes).expect("a read");
     cache.flush().expect("a flush");
-    // A clean copy of the log that is bad twice is read below.
+    // A clean copy in the log that is bad twice is read below.
     drop((device.taken(), backing.taken()));
     cache.read(0, &mut bytes).expect("a read");
     let (_, reads) = device.taken();
-    // Those that came together lie together: 0 to 2, and 4 and 5.
+    // Pages that came together lie together: 0 to 2, and 4 and 5.
     let lens: Vec<u64> = reads.iter().map(|&(_, len)| len as u64 / PAGE).collect();
     assert_eq!(lens, [3, 1, 2], "all are in the log");
     device.bad.store(reads[0].0 + 2 * PAGE, SeqCst);

@@ -1,5 +1,5 @@
-//! Reads that never wait: they give what an ordinary read gives or nothing at all, count what it counts, and are answered
-//! while everything else stands still.
+//! Reads that never wait. Each gives the bytes and counts of an ordinary read, or nothing at all, and is answered while
+//! everything else stands still.
 
 #[path = "common/gate.rs"]
 mod gate;
@@ -15,7 +15,7 @@ use gate::Gate;
 use std::io;
 use std::sync::Arc;
 
-/// The layout that these tests run over. `over_slots.rs` runs them over the other.
+/// The layout of these tests. `over_slots.rs` runs them in the other.
 #[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
 const LAYOUT: Layout = Layout::Log;
 
@@ -25,7 +25,7 @@ const PAGES: u64 = 100;
 const SIZE: u64 = PAGES * PAGE as u64 - 100;
 const ID: [u8; 16] = [5; 16];
 
-/// A disk whose transfers can be held up. What it has "in memory" it reads through a shut gate.
+/// A disk whose transfers can be held up. Blocks "in memory" are read through a shut gate.
 #[derive(Clone)]
 struct Gated {
     disk: SimDisk,
@@ -59,12 +59,12 @@ impl Disk for Gated {
     }
 }
 
-/// A cache, the gate before its device and the gate before its backing store.
+/// A cache, the gate of its device and the gate of its backing store.
 fn cache(policy: &str, tiers: &[usize]) -> (BlockCache, Arc<Gate>, Arc<Gate>) {
     cache_over(policy, tiers, 0)
 }
 
-/// The same over a backing store that has some of its pages in memory.
+/// A cache over a backing store that has some of its pages in memory, and both gates.
 fn cache_over(policy: &str, tiers: &[usize], in_memory: u64) -> (BlockCache, Arc<Gate>, Arc<Gate>) {
     let geometry = Geometry {
         page_bytes: PAGE as u32,
@@ -77,7 +77,7 @@ fn cache_over(policy: &str, tiers: &[usize], in_memory: u64) -> (BlockCache, Arc
     let (device, backing) = (gated(geometry.size_bytes(), 0), gated(SIZE, in_memory));
     BlockCache::format(&device.disk, geometry, &backing.disk, [1; 16], ID).expect("room");
     let gates = (device.gate.clone(), backing.gate.clone());
-    // All that is counted then follows from the requests.
+    // All counts then follow from the requests.
     let maintenance = Maintenance::Requests;
     let config = CacheConfig { maintenance, ..CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers) };
     (BlockCache::open(device, backing, ID, &config).expect("a cache"), gates.0, gates.1)
@@ -90,7 +90,7 @@ fn page(number: u64) -> u64 {
 #[test]
 fn a_read_at_once_gives_and_counts_what_a_read_does() {
     for (policy, tiers) in [("lru", &[40][..]), ("arc", &[40]), ("face-gsc", &[12, 40]), ("multi-tier", &[12, 40])] {
-        // The first is asked for what it has at once before every read; the second is not.
+        // The first cache gets a read without waiting before every read; the second does not.
         let (asked, ..) = cache(policy, tiers);
         let (plain, ..) = cache(policy, tiers);
         let mut random = Random::new(7);
@@ -149,7 +149,7 @@ fn what_is_wrong_or_too_long_is_left_to_the_read() {
 fn hits_are_answered_while_misses_and_upkeep_wait_for_a_device() {
     let (cache, device, backing) = cache("face-gsc", &[10, 60]);
     let mut bytes = [0; PAGE];
-    // Twenty pages, of which the last few are in memory and others in the log.
+    // Twenty pages: the last few are in memory, and the others in the log.
     for number in 0..20 {
         cache.write(page(number), &[number as u8 + 1; PAGE], false).expect("a write");
     }
@@ -174,14 +174,14 @@ fn hits_are_answered_while_misses_and_upkeep_wait_for_a_device() {
                 assert!(cache.read_now(page(number), &mut bytes), "round {round}: page {number}");
                 assert!(bytes == [filled; PAGE], "round {round}: page {number}");
             }
-            // What would have to wait is said at once, and leaves no trace.
+            // A read that would have to wait returns at once, and leaves no trace.
             assert!(!cache.read_now(page(in_log), &mut bytes) && !cache.read_now(page(61), &mut bytes));
         }
         assert_eq!(cache.stats().expect("counts").counts.reads, reads + 1000 * hot.len() as u64);
         device.set(false);
         backing.set(false);
     });
-    // A change of what is below waits with the whole cache: then nothing is had at once, but nobody waits either.
+    // A change of mode waits with the whole cache: then no read succeeds at once, but none waits either.
     backing.set(true);
     device.set(true);
     std::thread::scope(|scope| {
@@ -199,7 +199,7 @@ fn hits_are_answered_while_misses_and_upkeep_wait_for_a_device() {
 
 #[test]
 fn as_much_as_is_there_is_read_and_counted_as_a_read_does() {
-    // Of the pages below none, most or all are in memory.
+    // None, most or all of the pages below are in memory.
     for in_memory in [0, 0x7fff_fffe_ffff_ffff, u64::MAX] {
         for (policy, tiers) in [("lru", &[40][..]), ("arc", &[40]), ("face-gsc", &[12, 40]), ("multi-tier", &[12, 40])]
         {
@@ -213,7 +213,7 @@ fn as_much_as_is_there_is_read_and_counted_as_a_read_does() {
             let (mut whole, mut part) = (0, 0);
             for step in 0..20_000_u64 {
                 if step % 50 == 0 {
-                    // What was sent below is not read there before it is durable.
+                    // A page sent below is not read there before it is durable.
                     asked.drain().expect("room below");
                     plain.drain().expect("room below");
                 }
@@ -244,8 +244,8 @@ fn as_much_as_is_there_is_read_and_counted_as_a_read_does() {
             let counts = |cache: &BlockCache| cache.stats().expect("counts");
             let (one, other): (CacheStats, CacheStats) = (counts(&asked), counts(&plain));
             assert_eq!(one.counts, other.counts, "{policy}, {in_memory:x}");
-            // Where a page is read from is looked up before the pages before it in its row are decided on, which may drop
-            // it, and the rows are not the same. A page of a gap may be in the cache's memory.
+            // The source of a page is looked up before the pages before it in its row are decided on. These may evict
+            // the page, and the rows are not the same. A page of a gap may be in the cache's memory.
             let read = |stats: &CacheStats| stats.write_back.below_reads + stats.store.reads;
             let differ = read(&one).abs_diff(read(&other)).saturating_sub(one.write_back.below_gap_reads);
             assert!(differ * 1000 < read(&other), "{policy}, {in_memory:x}");
@@ -266,11 +266,11 @@ fn as_much_as_is_there_is_read_and_counted_as_a_read_does() {
 fn what_is_in_memory_below_is_answered_while_devices_are_busy() {
     let (cache, device, backing) = cache_over("lru", &[60], 0b0111_1111);
     let mut bytes = [0xee; 16 * PAGE];
-    // Behind the first request the policy is shown what was recovered, which is nothing.
+    // Behind the first request the policy is shown the recovered pages, of which there are none.
     cache.read(page(50), &mut bytes[..PAGE]).expect("a read");
     device.set(true);
     backing.set(true);
-    // Pages 0 to 6 of every 64 are in memory, and a segment takes 8: what the log has to do first is not waited for.
+    // Pages 0 to 6 of every 64 are in memory, and a segment takes 8: no read waits for work of the log.
     let tag = cache.tag(false);
     assert_eq!(cache.read_some_now_tagged(0, &mut bytes[..3 * PAGE], tag), 3 * PAGE);
     assert!(bytes[..3 * PAGE].iter().all(|&byte| byte == 0));

@@ -1,4 +1,4 @@
-//! Listening to a cache: what is heard is what was asked, in order, and nobody waits for who listens.
+//! Recording of a cache's requests: the record has all requests in order, and no request waits for the reader.
 
 use entresol_core::Op;
 use entresol_crashtest::{Power, SimDisk};
@@ -9,7 +9,7 @@ use entresol_policy::catalogue;
 use std::time::Duration;
 
 const PAGE: u64 = 4096;
-/// As many as the listener may be behind.
+/// Most requests that the reader may be behind.
 const BEHIND: u64 = 16 * 4096;
 
 fn cache() -> BlockCache {
@@ -26,7 +26,7 @@ fn read(cache: &BlockCache, page: u64, now_us: u64) {
     cache.read_tagged(page * PAGE, &mut [0; PAGE as usize], Tag { sequential: false, now_us }).expect("a read");
 }
 
-/// Everything there is, and what was left out.
+/// All recorded requests, and the number left out.
 fn rest(recording: &mut Recording) -> (Vec<Noted>, u64) {
     let mut all = Vec::new();
     loop {
@@ -61,7 +61,7 @@ fn every_page_is_heard_as_the_policy_is_told_of_it() {
     ];
     assert_eq!(rest(&mut recording), (expected, 0));
     read(&cache, 1, 9);
-    // A read that is had at once is one like any other; one that is not is none.
+    // A read that succeeds at once counts like any other; one that does not is not recorded.
     cache.write_tagged(PAGE, &[1; 2 * PAGE as usize], tag(10)).expect("a write");
     assert!(cache.read_now_tagged(PAGE, &mut [0; 2 * PAGE as usize], tag(11)), "it lies in memory yet");
     assert!(!cache.read_now_tagged(200 * PAGE, &mut [0; PAGE as usize], tag(12)));
@@ -85,7 +85,7 @@ fn who_does_not_listen_in_time_misses_a_counted_number_and_hears_the_rest_in_ord
     let mut recording = cache.record().expect("nobody listens");
     let (more, later) = (1234, 77);
     (0..BEHIND + more).for_each(|at| read(&cache, at % 300, at));
-    // Whoever comes while all is full is left out; then there is room again.
+    // Requests that come while the ring is full are left out; then there is space again.
     let (heard, left_out) = rest(&mut recording);
     assert_eq!((heard.len() as u64, left_out), (BEHIND, more));
     assert!(heard.iter().zip(0..).all(|(noted, at)| noted.time_us == at && noted.page == at % 300));

@@ -1,4 +1,4 @@
-//! Pages that the backing store refuses: told at the end of a cache, by themselves, and never lost.
+//! Pages that the backing store refuses: reported at the end of a cache, each by itself, and never lost.
 
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
@@ -16,7 +16,7 @@ const PAGE: usize = 1024;
 const PAGES: u64 = 100;
 const ID: [u8; 16] = [3; 16];
 
-/// A disk that writes no byte of some pages, and may fail its syncs.
+/// A disk that refuses writes of some pages, and may fail its syncs.
 #[derive(Clone)]
 struct Refusing {
     disk: SimDisk,
@@ -54,7 +54,7 @@ struct Lab {
     cache: SimDisk,
     below: Refusing,
     config: CacheConfig,
-    /// Values that each page may hold: more than one where a write failed.
+    /// Values that each page may hold: more than one after a failed write.
     truth: Vec<Vec<u8>>,
 }
 
@@ -122,7 +122,7 @@ fn refused_pages_are_told_one_by_one_and_are_dirty_after_a_close_in_good_order()
                     let (page, value) = (random.below(PAGES), random.next_u64() as u8);
                     lab.write(&cache, page, value);
                     if random.chance(0.02) {
-                        // It may say that the queue cannot be written.
+                        // The flush may report that the queue cannot be written.
                         let _ = cache.flush();
                     }
                 }
@@ -140,7 +140,8 @@ fn refused_pages_are_told_one_by_one_and_are_dirty_after_a_close_in_good_order()
                 assert_eq!(found.error.is_some(), !pages.is_empty(), "{what}");
                 told += pages.len();
                 if !pages.is_subset(&dirty(&cache)) {
-                    // The policy had it written past the log: nobody was told that it is durable, and nothing is in order.
+                    // The policy had the page written below, bypassing the store. No flush promised it, and the cache
+                    // is not in order.
                     assert!(cache.close().is_err(), "{what}");
                     past += 1;
                     continue;
@@ -187,7 +188,8 @@ fn pages_whose_sync_fails_are_told_and_written_again() {
     }
 }
 
-/// A device that refuses a stretch of a thousand pages is asked no thousand times, and what lies in another stretch is written.
+/// A device that refuses a stretch of a thousand pages does not get a thousand tries. Pages in another stretch
+/// are written.
 #[test]
 fn a_drain_past_refused_pages_is_patient_a_while_and_goes_on_elsewhere() {
     let stretch = (1 << 30) / PAGE as u64;
@@ -213,7 +215,7 @@ fn a_drain_past_refused_pages_is_patient_a_while_and_goes_on_elsewhere() {
     println!("{tries} tries");
 }
 
-/// Two stretches of zeroes, of which the first takes no writes.
+/// Two stretches of zeroes; the first takes no writes.
 #[derive(Clone)]
 struct Counting {
     stretch: u64,

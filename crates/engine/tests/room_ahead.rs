@@ -1,4 +1,4 @@
-//! The room that threads of the cache's own keep: what it costs, and who waits for it.
+//! The free segments that maintenance threads keep: their cost, and the requests that wait for them.
 
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
@@ -11,8 +11,8 @@ use std::time::Duration;
 const PAGE: usize = 4096;
 const ID: [u8; 16] = [5; 16];
 
-/// A log whose requests ask for syncs anyway is made room in without others: a segment that was dropped is free after the
-/// next of theirs.
+/// In a log whose requests sync anyway, segments are freed without further syncs. A dropped segment is free after the
+/// next sync of a request.
 #[test]
 fn segments_become_free_by_the_syncs_that_users_ask_for() {
     let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 64, layout: Layout::Log };
@@ -25,14 +25,14 @@ fn segments_become_free_by_the_syncs_that_users_ask_for() {
     let cache = BlockCache::open(device, backing, ID, &CacheConfig::new(lru, &[200])).expect("a cache in order");
     let (mut flushes, before) = (0, meter.counts().sync.calls);
     for round in 0..300_u64 {
-        // A segment's worth each, so that one has to be reclaimed each time once the log has gone round.
+        // A segment's worth each, so that one segment must be reclaimed each time once the log has gone round.
         for page in 0..7 {
             let at = (round * 7 + page) % 4096 * PAGE as u64;
             cache.write(at, &[round as u8; PAGE], false).expect("a write");
         }
         cache.flush().expect("a flush");
         flushes += 1;
-        // The threads are to come to it, on a busy machine too.
+        // Gives the threads time for their work, on a busy machine too.
         std::thread::sleep(Duration::from_millis(2));
     }
     let stats = cache.stats().expect("counts");

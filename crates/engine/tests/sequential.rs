@@ -1,4 +1,5 @@
-//! Long sequential streams pass by: what comes after the cutoff is not admitted, and is right and durable all the same.
+//! Long sequential streams bypass the cache: pages after the cutoff are not admitted, and are right and durable
+//! all the same.
 
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
@@ -16,7 +17,7 @@ fn contents(page: u64, version: u8) -> [u8; PAGE as usize] {
     [(page % 200) as u8 + version; PAGE as usize]
 }
 
-/// A cache over a backing store, each page of which is filled with what says which it is.
+/// A cache over a backing store whose pages are each filled with their own pattern.
 fn cache(mode: Mode) -> (BlockCache, [SimDisk; 2]) {
     let power = Power::steady();
     let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 60, layout: Layout::Log };
@@ -50,7 +51,7 @@ fn counts(cache: &BlockCache) -> Counts {
 #[test]
 fn a_scan_is_admitted_up_to_the_cutoff() {
     let (cache, _) = cache(Mode::WriteBack);
-    // In requests of several pages, of which each counts.
+    // Requests of several pages: each page counts.
     for first in (0..PAGES).step_by(16) {
         let mut bytes = [0; 16 * PAGE as usize];
         cache.read(first * PAGE, &mut bytes).expect("a read");
@@ -61,8 +62,8 @@ fn a_scan_is_admitted_up_to_the_cutoff() {
     let all = counts(&cache);
     assert_eq!((all.reads, all.fetches), (PAGES, PAGES));
     assert_eq!((all.admissions, all.passed, all.bypasses), (CUTOFF_PAGES, PAGES - CUTOFF_PAGES, PAGES - CUTOFF_PAGES));
-    // Asked for one by one they are admitted, and what the policy holds is found by a scan.
-    // (What is near the end of the stream counts as late, and is not.)
+    // Single reads admit pages, and a scan finds the pages that the policy holds.
+    // (Pages near the end of the stream count as late, and would not be admitted.)
     for page in [301, 333, 350] {
         assert_eq!(read(&cache, page), contents(page, 0));
     }
@@ -72,7 +73,7 @@ fn a_scan_is_admitted_up_to_the_cutoff() {
     let again = counts(&cache);
     assert_eq!(again.read_hits, CUTOFF_PAGES + 3);
     assert_eq!(again.passed, all.passed + PAGES - CUTOFF_PAGES - 3);
-    // Told so, nothing passes.
+    // With a cutoff of 0 nothing bypasses.
     cache.set_sequential_cutoff(0).expect("a cache that runs");
     for page in 0..PAGES {
         read(&cache, page);
@@ -84,7 +85,7 @@ fn a_scan_is_admitted_up_to_the_cutoff() {
 fn what_is_written_in_sequence_goes_below_and_is_durable_after_a_flush() {
     for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
         let (cache, disks) = cache(mode);
-        // Dirty in the cache, and overtaken by the stream there: what is held is written there, not past it.
+        // Dirty pages in the cache, overtaken by the stream: a held page is written in the cache, not bypassing it.
         for page in [200, 203, 206] {
             cache.write(page * PAGE, &contents(page, 10), false).expect("a write");
         }
@@ -93,18 +94,18 @@ fn what_is_written_in_sequence_goes_below_and_is_durable_after_a_flush() {
         }
         let Counts { write_hits, passed, around, .. } = counts(&cache);
         match mode {
-            // The mode sends them past first.
+            // The mode sends them round the cache first.
             Mode::WriteAround => assert_eq!((passed, around), (0, PAGES + 3)),
             _ => assert_eq!((write_hits, passed, around), (3, PAGES - CUTOFF_PAGES - 3, 0), "{mode:?}"),
         }
         for page in 0..PAGES {
             assert_eq!(read(&cache, page), contents(page, 20), "{mode:?}, page {page}");
         }
-        // Half a page of one that passed, too.
+        // Half of a page that bypassed, too.
         cache.write(300 * PAGE + 256, &[7; 256], false).expect("a write");
         cache.flush().expect("a flush");
         drop(cache);
-        // The process is gone; what was flushed is there.
+        // The process is gone; the flushed pages are there.
         let cache = open(&disks, mode);
         for page in 0..PAGES {
             let mut wanted = contents(page, 20);

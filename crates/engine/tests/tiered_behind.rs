@@ -1,5 +1,5 @@
-//! Writing behind the requesters' backs: storage whose writes end in any order, at any time and not always well, under a
-//! buffer over DRAM and NVM. Nothing is lost, nothing is decided otherwise, and time passes as it does in the simulator.
+//! Write-behind in a buffer over DRAM and NVM. The storage's writes end in any order, at any time, and fail at
+//! times. Nothing is lost, no decision changes, and time passes as in the simulator.
 #![cfg(not(any(loom, shuttle)))]
 
 mod common;
@@ -49,14 +49,14 @@ fn record(page: &[u8]) -> [u64; 2] {
 struct Inner {
     pages: BTreeMap<u64, Box<[u8]>>,
     under_way: Vec<(u64, u64, Arc<AlignedBytes>)>,
-    /// Chances of a failure, in per cent, and of the end of a write that nobody waits for.
+    /// Probabilities in per cent: of a failure, and of the end of a write that nothing waits for.
     fails: u64,
     ends: u64,
     most: usize,
     failed: u64,
 }
 
-/// Storage whose writes end when and as a seed says. It insists on what [`PageIo`] promises it.
+/// Storage whose writes end as a seed decides. The storage checks the promises of [`PageIo`].
 struct Whimsical {
     inner: Mutex<(Inner, Random)>,
     log: Arc<Log>,
@@ -95,7 +95,7 @@ impl Whimsical {
         Err(io::Error::other("the device is on fire"))
     }
 
-    /// A write that fails may have happened.
+    /// A failed write may have happened.
     fn write(inner: &mut Inner, random: &mut Random, block: u64, bytes: &[u8]) -> io::Result<()> {
         let result = Whimsical::fail(inner, random);
         if result.is_ok() || random.chance(0.5) {
@@ -175,9 +175,9 @@ fn small<I: PageIo + 'static>(info: &'static Info, io: I, write_behind: usize, l
     TieredBuffer::new(options, info, &Options::defaults(info), region, io, hook).expect("a buffer")
 }
 
-/// Every policy of two tiers against a plain list of what each page was, with reads, writes and log that fail. A page is
-/// at any time what was written last; below is never older than the last flush that was said to be good, which is what a
-/// crash would leave; and after a good flush it is what was written last.
+/// Every policy of two tiers against a list of each page's versions, with reads, writes and a WAL that fail. A
+/// page always reads as its last write. The storage is never older than the last good flush, which is the state
+/// that a crash would leave. After a good flush it has the last writes.
 #[test]
 fn whatever_the_order_of_the_writes_nothing_is_lost() {
     const BLOCKS: u64 = 60;
@@ -193,7 +193,7 @@ fn whatever_the_order_of_the_writes_nothing_is_lost() {
             let mut had = vec![vec![0u64]; BLOCKS as usize];
             let mut lsn = 0;
             for step in 0..1500 {
-                // Half of the pages are asked for more than the others, so that many come back soon.
+                // Half of the requests are for few pages, so that many pages come back soon.
                 let few = random.chance(0.5);
                 let block = random.below(if few { 12 } else { BLOCKS });
                 let failing = random.below(4) == 0;
@@ -232,7 +232,7 @@ fn whatever_the_order_of_the_writes_nothing_is_lost() {
                         assert_eq!(buffer.stats().writes_under_way, 0);
                     }
                 }
-                // What a crash here would leave, whichever of the writes under way happened.
+                // The state that a crash here would leave, whichever of the writes under way happened.
                 io.with(|inner, _| {
                     for (block, had) in had.iter().enumerate() {
                         let found = inner.pages.get(&(block as u64)).map_or(0, |page| record(page)[0]);
@@ -257,7 +257,7 @@ fn whatever_the_order_of_the_writes_nothing_is_lost() {
     assert!(waited > 1000 && failed > 1000, "{waited} waits, {failed} failures");
 }
 
-/// A write that failed while nobody waited for it is reported by the next flush, once, and made good by it.
+/// A failed write without a waiting caller is reported by the next flush, once, and repeated by it.
 #[test]
 fn the_next_flush_reports_what_failed() {
     let multi = catalogue::info("multi-tier").expect("a policy");
@@ -269,7 +269,7 @@ fn the_next_flush_reports_what_failed() {
     let started = buffer.stats().writes_under_way;
     assert!(started > 10, "{:?}", buffer.stats());
     io.set(100, 100);
-    // A page that leaves finds that those before it have failed, and its own write does not even start.
+    // An evicted page finds that earlier writes have failed, and its own write does not even start.
     let refused = (40..60).filter(|&block| buffer.write(at(block), 100, &[7]).is_err()).count();
     assert!(refused > 0 && buffer.stats().evicted_dirty >= started, "{refused} refused, {:?}", buffer.stats());
     io.set(0, 0);
@@ -314,7 +314,7 @@ fn specs() -> Vec<PolicySpec> {
     others.chain(presets.expect("policies")).collect()
 }
 
-/// Decisions do not depend on when writes end. They are those of a buffer that waits for each write, which are those of
+/// Decisions do not depend on when writes end. A buffer that waits for each write decides the same, and so does
 /// the simulator (`buffer_tiered`). Each page that the policy wants written is written once, or was never changed.
 #[test]
 fn the_same_is_decided_whenever_writes_end() {
@@ -379,7 +379,7 @@ impl WriteQueue for Unlabelled {
     }
 }
 
-/// A device of which a read and a write take this, with so many of them at a time.
+/// A device with these times of a read and a write, and so many transfers at a time.
 fn device([read_ns, write_ns]: [u64; 2], parallelism: u32, bytes: u64) -> Queued<Fixed> {
     let parameters = FixedParameters {
         read_ns,
@@ -405,8 +405,8 @@ fn ssd(trace: &Trace, parallelism: u32, clock: Arc<VirtualClock>) -> Ssd {
     EmulatedIo::new(device, PAGE as u64, pages())
 }
 
-/// Nanoseconds of a trace: simulated, where the tiers take no time, and those of a buffer, with what it was spared by
-/// reading pages that were on their way.
+/// Nanoseconds of a trace: simulated, with tiers that take no time, and those of a buffer. The third number
+/// counts the reads that the buffer saves on pages that are on their way.
 fn times(trace: &Trace, spec: &PolicySpec, parallelism: u32) -> (u64, u64, u64) {
     let addresses = Addresses::new(trace);
     let sizes = PAGES.map(|pages| Size::Pages(pages as u64)).to_vec();
@@ -428,10 +428,11 @@ fn times(trace: &Trace, spec: &PolicySpec, parallelism: u32) -> (u64, u64, u64) 
     ((timed.elapsed_seconds * 1e9).round() as u64, clock.now(), spared)
 }
 
-/// On a device that does everything at once a requester waits for reads alone, in the buffer as in the simulator, and on
-/// one that does eight at a time reads come after the writes that are under way: the times are the same but for the reads
-/// that the buffer is spared, which are worth little where the writes are too many for the device, and for writes that make
-/// room for a page: the simulator starts them with its read, a buffer when it has been read.
+/// On a device that does everything at once, a requester waits for reads alone, in the buffer as in the
+/// simulator. On one that does eight transfers at a time, reads come after the writes under way. The times are
+/// the same but for two things.
+/// - The buffer saves reads, which are worth little if the writes are too many for the device.
+/// - The simulator starts the write that makes space for a page with the page's read, and the buffer after that read.
 #[test]
 fn time_passes_as_it_does_in_the_simulator() {
     for spec in entresol_sim::parse_policies("multi-tier:preset=eager,multi-tier:preset=b,multi-tier:preset=d")
@@ -439,7 +440,7 @@ fn time_passes_as_it_does_in_the_simulator() {
     {
         for seed in [1, 2] {
             let trace = trace(seed);
-            // What was started last ends after the last request.
+            // The writes started last end after the last request.
             let (simulated, live, spared) = times(&trace, &spec, 256);
             let rest = simulated - spared * 25_000 - live;
             println!("seed {seed}: {live} ns, {spared} reads spared, and {rest} ns of the last writes");
@@ -452,7 +453,7 @@ fn time_passes_as_it_does_in_the_simulator() {
     }
 }
 
-/// Storage without a queue has one of threads. Several threads change pages, and none is lost.
+/// Storage without a queue gets one, served by threads. Several threads change pages, and no change is lost.
 #[test]
 fn threads_write_behind_threads() {
     let multi = catalogue::info("multi-tier").expect("a policy");
@@ -487,7 +488,7 @@ fn threads_write_behind_threads() {
     }
 }
 
-/// A storage that panics in a thread of its own is a write that failed.
+/// A panic of the storage in a thread of its own counts as a failed write.
 #[test]
 fn a_panic_behind_is_an_error_of_the_next_flush() {
     struct Panics(MemoryIo);

@@ -1,5 +1,5 @@
-//! Pages of DRAM and NVM looked at and changed where they are: atomically, from several threads, and never below before
-//! their log.
+//! Pages of DRAM and NVM read and changed in place: atomically, from several threads, and never below before
+//! their WAL records.
 #![cfg(not(any(loom, shuttle)))]
 
 mod common;
@@ -32,7 +32,7 @@ fn at(block: u64) -> Address {
     Address { object: ObjectId(0), block }
 }
 
-/// Storage of pages that begin with the number of their newest log record. It takes none that is ahead of the log.
+/// Storage of pages that begin with the number of their newest WAL record. The storage refuses pages ahead of the WAL.
 struct Checked {
     pages: MemoryIo,
     log: Arc<Log>,
@@ -73,12 +73,12 @@ impl PageIo for Checked {
     }
 }
 
-/// Every policy of two tiers, with a log that fails now and then: the storage above checks each write. What was changed is
-/// what is seen, and a change that was refused is not.
+/// Every policy of two tiers, with a WAL that fails at times: the storage above checks each write. A change is seen
+/// afterwards, and a refused change is not.
 #[test]
 fn no_page_is_below_before_its_log_record() {
     for info in two_tiers() {
-        // Of the larger tiers more pages are wanted than there are handles: some requests are served from below.
+        // With larger tiers, more pages are wanted than there are handles: some requests are served from below.
         for (seed, scarce) in (0..10).flat_map(|seed| [(seed, false), (seed, true)]) {
             println!("{}, seed {seed}, few handles: {scarce}", info.name);
             let log = Arc::new(Log::default());
@@ -118,7 +118,7 @@ fn no_page_is_below_before_its_log_record() {
                     }),
                 };
                 refused += u64::from(matches!(result, Err(BufferError::Wal { .. })));
-                // A refusal may be about another page, that had to leave.
+                // A refusal may be about another page, which had to be evicted.
                 log.fail.store(false, Ordering::SeqCst);
                 let now = buffer.look(at(block), |page| page.u64_at(0)).expect("the page, with a log that works");
                 assert!(now == was || called && now == lsn, "page {block} is {now}, was {was}, record {lsn}");
@@ -135,7 +135,7 @@ fn no_page_is_below_before_its_log_record() {
     }
 }
 
-/// Changes that a storage engine makes to a page in NVM read and write the bytes that it names, and no others.
+/// A storage engine's changes of a page in NVM read and write the bytes that it names, and no others.
 #[test]
 fn a_page_in_nvm_is_changed_where_it_is() {
     let multi = catalogue::info("multi-tier").expect("a policy");
@@ -160,8 +160,8 @@ fn a_page_in_nvm_is_changed_where_it_is() {
     assert!(matches!(reversed, Err(BufferError::OutOfRange(_))));
 }
 
-/// Threads count in pages that all of them share, while one flushes and a tuner changes the settings: no count is lost,
-/// none is seen torn, and below is in the end what was counted.
+/// Threads count in pages that all of them share, while one flushes and a tuner changes the settings. No count is lost,
+/// none is seen torn, and at the end the storage has all counts.
 #[test]
 fn threads_change_the_same_pages_and_lose_nothing() {
     const THREADS: u64 = 4;
@@ -188,7 +188,7 @@ fn threads_change_the_same_pages_and_lose_nothing() {
                 for step in 0..STEPS {
                     let block = random.below(SHARED);
                     if step % 3 == 0 {
-                        // The second and the last word are changed together, so they agree whenever they are seen.
+                        // The second and the last word are changed together, so they always agree.
                         let (second, last) =
                             buffer.look(at(block), |page| (page.u64_at(8), page.u64_at(PAGE - 8))).expect("a page");
                         assert!(second == last && second >= mine[block as usize], "page {block}: {second} and {last}");

@@ -1,5 +1,5 @@
-//! A tiered buffer reads what a request misses without its lock: misses wait side by side, hits pass them by, a page is read
-//! once however many want it, and nobody sees less than all of it.
+//! A tiered buffer reads missing pages without holding its lock. Misses wait side by side, and hits do not wait
+//! for them. A page is read once for all its requests, and no request sees a part of it.
 #![cfg(not(any(loom, shuttle)))]
 
 mod common;
@@ -25,7 +25,7 @@ fn at(block: u64) -> Address {
     Address { object: ObjectId(0), block }
 }
 
-/// Contents of a page: its own number, and another, again and again.
+/// Contents of a page: its own number, and another, repeated.
 fn page(block: u64, number: u64) -> Vec<u8> {
     [block.to_le_bytes(), number.to_le_bytes()].concat().repeat(PAGE / 16)
 }
@@ -40,7 +40,7 @@ fn number(block: u64, bytes: &[u8]) -> u64 {
     number
 }
 
-/// Storage that can be held up, can fail and panic, and insists that nobody uses a page that is in use.
+/// Storage that can be held up, fail and panic. The storage checks that no page is used twice at once.
 #[derive(Default)]
 struct HeldBelow {
     io: MemoryIo,
@@ -137,7 +137,7 @@ fn a_page_is_read_once_however_many_want_it() {
         let first = reads(scope, &buffer, 3);
         io.gate.wait_for(1);
         assert!(matches!(buffer.prepare(at(3), Op::Read), Ok(Prepared::UnderWay)));
-        // Not a read of it, but nobody changes a page while it is read.
+        // A write is no read of the page, but a page cannot be changed while it is read.
         assert!(matches!(buffer.prepare(at(3), Op::Write), Ok(Prepared::UnderWay)));
         let others: Vec<_> = (0..3).map(|_| reads(scope, &buffer, 3)).collect();
         let writes = scope.spawn(|| buffer.write(at(3), 0, &page(3, 8)));
@@ -179,7 +179,7 @@ fn whoever_reads_is_told_of_a_failure_and_whoever_waits_reads_anew() {
 fn a_host_may_read_by_itself() {
     let (io, buffer) = filled(8);
     let prepare = |block, op| buffer.prepare(at(block), op).expect("a page");
-    // Two at a time, the last first.
+    // Two reads at a time, the last to arrive first.
     let (Prepared::Read(one), Prepared::Read(two)) = (prepare(1, Op::Read), prepare(2, Op::Update)) else {
         panic!("they are below")
     };
@@ -192,16 +192,16 @@ fn a_host_may_read_by_itself() {
     assert!(matches!(read(&buffer, 1), Err(BufferError::Read { .. })));
     assert_eq!(read(&buffer, 2).expect("a page"), 77, "what was brought, not what is below");
     assert_eq!((buffer.stats().page_reads, buffer.stats().errors), (2, 1));
-    // A failure is one request's.
+    // A failure concerns one request.
     assert_eq!(read(&buffer, 1).expect("a page"), 7);
-    // Given up, as by a request that was called off.
+    // The read is given up, as by a cancelled request.
     drop(prepare(3, Op::Read));
     assert_eq!(read(&buffer, 3).expect("a page"), 7);
     let Prepared::Read(short) = prepare(6, Op::Read) else { panic!("it is below") };
     let arrives = std::panic::AssertUnwindSafe(|| short.arrived(Ok(&[7; 100])));
     assert!(std::panic::catch_unwind(arrives).is_err());
     assert_eq!(read(&buffer, 6).expect("a page"), 7);
-    // A change between the arrival and the request that wanted it is not undone.
+    // A change between the arrival and the request for the page is not undone.
     let Prepared::Read(read_of_5) = prepare(5, Op::Read) else { panic!("it is below") };
     read_of_5.arrived(Ok(&page(5, 7)));
     buffer.write(at(5), 0, &page(5, 8)).expect("a write");
@@ -211,8 +211,8 @@ fn a_host_may_read_by_itself() {
     assert!(buffer.prepare(Address { object: ObjectId(u32::MAX), block: 0 }, Op::Read).is_err());
 }
 
-/// Threads count pages up, overwrite and read them. Every page is whole always, its count never goes back, and at the
-/// end it is what was counted, in the buffer and, once it is flushed, below.
+/// Threads count pages up, overwrite and read them. Every page is always whole, and its count never goes back. At
+/// the end the buffer has the right counts and, after a flush, the storage too.
 fn shaken<I: PageIo + 'static>(buffer: &Buffer<I>, blocks: u64, operations: u64, seed: u64) {
     let counted: Vec<AtomicU64> = (0..blocks).map(|_| AtomicU64::new(0)).collect();
     let seen: Vec<AtomicU64> = (0..blocks).map(|_| AtomicU64::new(0)).collect();
@@ -222,11 +222,11 @@ fn shaken<I: PageIo + 'static>(buffer: &Buffer<I>, blocks: u64, operations: u64,
             scope.spawn(move || {
                 let mut random = Random::new(seed * 100 + thread);
                 for _ in 0..operations {
-                    // Squared: some are asked for again and again.
+                    // Squared: some pages are hot.
                     let block = random.below(blocks) * random.below(blocks) / blocks;
                     let of = block as usize;
                     match (block % 4, random.below(3)) {
-                        // Overwritten by one thread alone, so that it knows what they hold.
+                        // Overwritten by one thread alone, which knows their contents.
                         (0, 0) if block / 4 % 4 == thread => {
                             let next = counted[of].load(SeqCst) + 1;
                             buffer.write(at(block), 0, &page(block, next)).expect("a write");

@@ -1,4 +1,4 @@
-//! A tuner at work in a buffer over DRAM and NVM: it decides what it decides in the simulator, goes on after a restart, and
+//! A tuner at work in a buffer over DRAM and NVM. The tuner decides as in the simulator, goes on after a restart, and
 //! changes nothing but decisions.
 #![cfg(not(any(loom, shuttle)))]
 
@@ -27,14 +27,13 @@ use std::time::Duration;
 const PAGE: usize = 4096;
 const SEED: u64 = 11;
 const EPOCH: u64 = 500;
-/// Time of a read from below, in nanoseconds. All else takes no time. The time that a requester waits is then the same
-/// to the nanosecond in the simulator, which fills and writes back behind the requester's back, and in the buffer,
-/// which does not.
+/// Time of a read from below, in nanoseconds. All else takes no time. So a requester waits equally long in the
+/// simulator, which fills and writes back in the background, and in the buffer, which does not.
 const BELOW_NS: u64 = 25_000;
 /// Pages of DRAM and of NVM.
 const PAGES: [usize; 2] = [30, 150];
 
-/// Storage whose reads take their time on a virtual clock.
+/// Storage whose reads advance a virtual clock.
 struct Below {
     pages: MemoryIo,
     clock: Arc<VirtualClock>,
@@ -195,7 +194,7 @@ fn miniatures(trace: &Trace, policy: &PolicySpec) -> Miniatures {
     Miniatures::new(&subject, Scale { share: 0.01, pages_min: 12 }, terms).expect("a small policy")
 }
 
-/// The same of a tuner that adopts what its shadows say, which both show the same requests.
+/// A tuner that adopts the results of its shadows, which see the same requests in both.
 #[test]
 fn so_does_a_tuner_with_shadows() {
     let mut adopted = 0;
@@ -230,9 +229,9 @@ fn so_does_a_tuner_without_bound() {
     assert_eq!(epochs, simulated(&trace, &eager, &mut plain));
 }
 
-/// LC makes room first, and the page that goes may be the very one that is asked for. The simulator reads it again from
-/// below; the buffer has it in its hands still. So the two have other times, by these reads exactly, and a tuner of LC
-/// that hears of time may go another way.
+/// LC frees a frame first, and may evict the very page that is requested. The simulator reads it again from
+/// below; the buffer still has its bytes. So their times differ by exactly these reads, and a tuner of LC by time
+/// may take another path.
 #[test]
 fn of_another_policy_time_differs_by_the_reads_that_the_buffer_saves() {
     let mut tuned = 0;
@@ -262,7 +261,7 @@ fn of_another_policy_time_differs_by_the_reads_that_the_buffer_saves() {
     assert!(tuned >= 2, "{tuned} policies");
 }
 
-/// The process ends in the midst of an epoch; what it left in a file is all that the next one has.
+/// The process ends in the middle of an epoch. The next one has only the state in a file.
 #[test]
 fn the_state_of_the_tuner_at_work_survives_a_restart() {
     let policy = policy("multi-tier:preset=eager");
@@ -364,13 +363,13 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Hits of 64 bytes in DRAM, the cheapest request there is, in a buffer with a tuner and in one without, in turns: the ratios of
-/// the CPU times of five rounds, ascending.
+/// Hits of 64 bytes in DRAM, the cheapest request, in turns in a buffer with a tuner and in one without. Returns
+/// the ratios of the CPU times of five rounds, ascending.
 fn ratios_of_hits<I: PageIo + 'static, C: DeviceClock + 'static>(
     [with, without]: [&TieredBuffer<I, C>; 2],
     hit: impl Fn(&TieredBuffer<I, C>, u64) -> Duration,
 ) -> Vec<f64> {
-    // Slices so short that both have the same share of what else the machine does.
+    // Slices so short that the machine's other work weighs on both equally.
     const SLICES: u32 = 40;
     const REQUESTS: u64 = 100_000;
     hit(without, REQUESTS);
@@ -399,7 +398,7 @@ fn hits<I: PageIo + 'static, C: DeviceClock + 'static>(pages: u64) -> impl Fn(&T
     }
 }
 
-/// Cost of eight shadows at a sample of one page in a hundred, where a request is as cheap as can be.
+/// Cost of eight shadows at a sample of one page in a hundred, with the cheapest requests.
 #[test]
 #[ignore = "a measurement of ten seconds of CPU time, written down in docs/results/adaptive-live.md: `make bench-deciding`"]
 fn what_shadows_of_one_percent_cost_a_request() {
@@ -431,8 +430,8 @@ fn what_shadows_of_one_percent_cost_a_request() {
     println!("CPU time with shadows of 1 % over none: {ratios:.4?}, median {:.4}", ratios[2]);
 }
 
-/// Cost of a settled tuner where it costs most: every request is a hit of 64 bytes in DRAM, so that the settings make
-/// no difference and nothing but the tuner's share of a request is left. With and without in turns, median of five.
+/// Cost of a settled tuner where it is greatest: every request is a hit of 64 bytes in DRAM. The settings make no
+/// difference, and only the tuner's share of a request remains. With and without in turns, median of five.
 #[test]
 #[ignore = "a measurement of ten seconds of CPU time, written down in docs/results/adaptive-live.md: `make bench-deciding`"]
 fn what_a_settled_tuner_costs_a_request() {
@@ -445,8 +444,8 @@ fn what_a_settled_tuner_costs_a_request() {
     let hit = hits(900);
     let (space, start) = Space::new(with.knobs()).expect("a space");
     let search = Search::Climb(Climb::new(&start));
-    // Once settled it stays so, however this machine is shared: nothing is adopted, so that nothing is left again, and no change
-    // of the speed has the search begin anew.
+    // Once settled the tuner stays so, at any load of the machine. Nothing is adopted, so nothing is left again, and no
+    // change of speed restarts the search.
     let limits = Limits { margin: 1e9, drift: 1e9, again: u32::MAX, ..Limits::default() };
     let epoch_requests = 20_000;
     let tuner = Guarded::new(space, start, search, Objective::Throughput, limits, epoch_requests);

@@ -1,5 +1,5 @@
-//! A table, or block of the journal, that is damaged and has a whole copy: a repair writes it again, so that damage of the copy after
-//! that loses nothing.
+//! A damaged table, or block of the journal, with a whole copy. A repair writes it again, so that later damage of
+//! the copy loses nothing.
 
 #[path = "common/small.rs"]
 mod small;
@@ -9,14 +9,14 @@ use entresol_engine::Block;
 use entresol_engine::store::{Layout, repair};
 use small::{ID, PAGES, formatted, open};
 
-/// A closed cache with small and large batches of two lives, all dirty.
+/// A closed cache with small and large batches of two runs, all dirty.
 fn closed(layout: Layout, page_bytes: u32) -> [SimDisk; 2] {
     let page = u64::from(page_bytes);
     let disks = formatted(layout, page_bytes);
     for life in 0..2 {
         let cache = open(&disks).expect("a cache in order");
         for flush in 0..6 {
-            // Of seventeen pages of 512 bytes the table is at the end of its batch once more.
+            // A batch of 24 pages of 512 bytes has its table once more at its end.
             let (first, pages) = if flush == 3 { (20, 24) } else { (8 * flush, 3) };
             for at in first..first + pages {
                 cache.write(at * page, &vec![version(life, at); page as usize], false).expect("a write");
@@ -35,13 +35,13 @@ fn version(life: u64, page: u64) -> u8 {
 /// Offsets in bytes of the tables that begin a batch or are blocks of the journal.
 fn tables(disk: &SimDisk, page_bytes: u64) -> Vec<u64> {
     let mut place = None;
-    // A copy at the end of a batch has its place.
+    // A copy at the end of a batch has the same log address.
     let mut begins = |block: &[u8]| place.replace(block[32..40].to_vec()).is_none_or(|before| before != block[32..40]);
     let all = small::tables(disk, page_bytes as usize).into_iter();
     all.filter(|(_, block)| begins(block)).map(|(at, _)| at).collect()
 }
 
-/// First bytes of all pages; none where that is an error.
+/// First bytes of all pages; none where reading the page is an error.
 fn read(disks: &[SimDisk; 2], page_bytes: u64) -> Result<Vec<Option<u8>>, String> {
     let cache = open(disks)?;
     let mut bytes = vec![0; page_bytes as usize];
@@ -72,7 +72,7 @@ fn a_table_that_its_copy_replaced_is_written_again_by_a_repair() {
                 );
                 let again = repair(disks[0].clone(), ID, PAGES).expect("a cache in order");
                 assert_eq!(again.tables, Vec::<u64>::new(), "{what}: it is whole now");
-                // What has its copy is damaged now, and had been fatal.
+                // The block with the copy is damaged now, which would have been fatal before.
                 if let Some(&next) = all.get(number + 1) {
                     disks[0].flip(next + 40, 3);
                 }

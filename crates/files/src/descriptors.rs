@@ -2,11 +2,11 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Has this process open as many files as it may: each that a cache has pages of takes one, and so does each that the kernel
-/// remembers of a mount, while a shell allows 1024 unless it is asked for more.
+/// Raises this process's limit of open files to the maximum. Each file with cached pages takes a descriptor, and so
+/// does each file that the kernel remembers of a mount; a shell allows 1024 by default.
 pub fn allow_many() {
     let files = getrlimit(Resource::Nofile);
-    // If it may not be raised then it is as it was, and opening a file too many says so.
+    // If the limit cannot be raised it stays as it was, and opening one file too many reports that.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
     crate::places::measure();
 }

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// The layer that is none: bytes go straight to the backing files.
+/// The layer that caches nothing: bytes go straight to the backing files.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DirectFiles;
 
@@ -40,7 +40,7 @@ fn would_wait(error: Errno) -> bool {
     matches!(error, Errno::AGAIN | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS)
 }
 
-/// Fills the first of `bytes` with what the system has in memory of a file from `offset` on; how many.
+/// Fills the first of `bytes` with the part of the file from `offset` on that is in the page cache; returns its length.
 pub(crate) fn read_now(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
     match rustix::io::preadv2(file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
         Ok(count) => Ok(count),
@@ -60,7 +60,7 @@ impl FileData for DirectFile {
 
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce> {
         let count = read_now(&self.0, offset, bytes)?;
-        // Fewer bytes mean the end of the file, or of what is in memory.
+        // Fewer bytes mean the end of the file, or of the part in memory.
         let whole = count == bytes.len() || (count > 0 && offset + count as u64 >= self.size_bytes()?);
         Ok(if whole { AtOnce::All(count) } else { AtOnce::First(count) })
     }
@@ -103,7 +103,7 @@ impl FileData for DirectFile {
     }
 
     fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64> {
-        // The position is of no use to anybody: all else here says its offset.
+        // The position that `seek` leaves is never used: all other calls state their offset.
         Ok(rustix::fs::seek(
             &self.0,
             match sought {

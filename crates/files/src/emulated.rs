@@ -1,4 +1,4 @@
-//! A layer in which every file is a device of its own, as slow as a model.
+//! A layer in which every file is an emulated device of its own, as slow as its model.
 
 use super::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Sought};
 use entresol_device::Device;
@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Makes the model of a file that is opened for the first time; always of the same capacity.
 type MakeModel = Box<dyn Fn() -> io::Result<Box<dyn Device + Send>> + Send + Sync>;
 
-/// Files as they are, each with the time of a device of its own: byte *n* of a file is byte *n* of its device, which is
-/// there from the first `open` to the file's removal.
+/// Backing files, each with the times of a device of its own. Byte *n* of a file is byte *n* of its device. The device
+/// exists from the first `open` to the file's removal.
 ///
-/// Reads, writes, syncs and punched holes take the model's time, never less. Opening, resizing, reserving and whatever
-/// concerns names takes the host's. A file that would outgrow its device is refused with `ENOSPC`.
+/// Reads, writes, syncs and punched holes take the model's time, never less. Opening, resizing, reserving and calls on
+/// names take the host's. A file that would outgrow its device is refused with `ENOSPC`.
 pub struct EmulatedFiles {
     make_model: MakeModel,
     known: Mutex<Known>,
@@ -27,7 +27,7 @@ pub struct EmulatedFiles {
 #[derive(Default)]
 struct Known {
     files: HashMap<FileId, (Arc<EmulatedFile>, bool)>,
-    /// Of the files that are there no more.
+    /// Accuracy of the files that are gone.
     gone: Accuracy,
 }
 
@@ -71,7 +71,7 @@ impl FileLayer for EmulatedFiles {
         if let Some((file, _)) = known.files.get(&id).filter(|(_, may)| *may || !writable) {
             return Ok(file.clone());
         }
-        // One that could only be read so far begins again with a device that nobody has used.
+        // A file that was open for reading only starts again with an unused device.
         known.forget(id);
         let opened = Arc::new(EmulatedFile::new(file, (self.make_model)()?)?);
         known.files.insert(id, (opened.clone(), writable));
@@ -93,7 +93,7 @@ impl FileLayer for EmulatedFiles {
     }
 }
 
-/// The bytes of a device: those of its file, and zeroes from there to its end.
+/// The bytes of a device: its file's, followed by zeroes up to the device's end.
 struct Bytes {
     file: Arc<DirectFile>,
     capacity: u64,
@@ -140,7 +140,7 @@ impl EmulatedFile {
         Ok(Self { file, device })
     }
 
-    /// Refuses what ends beyond the device.
+    /// Refuses a range that ends beyond the device.
     fn fits(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.device.size_bytes());
         if fits { Ok(()) } else { Err(Errno::NOSPC.into()) }

@@ -1,4 +1,4 @@
-//! Kinds of file systems below, as far as a directory says more of what is in it than names.
+//! Kinds of backing file systems, by the facts that their directories tell beside names.
 
 use std::fs::File;
 use std::path::Path;
@@ -20,7 +20,8 @@ fn number(path: &Path) -> rustix::io::Result<i64> {
     Ok(number_of(rustix::fs::statfs(path)?))
 }
 
-/// A file system in which a directory has a link for each directory in it, and two of its own: one of two links has none in it.
+/// True if a directory has one link for each directory in it, and two of its own: with two links it has no directory in
+/// it.
 ///
 /// # Errors
 /// The error of the system.
@@ -28,7 +29,7 @@ pub fn counts_directories(path: &Path) -> std::io::Result<bool> {
     Ok([EXT4, XFS, TMPFS].contains(&number(path)?))
 }
 
-/// A file system that gives leases by what is open on this machine.
+/// True if the file system gives leases according to the files open on this machine.
 ///
 /// # Errors
 /// The error of the system.
@@ -36,7 +37,7 @@ pub fn gives_leases(file: &File) -> std::io::Result<bool> {
     Ok([EXT4, XFS, TMPFS, BTRFS, F2FS].contains(&number_of(rustix::fs::fstatfs(file)?)))
 }
 
-/// A file system in which a directory says of each file that it is one, and the number by which it is known.
+/// True if a directory entry states that its file is a regular file, and the inode number by which that file is known.
 pub(crate) fn tells_numbers(path: &Path) -> std::io::Result<bool> {
     Ok([EXT4, XFS, TMPFS, BTRFS].contains(&number(path)?))
 }

@@ -39,8 +39,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Identity that tells a file from all others of the backing file system while it exists. The number may return with
-/// another file after [`FileLayer::removed`].
+/// Identity of a file: unique in the backing file system while the file exists. The number may return with another file
+/// after [`FileLayer::removed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     /// Number of the file system.
@@ -54,45 +54,47 @@ pub type OpenDirectory<'a> = &'a dyn Fn() -> io::Result<Directory>;
 
 /// Gives open files their bytes.
 pub trait FileLayer: Send + Sync + 'static {
-    /// Takes a file that is opened, however often, until all its handles are closed. `file` may be written only if
-    /// `writable`; a file that was opened for reading may be opened again for writing before the first is dropped.
+    /// Takes an opened file until all its handles are closed; a file may be opened more than once. `file` may be
+    /// written only if `writable`. A file that was opened for reading may be opened again for writing before the first
+    /// is dropped.
     ///
     /// # Errors
-    /// Whatever is to be the answer to `open`.
+    /// The error that `open` is to return.
     fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>>;
 
     /// A name of the file in `directory` is about to be removed, perhaps its last: by an unlink, or by a rename to that
     /// name.
     ///
     /// # Errors
-    /// The error that keeps the removal from being survived by a crash; the name must stay then.
+    /// The error because of which a crash could undo the removal; the name must stay then.
     fn leaving(&self, id: FileId, directory: OpenDirectory<'_>) -> io::Result<()>;
 
-    /// After [`leaving`](Self::leaving), the file has a name still.
+    /// The file still has a name after [`leaving`](Self::leaving).
     fn stays(&self, id: FileId);
 
-    /// The file is about to take another's name. As on ext4, a program that renames without a sync finds the old bytes or
-    /// the new ones after a crash, never a file without bytes.
+    /// The file is about to take another file's name. As on ext4, a program that renames without a sync finds the old
+    /// bytes or the new ones after a crash, never a file without bytes.
     ///
     /// # Errors
     /// The error of the storage; the rename must not happen then.
     fn replacing(&self, id: FileId) -> io::Result<()>;
 
-    /// Announces that the server of the files is about to change the file below, but not its bytes: its mode, times or
-    /// names. Until the returned guard is dropped the layer does not take that for the work of somebody else.
+    /// Announces that the server of the files is about to change the backing file's mode, times or names, but not its
+    /// bytes. Until the returned guard is dropped, the layer does not take that change for the work of another program.
     fn changing(&self, _id: FileId) -> Option<Box<dyn Send>> {
         None
     }
 
-    /// Sets the listener that is told the number of each stale file: somebody else changed it below. Bytes that were
-    /// given before are not those that it has. The listener must not wait for anything, nor call the layer.
+    /// Sets the listener that gets the number of each stale file: another program changed the backing file, so bytes
+    /// that were read before may differ from those it has now. The listener must not wait for anything, nor call the
+    /// layer.
     fn when_stale(&self, _tell: Box<dyn Fn(u64) + Send + Sync>) {}
 
-    /// The file has no name and no handle any more: nothing will ask for its bytes.
+    /// The file has neither a name nor a handle any more: its bytes will not be asked for again.
     fn removed(&self, id: FileId);
 
-    /// A change of the file's mode or capabilities, made by `act`. A layer that writes to files later keeps what `act` leaves: the
-    /// file system takes set-user-ID, set-group-ID and capabilities from a file that is written.
+    /// Changes the file's mode or capabilities through `act`. A layer that writes to files later restores the state
+    /// that `act` leaves: a file system takes set-user-ID, set-group-ID and capabilities from a file that is written.
     ///
     /// # Errors
     /// The error of `act`.
@@ -100,8 +102,9 @@ pub trait FileLayer: Send + Sync + 'static {
         act()
     }
 
-    /// Does `act`, a look at the file's times or a change of them, while the layer is not about to write to the file. One that writes
-    /// later gives the file the times back that it had, and `act` shall neither see those in between nor have its own undone.
+    /// Runs `act`, which reads or changes the file's times, while the layer does not write to the file. A layer that
+    /// writes later restores the times that the file had. So `act` must not see the times in between, and its change
+    /// must not be undone.
     ///
     /// # Errors
     /// The error of `act`.
@@ -109,15 +112,16 @@ pub trait FileLayer: Send + Sync + 'static {
         act()
     }
 
-    /// Names in the directory by which the layer finds files again whose descriptors it closed. Whoever changes names tells them.
+    /// Names by which the layer finds files again whose descriptors it closed. Code that changes names must notify
+    /// them.
     fn places(&self) -> Option<Arc<Places>> {
         None
     }
 }
 
-/// Listener that wants to know of queries.
+/// Listener that is notified of queries.
 pub trait Advised: Send + Sync {
-    /// A query begins that will use these files; how many of them are known.
+    /// A query begins that will use these files; returns how many of them are known.
     fn query_begins(&self, query: u32, files: &[FileId]) -> usize;
 
     /// A query has ended.
@@ -152,7 +156,7 @@ pub trait FileData: Send + Sync {
     /// The error of the storage.
     fn size_bytes(&self) -> io::Result<u64>;
 
-    /// Tells the backing file what it is not told at every write: the time of the last one.
+    /// Passes on to the backing file the time of the last write, which is not passed on at every write.
     ///
     /// # Errors
     /// The error of the storage.
@@ -160,8 +164,8 @@ pub trait FileData: Send + Sync {
         Ok(())
     }
 
-    /// Looks whether somebody else has changed the backing file, and whether bytes that were given before are therefore not those
-    /// that it has now. To be called at each `open`.
+    /// True if another program has changed the backing file, so that bytes read before may differ from those it has
+    /// now. To be called at each `open`.
     ///
     /// # Errors
     /// The error of the storage; nothing is known then.
@@ -169,26 +173,26 @@ pub trait FileData: Send + Sync {
         Ok(false)
     }
 
-    /// The backing file, if its bytes are these and nobody needs to see who reads and writes them: a door may then have the
-    /// system do that without a call of what is below.
+    /// The backing file, if its bytes are those of this file and its reads and writes need not be observed. A front-end
+    /// may then have the system do them without calls of this layer.
     fn below(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// As [`read`](FileData::read) for as much as can be read without waiting for a device. If that is not all, the rest of
-    /// `bytes` may hold anything.
+    /// Like [`read`](FileData::read), for the part that can be read without waiting for a device. If that is not all,
+    /// the contents of the rest of `bytes` are undefined.
     ///
     /// # Errors
     /// The error of the storage.
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce>;
 
-    /// Fills `bytes` from `offset` on, up to the file's end; the number of bytes read.
+    /// Fills `bytes` from `offset` on, up to the file's end; returns the number of bytes read.
     ///
     /// # Errors
     /// The error of the storage.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
 
-    /// As [`write`](FileData::write) for as many of the first bytes as can be written without waiting; their number.
+    /// Like [`write`](FileData::write), for the first bytes that can be written without waiting; returns their number.
     ///
     /// # Errors
     /// The error of the storage.
@@ -215,10 +219,10 @@ pub trait FileData: Send + Sync {
     /// `fallocate`: reserves space, punches holes, writes zeroes.
     ///
     /// # Errors
-    /// The error of the storage; `EOPNOTSUPP` for operations that it cannot do.
+    /// The error of the storage; `EOPNOTSUPP` for operations that the storage cannot do.
     fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()>;
 
-    /// The next place of the kind from `offset` on.
+    /// The next data or hole, as `sought` says, from `offset` on.
     ///
     /// # Errors
     /// `ENXIO` when there is none before the end.

@@ -1,4 +1,4 @@
-//! Faults that the tests put into the files' layer itself, one at a time, to see whether the crash suite finds them out: see
+//! Faults that the tests put into the files' layer, one at a time, to see whether the crash suite finds them: see
 //! [`entresol_core::fault_points`].
 
 entresol_core::fault_points! {
@@ -6,11 +6,11 @@ entresol_core::fault_points! {
     pub(crate) enum Mutant {
         /// Rule 1: a region is used before its record is durable.
         RegionUnsynced,
-        /// Rule 3: what the cache has of a removed file is forgotten before the directory was synced.
+        /// Rule 3: the cached pages of a removed file are forgotten before the directory was synced.
         DirectoryUnsynced,
-        /// Rule 3, at a start: what the cache has of a file that is gone is forgotten before the file system was synced.
+        /// Rule 3, at a start: the cached pages of a missing file are forgotten before the file system was synced.
         StartUnsynced,
-        /// Rule 4: a range is cut off or made zeroes before the record that says so is durable.
+        /// Rule 4: a range is cut off or zeroed before the record that says so is durable.
         VoidUnsynced,
         /// Rule 8: a name goes before the record that says so is durable.
         LeavingUnsynced,
@@ -20,17 +20,17 @@ entresol_core::fault_points! {
         ForgottenNotHeeded,
         /// A file is renamed over another without a sync.
         ReplacingUnsynced,
-        /// A flush does not sync files below.
+        /// A flush does not sync the backing files.
         FilesUnsynced,
         /// A sync does not make the size durable.
         SizeUnsynced,
-        /// A file that grows does not forget pages of beyond its end.
+        /// A file that grows does not forget pages from beyond its end.
         EndNotForgotten,
-        /// A file that grows has in its last page what was there beyond its end.
+        /// A file that grows keeps in its last page the bytes that were beyond its end.
         TailNotCleared,
         /// A file grows before the zeroes of its last page are durable.
         TailUnsynced,
-        /// A close does not sync files below.
+        /// A close does not sync the backing files.
         CloseUnsynced,
         /// A file that was made since the start and not synced is missed when it is not there.
         UnbornUnsaid,
@@ -51,7 +51,7 @@ entresol_core::fault_points! {
 
 #[cfg(test)]
 impl Mutant {
-    /// Those of conflicts, which lives of their own find.
+    /// The faults of conflicts, which runs of their own find.
     pub(crate) const CONFLICTS: [Mutant; 4] =
         [Mutant::ConflictUnsynced, Mutant::ResolvedEarly, Mutant::AsideUnsynced, Mutant::CleanNotDropped];
 }

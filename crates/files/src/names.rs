@@ -1,15 +1,16 @@
-//! Which files go past the cache, by their names.
+//! Names of the files that bypass the cache.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Names as shells know them: `*` is any part of a name and `?` any character of it; neither stands for a `/`. A pattern
-/// matches wherever its names stand one after the other in a path, so the name of a directory means all that is in it.
+/// A pattern of names as in a shell: `*` is any part of a name and `?` any character of it; neither stands for a `/`.
+/// The pattern matches wherever its names stand one after the other in a path, so a directory's name means all that is
+/// in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(Vec<String>);
 
-/// Files that a cache does not help: logs that are written once and read never or after a crash, whose own file system
-/// orders and syncs them; files that live as long as a query; and what processes share by mapping it.
+/// Files that a cache does not help. Logs are written once, read never or after a crash, and ordered and synced by
+/// their own file system. The others live as long as a query, or are shared between processes by mapping.
 pub const NOT_CACHED: &[&str] =
     &["pg_wal/*", "pgsql_tmp", "ib_logfile*", "#innodb_redo", "ibtmp*", "*-wal", "*-shm", "*-journal"];
 
@@ -38,10 +39,10 @@ impl Pattern {
     }
 }
 
-/// One name against one pattern, in time that grows with the product of their lengths at most.
+/// Matches one name against one pattern, in time at most proportional to the product of their lengths.
 fn fits(wanted: &[u8], name: &[u8]) -> bool {
     let (mut w, mut n) = (0, 0);
-    // Where the last `*` stood, and how much of the name it has taken so far.
+    // Position of the last `*`, and of the end of the part of the name that it has taken so far.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match wanted.get(w) {

@@ -1,19 +1,20 @@
-//! Names that are removed below, by `unlink` or by a rename over a file: in which order the layer is told of it.
+//! Removal of names in the backing store, by `unlink` or by a rename over a file: the order in which the layer is
+//! notified.
 
 use crate::{Directory, FileId, FileLayer};
 use rustix::fs::RenameFlags;
 use std::ffi::OsStr;
 use std::io;
 
-/// A directory below, with the calls that change names in it.
+/// A backing directory, with the calls that change names in it.
 pub trait NamesBelow {
-    /// A file that is held for its place alone, so that its number stays its own.
+    /// A file that is held open by `O_PATH` only, so that its number is not reused.
     type Place;
 
     /// The file that a name leads to, if it leads to one that a layer may know.
     ///
     /// # Errors
-    /// The error that keeps the file from being looked at. A name that is not there is no error.
+    /// The error that prevents a look at the file. A name that is not there is no error.
     fn find(&self, name: &OsStr) -> io::Result<Option<(Self::Place, FileId)>>;
 
     /// True if a file has a name still.
@@ -22,30 +23,30 @@ pub trait NamesBelow {
     /// The directory, opened so that it can be synced.
     ///
     /// # Errors
-    /// The error of the file system below.
+    /// The error of the backing file system.
     fn open_to_sync(&self) -> io::Result<Directory>;
 
     /// `unlink`.
     ///
     /// # Errors
-    /// The error of the file system below.
+    /// The error of the backing file system.
     fn unlink(&self, name: &OsStr) -> io::Result<()>;
 
     /// `rename` to a name in another directory, or in this one.
     ///
     /// # Errors
-    /// The error of the file system below.
+    /// The error of the backing file system.
     fn rename_to(&self, name: &OsStr, to: &Self, new_name: &OsStr, flags: RenameFlags) -> io::Result<()>;
 }
 
-/// Does what removes a name, with the layer told before and, where the file stays, afterwards.
+/// Runs `act`, which removes a name. The layer is notified before and, where the file still has a name, afterwards.
 fn losing<D: NamesBelow>(
     layer: &(impl FileLayer + ?Sized),
     directory: &D,
     name: &OsStr,
     act: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
-    // Without having looked at it nobody could be told that it goes.
+    // An error of the look-up ends the removal: the layer could not be notified of a file whose identity is unknown.
     let Some((place, id)) = directory.find(name)? else { return act() };
     layer.leaving(id, &|| directory.open_to_sync())?;
     let ours = layer.changing(id);
@@ -60,7 +61,7 @@ fn losing<D: NamesBelow>(
 /// `unlink`, of a file of this layer or of anything else.
 ///
 /// # Errors
-/// The error of the layer or of the file system below; the name is there then.
+/// The error of the layer or of the backing file system; the name is there then.
 pub fn remove<D: NamesBelow>(layer: &(impl FileLayer + ?Sized), directory: &D, name: &OsStr) -> io::Result<()> {
     losing(layer, directory, name, || directory.unlink(name))
 }
@@ -68,7 +69,7 @@ pub fn remove<D: NamesBelow>(layer: &(impl FileLayer + ?Sized), directory: &D, n
 /// `rename`, from a name in a directory to another.
 ///
 /// # Errors
-/// The error of the layer or of the file system below; the names are as they were then.
+/// The error of the layer or of the backing file system; the names are as they were then.
 pub fn rename<D: NamesBelow>(
     layer: &(impl FileLayer + ?Sized),
     from: (&D, &OsStr),

@@ -1,4 +1,4 @@
-//! The file system of the crash tests ([`entresol_crashtest::file_system`]) in the place of the one below.
+//! The simulated file system of the crash tests ([`entresol_crashtest::file_system`]) in place of the backing one.
 
 use crate::below::{
     Attributes, Directory, Entries, File, For, Found, Kind, Modified, OpenDirectory, OpenFile, Paths, Rights,
@@ -155,7 +155,7 @@ impl OpenDirectory for SimDirectory {
         self.make_directory(name)
     }
 
-    /// There is but one process.
+    /// Never refused: the simulation has one process.
     fn lock(&self) -> rustix::io::Result<()> {
         Ok(())
     }

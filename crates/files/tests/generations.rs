@@ -1,5 +1,5 @@
-//! A cache, its backing store and its record, with the power cut after every durable write of an open, a minute, a drain and a
-//! close: the right cache is always accepted, and what is older than the last generation never.
+//! A cache, its backing store and its record, with the power cut after every durable write of an open, a minute, a
+//! drain and a close. The right cache is always accepted; a copy older than the last generation never is.
 
 use entresol_core::Random;
 use entresol_crashtest::{Fault, Power, SimDisk};
@@ -17,17 +17,17 @@ const PAGES: u64 = 30;
 const UUID: [u8; 16] = [1; 16];
 const BACKING: [u8; 16] = [5; 16];
 const SEED: u64 = 7;
-/// Kinds of crash: of the process alone, or of the machine, by these seeds.
+/// Kinds of crash: of the process alone (none), or of the machine with these seeds.
 const CRASHES: [Option<u64>; 4] = [None, Some(0), Some(1), Some(3)];
 
-/// Nonces that no two generations share; which ones does not matter.
+/// Unique nonces; their values do not matter.
 fn nonce() -> io::Result<u64> {
     static NEXT: AtomicU64 = AtomicU64::new(SEED);
     Ok(Random::mix(NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// The place of a record on a disk that fails: two slots, of which the later whole one counts, so that a write of it is made as a
-/// whole or not at all, as a file system's journal makes that of an attribute.
+/// Location of a record on a failing disk. The later whole one of two slots counts, so a write happens as a whole or
+/// not at all, as a file system's journal ensures for an attribute.
 struct Place {
     disk: SimDisk,
     /// The next write is durable and reported as failed.
@@ -43,7 +43,7 @@ impl Place {
             let mut bytes = [0; 512];
             self.disk.read_at(slot, &mut bytes)?;
             let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-            // All of it lies in one sector, which is written as a whole.
+            // The slot lies in one sector, which is written as a whole.
             if number(0) > 0 {
                 let record = Record::decode(&bytes[16..16 + number(8) as usize]).expect("a whole record");
                 *found = Some((number(0), record));
@@ -90,7 +90,7 @@ impl RecordPlace for Place {
     }
 }
 
-/// Why something did not happen.
+/// Reason why an operation failed.
 #[derive(Debug)]
 enum Error {
     Refused(Mismatch),
@@ -117,7 +117,7 @@ struct Testbed {
     place: Place,
 }
 
-/// Contents of all disks at a moment.
+/// Contents of all disks at one time.
 #[derive(Clone)]
 struct Moment {
     cache: Vec<u8>,
@@ -144,7 +144,7 @@ impl Testbed {
         Testbed { power, cache, backing, place }
     }
 
-    /// As every door opens a cache.
+    /// Opens a cache as every front-end does.
     fn open(&self) -> Result<Live, Error> {
         let config = CacheConfig {
             maintenance: Maintenance::Requests,
@@ -165,7 +165,7 @@ impl Testbed {
         Moment { cache: self.cache.copy(), backing: self.backing.copy(), place: self.place.disk.copy() }
     }
 
-    /// The cache of one moment before the backing store of another.
+    /// Puts the cache of one time in front of the backing store of another.
     fn put(&self, cache: &Moment, below: &Moment) {
         self.cache.put_back(&cache.cache);
         self.backing.put_back(&below.backing);
@@ -181,7 +181,7 @@ impl Testbed {
         }
     }
 
-    /// A life from an open to a close: writes, a minute, more writes, a drain.
+    /// A run from an open to a close: writes, a minute, more writes, a drain.
     fn life(&self, version: u8) -> Result<(), Error> {
         let live = self.open()?;
         for page in 0..6 {
@@ -221,7 +221,7 @@ fn is_newer(why: &Mismatch) -> bool {
     matches!(why, Mismatch::Newer { .. })
 }
 
-/// Opens the state that a crash of a run left: with the power cut at every place of the open, and then without a cut.
+/// Opens the state that a crash of a run left: with the power cut at every point of the open, and then without a cut.
 /// After that all earlier states are refused as old.
 fn survives(testbed: &Testbed, before: &Moment, what: &str) {
     let left = testbed.moment();
@@ -239,7 +239,7 @@ fn survives(testbed: &Testbed, before: &Moment, what: &str) {
         }
     }
     testbed.put(&left, &left);
-    // The last thing that one life leaves is its close; after two of them the cache knows no generation of the crash any more.
+    // A run ends with its close; after two of them the cache knows no generation from the crash any more.
     testbed.life(3).unwrap_or_else(|why| panic!("{what}: {why:?}"));
     let now = testbed.moment();
     for (name, old) in [("before the life", before), ("of the crash", &left)] {
@@ -276,8 +276,8 @@ fn the_right_cache_is_accepted_and_an_old_copy_refused_whatever_a_crash_cuts_sho
     }
 }
 
-/// Data that a kill left in the kernel's memory alone is read by the next open. A loss of power during that open may
-/// take it away.
+/// The next open reads data that a kill left in the kernel's memory only. A power failure during that open may remove
+/// it.
 #[test]
 fn what_is_only_in_memory_after_a_kill_is_not_relied_on() {
     let testbed = Testbed::formatted(Layout::Log);
@@ -289,7 +289,7 @@ fn what_is_only_in_memory_after_a_kill_is_not_relied_on() {
             testbed.put(&before, &before);
             testbed.power.fail_after(cut);
             done = testbed.life(2).is_ok();
-            // The process alone: all that was written is read, whether it was synced or not.
+            // The process alone: all written bytes are read, synced or not.
             testbed.power.fail_after(cut_again);
             let _cut_short = testbed.open();
             testbed.crash(Some(seed));
@@ -305,7 +305,7 @@ fn what_is_only_in_memory_after_a_kill_is_not_relied_on() {
 #[test]
 fn a_record_whose_write_failed_is_written_again_before_another_is_proposed() {
     for (lies, how) in [(false, None), (true, None), (false, Some(3)), (true, Some(3))] {
-        // The two are a pair then, and while the next attempt is under way, wherever that ends.
+        // The two stay a pair, also during the next attempt, wherever it ends.
         for cut in 0.. {
             let testbed = Testbed::formatted(Layout::Log);
             let live = testbed.open().expect("a cache in order");
@@ -350,7 +350,7 @@ fn what_goes_on_apart_is_no_pair_and_a_lost_or_foreign_record_neither() {
     testbed.refuses(&one, &foreign, |why| matches!(why, Mismatch::Foreign { .. })).expect("another cache's record");
 }
 
-/// A raise costs two syncs of the cache device and one of the record, and nothing else does.
+/// A raise costs two syncs of the cache device and one of the record; nothing else costs any.
 #[test]
 fn generations_cost_three_syncs_each_and_nothing_in_between() {
     let testbed = Testbed::formatted(Layout::Log);
@@ -369,7 +369,7 @@ fn generations_cost_three_syncs_each_and_nothing_in_between() {
     assert_eq!(live.pairing.writes(), 2, "at the open and now");
 }
 
-/// A format that was cut short before the record was there is no cache that lost it.
+/// A cache whose format ended before its record was written is not taken for one that lost its record.
 #[test]
 fn a_cache_whose_record_was_never_written_is_taken() {
     let testbed = Testbed::formatted(Layout::Log);
@@ -377,7 +377,7 @@ fn a_cache_whose_record_was_never_written_is_taken() {
     let unwritten = Moment { place: vec![0; 2 * SLOT as usize], ..made.clone() };
     testbed.put(&made, &unwritten);
     testbed.life(1).expect("a life");
-    // From then on it knows that there was one.
+    // From then on the cache knows that there was a record.
     testbed
         .refuses(&testbed.moment(), &unwritten, |why| matches!(why, Mismatch::NoRecord(_)))
         .expect("a record that is lost");

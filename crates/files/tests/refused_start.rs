@@ -1,4 +1,4 @@
-//! A start that is refused leaves everything as it was: the cache, the map of its files, the files, and what is known of them.
+//! A refused start changes nothing: neither the cache, nor the file map, nor the files, nor what is known of them.
 #![cfg(target_os = "linux")]
 
 use entresol_engine::cache::{CacheConfig, Mode};
@@ -20,7 +20,7 @@ struct Place {
     layout: Layout,
 }
 
-/// All that a start could change.
+/// Everything that a start could change.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     names: Vec<PathBuf>,
@@ -32,7 +32,7 @@ struct Seen {
 }
 
 impl Place {
-    /// A file of some pages, in a cache that was closed: with every byte in the file, or with dirty pages.
+    /// A file of some pages in a closed cache: with every byte in the file, or with dirty pages.
     fn closed(layout: Layout, drained: bool) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let place = Place { directory, layout };
@@ -62,7 +62,7 @@ impl Place {
         FileDisk::create(&self.directory.path().join("cache"), 1 << 20, Caching::Buffered).expect("a file")
     }
 
-    /// `life` is new with every format.
+    /// Formats the cache; `life` must differ in every format.
     fn format(&self, life: u8) {
         let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 30, layout: self.layout };
         Backing::format(&self.backing(), &self.device(), geometry, [life; 16], [life; 16]).expect("room");
@@ -80,7 +80,7 @@ impl Place {
         files.open(FileId { device: found.dev(), inode: found.ino() }, file, true).expect("a file")
     }
 
-    /// The first byte of each page, as it is read through the cache.
+    /// The first byte of each page, read through the cache.
     fn read(&self, files: &CachedFiles) -> Vec<u8> {
         let file = self.open(files);
         let mut bytes = vec![0; PAGES * PAGE];
@@ -102,7 +102,7 @@ impl Place {
         }
     }
 
-    /// Changes a byte of the cache, and back.
+    /// Inverts a byte of the cache; a second call restores it.
     fn damage(&self, at: u64) {
         let cache =
             OpenOptions::new().read(true).write(true).open(self.directory.path().join("cache")).expect("a cache");
@@ -111,7 +111,7 @@ impl Place {
         cache.write_all_at(&[!byte[0]], at).expect("a byte");
     }
 
-    /// Changes a byte of every table, and of what commit records have copies of, and back.
+    /// Inverts a byte of every table and of every copy in a commit record; a second call restores them.
     fn damage_tables(&self) {
         let cache = self.seen().cache;
         for (at, block) in (0..).step_by(PAGE).zip(cache.chunks_exact(PAGE)) {
@@ -123,7 +123,7 @@ impl Place {
         }
     }
 
-    /// Starts in every mode; that it is refused, and that nothing is another than before.
+    /// Starts in every mode: each start must be refused and change nothing.
     fn is_refused(&self, pages: usize, why: &str) {
         let before = self.seen();
         for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::ReadOnly] {
@@ -165,7 +165,7 @@ fn both_superblocks_gone_are_a_cache_that_is_made_anew() {
         place.damage(0);
         place.damage(4096);
         place.is_refused(CACHED, "cache");
-        // Whoever formats it says that he does without its dirty pages.
+        // A format gives up the old cache's dirty pages.
         place.format(2);
         let (files, _) = place.start(CACHED, Mode::WriteBack).expect("a cache in order");
         let expected = |page: u8| if drained { page } else { 0 };
@@ -176,11 +176,11 @@ fn both_superblocks_gone_are_a_cache_that_is_made_anew() {
     });
 }
 
-/// Damage that does not keep a cache from being opened: what a repair makes of it is what the next start finds.
+/// Damage that does not prevent an open: the next start finds the result of a repair.
 #[test]
 fn after_a_refusal_a_repair_finds_what_there_is_to_repair() {
     each(|place, drained| {
-        // Where the last page lies.
+        // Position of the last page.
         let at = place.seen().cache.windows(PAGE).step_by(PAGE).position(|page| page == [PAGES as u8; PAGE]);
         let at = (at.expect("the page in the cache") * PAGE) as u64;
         place.is_refused(CACHED * 100, "does not fit");
@@ -205,7 +205,7 @@ fn after_a_refusal_a_repair_finds_what_there_is_to_repair() {
     });
 }
 
-/// The states in which files were left are not forgotten by a start that came to nothing.
+/// A refused start does not forget the stamps of files.
 #[test]
 fn a_file_that_is_changed_after_a_refused_start_is_known_as_such() {
     for layout in [Layout::Log, Layout::Slots] {
@@ -222,8 +222,9 @@ fn a_file_that_is_changed_after_a_refused_start_is_known_as_such() {
     }
 }
 
-/// A file that was changed while the cache had dirty pages of it is in conflict from the next start on, whatever its mode and however
-/// often it is started, until it is said which bytes count. Nothing is written to it until then.
+/// A file that was changed while the cache had dirty pages of it is in conflict from the next start on. This holds in
+/// every mode and over any number of starts, until it is decided which bytes count. Until then nothing is written to
+/// the file.
 #[test]
 fn a_changed_file_with_dirty_pages_is_in_conflict_over_starts() {
     for (layout, keep) in [(Layout::Log, Keep::Cache), (Layout::Slots, Keep::Below), (Layout::Slots, Keep::Cache)] {

@@ -1,5 +1,5 @@
-//! Pages of a removed file are forgotten by the cache only when the removal is durable below. A power loss that brings
-//! the name back must bring back a file whose synced bytes are there.
+//! The cache forgets pages of a removed file only when the removal is durable in the backing store. A power failure
+//! that brings the name back must bring back a file with its synced bytes.
 #![cfg(target_os = "linux")]
 
 use entresol_engine::Block;
@@ -28,7 +28,7 @@ fn start(place: &Path) -> CachedFiles {
         });
         match opened {
             Ok((files, _)) => return files,
-            // Threads of the one before are ending.
+            // Threads of the earlier instance are ending.
             Err(FilesError::InUse) if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
             Err(error) => panic!("{error}"),
         }
@@ -56,8 +56,8 @@ fn wait_for_dropped(backing: &Path, regions: usize) {
     }
 }
 
-/// `name_goes` takes the name away before the crash; the file itself comes back after it, as a file system whose directory
-/// was not synced brings it back.
+/// `name_goes` removes the name before the crash. The file itself returns after the crash, as on a file system whose
+/// directory was not synced.
 fn comes_back_whole(name_goes: impl Fn(&CachedFiles, &Path)) {
     for layout in [Layout::Log, Layout::Slots] {
         println!("{layout:?}");
@@ -77,13 +77,13 @@ fn comes_back_whole(name_goes: impl Fn(&CachedFiles, &Path)) {
             data.sync(false).expect("a sync");
         }
         fs::hard_link(backing.join("file"), place.path().join("kept")).expect("a link");
-        // A directory that cannot be synced stands for one whose sync has not come yet.
+        // A directory that cannot be synced stands for one whose sync is still to come.
         let unsynced = || Ok(rustix::fs::open(&backing, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.into());
         files.leaving(id, &unsynced).expect("a note");
         name_goes(&files, &backing.join("file"));
         drop(file);
         files.removed(id);
-        // The removal of another, which comes after it and is durable.
+        // A later removal of another file, which is durable.
         let synced = || Ok(File::open(backing.join("apart"))?.into());
         files.leaving(other, &synced).expect("a note");
         fs::remove_file(backing.join("apart/other")).expect("a removal");
@@ -134,7 +134,7 @@ fn a_removal_that_is_durable_gives_its_regions_back() {
     for round in 1..=5 {
         let (id, file) = open(&files, &backing.join("file"));
         file.write(0, &[7; BYTES]).expect("a write");
-        // One that cannot be opened: the whole file system is synced.
+        // A directory that cannot be opened: the whole file system is synced.
         files
             .leaving(id, &|| {
                 if round % 2 == 0 {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const BYTES: usize = 4096;
-/// Pages of the file, all of which memory has room for.
+/// Pages of the file; all of them fit the cache's memory.
 const PAGES: u64 = 2048;
 
 type Failure = Box<dyn std::error::Error>;
@@ -79,12 +79,12 @@ impl FuseServer {
         let config = CacheConfig::new(entresol_policy::catalogue::info("face-gsc")?, &[PAGES as usize + 64, 4096]);
         let layer = Arc::new(CachedFiles::open(Backing::open(&backing)?, cache, &config, Vec::new())?.0);
         let served: Arc<dyn FileLayer> = if by_a_worker { Arc::new(NeverAtOnce(layer.clone())) } else { layer.clone() };
-        // What the kernel answers by itself is not what is measured.
+        // The benchmark is not about reads that the kernel answers by itself.
         let options = Options { page_cache: false, passthrough: false, ..Options::default() };
         let mount = Mount::start(&backing, &at, served, options)?;
         std::fs::write(at.join("file"), vec![7; PAGES as usize * BYTES])?;
         let file = File::open(at.join("file"))?;
-        // What a write put there a read finds there.
+        // A read finds in memory the pages that a write put there.
         file.read_exact_at(&mut vec![0; PAGES as usize * BYTES], 0)?;
         Ok(Self { mount, file, layer })
     }
@@ -148,7 +148,7 @@ fn cpu_us() -> f64 {
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-/// Files that never have anything at once: every read goes to a worker.
+/// Files that never have bytes at once: every read goes to a worker.
 struct NeverAtOnce(Arc<CachedFiles>);
 
 struct Never(Arc<dyn FileData>);

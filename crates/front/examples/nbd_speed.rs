@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const SIZE: u64 = 64 << 20;
 const BYTES: usize = 4096;
-/// Time that a read takes which memory does not answer.
+/// Time of a read that memory does not answer.
 const MISS: Duration = Duration::from_micros(100);
 
 type Failure = Box<dyn std::error::Error>;
@@ -32,7 +32,7 @@ struct Contender {
     name: &'static str,
     write: bool,
     connect: Connect,
-    /// A process whose time counts too.
+    /// Another process whose CPU time counts too.
     process: Option<u32>,
 }
 
@@ -67,7 +67,7 @@ fn main() -> Result<(), Failure> {
     }
     add("mixed", false, "told", None);
     add("mixed, guessed", false, "guessed", None);
-    // Memory that nobody has used yet costs page faults.
+    // Memory that was never touched costs page faults.
     contenders.iter().skip(1).try_for_each(|contender| fill(&mut (contender.connect)()?))?;
     println!("4-KiB requests at random offsets of {} MiB, {rounds} rounds of {time:?} each, medians", SIZE >> 20);
     println!("{:>15} {:>5} {:>10} {:>10} {:>10} {:>11}", "", "depth", "kIOPS", "us each", "CPU us", "of socket's");
@@ -96,7 +96,7 @@ fn serve(socket: &Path, block: impl Block + 'static) -> Result<Server, Failure> 
 /// Memory of which one page in ten takes a while to read.
 struct Mixed {
     memory: MemoryBlock,
-    /// It says which are had at once.
+    /// True if the block tells which reads are hits.
     tells: bool,
 }
 
@@ -130,11 +130,11 @@ impl Block for Mixed {
     }
 }
 
-/// Somebody else's server, ended with this.
+/// A server of another project, ended with this value.
 struct Nbdkit(Child);
 
 impl Nbdkit {
-    /// None where it is not installed.
+    /// Starts the server; `None` where it is not installed.
     fn start(socket: &Path) -> Result<Option<Self>, Failure> {
         let mut command = Command::new("nbdkit");
         command.args(["--foreground", "--unix"]).arg(socket).args(["memory", &format!("size={SIZE}")]);
@@ -158,7 +158,7 @@ impl Nbdkit {
 
 impl Drop for Nbdkit {
     fn drop(&mut self) {
-        // It keeps nothing.
+        // The server keeps no data.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -170,7 +170,7 @@ fn median(results: &[Figures], of: impl Fn(&Figures) -> f64) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// CPU time of this process, and of another.
+/// CPU time of this process, and of the other one.
 fn cpu_us(other: Option<u32>) -> Result<f64, Failure> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let own = time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3;
@@ -192,12 +192,12 @@ fn chosen(socket: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// A connection to a peer that does nothing but answer.
+/// A connection to a peer that only answers.
 fn echo() -> io::Result<UnixStream> {
     let (stream, mut peer) = UnixStream::pair()?;
     std::thread::spawn(move || {
         let mut request = [0; 28];
-        // The client ends it.
+        // The loop ends with the client.
         while peer.read_exact(&mut request).and_then(|()| peer.write_all(&[0; 16 + BYTES])).is_ok() {}
     });
     Ok(stream)
@@ -211,7 +211,7 @@ fn measure(contender: &Contender, depth: u64, time: Duration) -> Result<Figures,
     Ok(Figures { per_second: done as f64 / seconds, cpu_us: cpu / done as f64 })
 }
 
-/// A request for so many bytes.
+/// A request of `length` bytes.
 fn request(write: bool, offset: u64, length: usize) -> Vec<u8> {
     let mut request = vec![0; 28 + if write { length } else { 0 }];
     request[..4].copy_from_slice(&0x2560_9513_u32.to_be_bytes());
@@ -221,7 +221,7 @@ fn request(write: bool, offset: u64, length: usize) -> Vec<u8> {
     request
 }
 
-/// Writes all that there is.
+/// Writes the whole export.
 fn fill(stream: &mut UnixStream) -> io::Result<()> {
     const AT_ONCE: usize = 1 << 20;
     for offset in (0..SIZE).step_by(AT_ONCE) {
@@ -233,7 +233,7 @@ fn fill(stream: &mut UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps `depth` requests in flight for a while; how many were answered.
+/// Keeps `depth` requests in flight for a while; returns the number answered.
 fn run(stream: &mut UnixStream, depth: u64, write: bool, time: Duration) -> io::Result<u64> {
     let mut replies = BufReader::with_capacity(1 << 16, stream.try_clone()?);
     let mut reply = vec![0; 16 + if write { 0 } else { BYTES }];

@@ -1,4 +1,4 @@
-//! The file of an emulated device, held by this process alone as any other that is served.
+//! The file of an emulated device, locked by this process like every served file.
 
 use crate::file::FileBlock;
 use entresol_device::emulated::Storage;

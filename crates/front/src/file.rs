@@ -1,4 +1,4 @@
-//! A file or a block device as it is: every request goes straight to it.
+//! A file or a block device without a cache: every request goes straight to it.
 
 use crate::memory::within;
 use crate::{Error, Result};
@@ -18,10 +18,10 @@ pub struct FileBlock {
 }
 
 impl FileBlock {
-    /// Opens `path`, for reading only if asked; its size now is the block's size from here on.
+    /// Opens `path`, read-only if asked. The block keeps the size that the file has now.
     ///
     /// # Errors
-    /// [`Error::InUse`] when another process holds it in the same way, [`Error::Path`] when it cannot be opened.
+    /// [`Error::InUse`] when another process has the file locked, [`Error::Path`] when it cannot be opened.
     pub fn open(path: &Path, read_only: bool) -> Result<Self> {
         let opened = OpenOptions::new().read(true).write(!read_only).open(path);
         let mut file = opened.map_err(|error| Error::path(path, error))?;
@@ -51,7 +51,7 @@ impl Block for FileBlock {
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
         let length = bytes.len();
         let read = rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT);
-        // What would have to wait, is cut off by the end or cannot be told is for `read`.
+        // A read that would wait, that the end cuts off, or whose result is unclear is left to `read`.
         read.is_ok_and(|count| count == length)
     }
 

@@ -1,6 +1,6 @@
-//! Doors into the engine: each serves a [`Block`](entresol_engine::Block) by a protocol that others speak.
+//! Front-ends of the engine: each serves a [`Block`](entresol_engine::Block) or files by a protocol of other programs.
 //!
-//! `docs/SEMANTICS.md` describes each operation of each door.
+//! `docs/SEMANTICS.md` describes each operation of each front-end.
 
 #[cfg(target_os = "linux")]
 mod emulated;

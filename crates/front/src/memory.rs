@@ -1,10 +1,10 @@
-//! A block of memory: what a door costs by itself is measured on it, and its tests compare with it.
+//! A block of memory: benchmarks measure a front-end's own cost on it, and tests compare with it.
 
 use entresol_engine::Block;
 use std::io;
 use std::sync::{PoisonError, RwLock};
 
-/// Zero-filled memory; `flush` has nothing to do, and what is discarded reads as zeroes.
+/// Zero-filled memory. `flush` does nothing, and discarded ranges read as zeroes.
 #[derive(Debug)]
 pub struct MemoryBlock {
     bytes: RwLock<Vec<u8>>,
@@ -41,7 +41,7 @@ impl Block for MemoryBlock {
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         let range = self.range(offset, bytes.len() as u64)?;
-        // Plain bytes cannot be left in a broken state by a panic elsewhere.
+        // A panic elsewhere cannot leave plain bytes in a broken state.
         bytes.copy_from_slice(&self.bytes.read().unwrap_or_else(PoisonError::into_inner)[range]);
         Ok(())
     }

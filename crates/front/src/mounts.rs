@@ -8,24 +8,24 @@ use std::path::PathBuf;
 /// A line of `/proc/self/mountinfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Number of the mount, which no other one has as long as it is there.
+    /// Number of the mount, unique while the mount exists.
     pub id: u64,
     /// Number of the mount that it is mounted on.
     pub parent: u64,
     /// Major and minor number of the device of its file system.
     pub device: (u32, u32),
-    /// Folder of its file system that is mounted, as a path from the file system's root.
+    /// Directory of the file system that is mounted, as a path from the file system's root.
     pub root: PathBuf,
     /// Mount point.
     pub at: PathBuf,
-    /// Mounted source, by its own account.
+    /// The mounted source, as the file system names it.
     pub source: OsString,
 }
 
 /// All mounts of the namespace, in the order in which they were made.
 ///
 /// # Errors
-/// If there is no /proc, or it is of another PID namespace.
+/// If there is no /proc, or it belongs to another PID namespace.
 pub fn mounts() -> io::Result<Vec<MountEntry>> {
     Ok(parsed(&std::fs::read("/proc/self/mountinfo")?))
 }
@@ -34,7 +34,7 @@ fn parsed(table: &[u8]) -> Vec<MountEntry> {
     table.split(|&byte| byte == b'\n').filter_map(entry).collect()
 }
 
-/// One line; none if it is none. Names in it may be any bytes.
+/// Parses one line; `None` if it is malformed. Names in it may be any bytes.
 fn entry(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&byte| byte == b' ');
     let mut text = || std::str::from_utf8(fields.next()?).ok();
@@ -42,13 +42,13 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     let (major, minor) = device.split_once(':')?;
     let device = (major.parse().ok()?, minor.parse().ok()?);
     let (root, at) = (fields.next()?, fields.next()?);
-    // After options and a varying number of other fields: a hyphen, the kind, the source.
+    // After the options and a varying number of other fields: a hyphen, the type, the source.
     let source = fields.skip_while(|&field| field != b"-").nth(2)?;
     let (root, at) = (unescaped(root).into(), unescaped(at).into());
     Some(MountEntry { id, parent, device, root, at, source: unescaped(source) })
 }
 
-/// A name as the table has it: blanks and the like are three octal digits after a backslash.
+/// Decodes a name of the table, where blanks and the like are a backslash and three octal digits.
 fn unescaped(name: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name;

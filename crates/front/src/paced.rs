@@ -1,4 +1,4 @@
-//! Disks that take the time of a device one does not have: a sparse range of bytes on a device that is smaller.
+//! Disks with the timing of an emulated device: a sparse range of bytes on a device that may be smaller.
 
 use entresol_device::emulated::{Accuracy, EmulatedDevice, Part, Storage, WallClock};
 use entresol_device::{Device, Wear};
@@ -14,17 +14,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// Bytes that lie together on the device: as a file system would place them that is asked for them one after the other.
+/// Bytes that are contiguous on the device, as a file system would allocate them for sequential requests.
 const EXTENT: u64 = 1 << 20;
 
-/// Map between extents and their places on the device: each extent gets the next place when it is first touched.
+/// Map from extents to their positions on the device: each extent gets the next position when it is first touched.
 #[derive(Default)]
 struct Placement {
     places: HashMap<u64, u64>,
     extents: Vec<u64>,
 }
 
-/// The bytes of a disk, where the device has them.
+/// The bytes of a disk, at the device's addresses.
 struct Placed<D> {
     disk: D,
     placement: Arc<RwLock<Placement>>,
@@ -32,7 +32,7 @@ struct Placed<D> {
 }
 
 impl<D: Disk> Placed<D> {
-    /// The address of the disk that the device has at an offset. No I/O crosses an extent.
+    /// The disk's address of a device offset. No I/O crosses an extent.
     fn address(&self, offset: u64) -> u64 {
         let placement = self.placement.read().unwrap_or_else(PoisonError::into_inner);
         placement.extents[(offset / EXTENT) as usize] * EXTENT + offset % EXTENT
@@ -61,18 +61,18 @@ impl<D: Disk> Storage for Placed<D> {
     }
 }
 
-/// Counts of the I/Os that were asked of a device.
+/// Counts of the I/Os requested of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Reads.
     pub reads: u64,
-    /// Bytes of them.
+    /// Bytes read.
     pub read_bytes: u64,
     /// Writes.
     pub writes: u64,
-    /// Bytes of them.
+    /// Bytes written.
     pub written_bytes: u64,
-    /// Writes that began where the one before ended.
+    /// Writes that began where the previous one ended.
     pub sequential_writes: u64,
     /// Flushes.
     pub flushes: u64,
@@ -88,9 +88,9 @@ struct Counted {
     last_end: u64,
 }
 
-/// A disk that takes a device's time. It may be larger than the device as long as no more of it is used.
+/// A disk with a device's timing. It may be larger than the device as long as no more than the device's size is used.
 ///
-/// While it is [`hurried`](Self::hurry) it takes no more than its own time; nothing is counted then.
+/// While the disk is [`hurried`](Self::hurry), I/Os take only the disk's own time, and nothing is counted.
 pub struct PacedDisk<D: Disk> {
     device: EmulatedDevice<Placed<D>, Box<dyn Device + Send>, WallClock>,
     disk: D,
@@ -100,26 +100,26 @@ pub struct PacedDisk<D: Disk> {
     counted: Mutex<Counted>,
 }
 
-/// A disk that takes a device's time, whatever it is of.
+/// A disk of any type with a device's timing.
 pub trait Paced: Send + Sync {
-    /// Sets whether it takes no more than its own time, without the device's.
+    /// Sets whether I/Os take only the disk's own time, without the device's.
     fn hurry(&self, hurried: bool);
 
-    /// Counts of the I/Os that were asked of it.
+    /// Counts of the I/Os requested of the disk.
     fn traffic(&self) -> Traffic;
 
     /// Wear of the device by its model: bytes read and written, erases, endurance used, energy.
     fn wear(&self) -> Wear;
 
-    /// Accuracy of its timing: how much later than in its model I/Os ended.
+    /// Accuracy of the timing: how much later than in the model I/Os ended.
     fn accuracy(&self) -> Accuracy;
 }
 
 impl<D: Disk + Clone> PacedDisk<D> {
-    /// The bytes of `disk` with the time of `model`.
+    /// The bytes of `disk` with the timing of `model`.
     ///
     /// # Errors
-    /// `InvalidInput` when the model has no room for one extent.
+    /// `InvalidInput` when the model is smaller than one extent.
     pub fn new(disk: D, model: Box<dyn Device + Send>) -> io::Result<Self> {
         let capacity = model.capacity_bytes() / EXTENT * EXTENT;
         let (placement, size_bytes) = (Arc::default(), disk.size_bytes());
@@ -130,7 +130,7 @@ impl<D: Disk + Clone> PacedDisk<D> {
 }
 
 impl<D: Disk> PacedDisk<D> {
-    /// The place of an address on the device.
+    /// The position of an address on the device.
     fn place(&self, at: u64) -> io::Result<u64> {
         let extent = at / EXTENT;
         let known = |placement: &Placement| placement.places.get(&extent).map(|place| place * EXTENT + at % EXTENT);
@@ -154,7 +154,7 @@ impl<D: Disk> PacedDisk<D> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts what begins, and the time until all of it has ended.
+    /// Counts an I/O at its start, and the time until all I/Os have ended.
     fn during<T>(&self, note: impl FnOnce(&mut Counted), act: impl FnOnce() -> T) -> T {
         let mut counted = self.counted();
         note(&mut counted);
@@ -175,7 +175,7 @@ impl<D: Disk> PacedDisk<D> {
         self.hurried.load(Relaxed)
     }
 
-    /// Transfers cut at the ends of extents, at their places.
+    /// Transfers cut at the ends of extents, at their positions on the device.
     fn parts<'a>(&self, transfers: &'a mut [Transfer]) -> io::Result<Vec<Part<'a>>> {
         let mut parts = Vec::with_capacity(transfers.len());
         for transfer in transfers {
@@ -310,7 +310,7 @@ impl<D: Disk> Paced for PacedDisk<D> {
     }
 }
 
-/// Address space of a file.
+/// Bytes of address space per file.
 const FILE: u64 = 1 << 40;
 
 /// Files by their numbers, as one range of bytes: byte *b* of file *n* is at *n* TiB + *b*.
@@ -339,7 +339,7 @@ impl Disk for Numbered {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // Who syncs a file does that itself: it knows which.
+        // A file is synced by its own `sync`, which knows the file.
         Ok(())
     }
 
@@ -348,19 +348,19 @@ impl Disk for Numbered {
     }
 }
 
-/// Hears what is asked of files on a device, while that takes the device's time.
+/// Receives the requests to files on a device, at the device's timing.
 pub trait Listener: Send + Sync {
-    /// A file that was not opened before has this number.
+    /// A file that was not opened before got this number.
     fn opened(&self, number: u64, name: &str);
 
-    /// Bytes of a file are asked for, or to be written, now.
+    /// Bytes of a file are read or written now.
     fn asked(&self, number: u64, offset: u64, bytes: u64, write: bool);
 
-    /// The read or write has ended, this long after it was asked for.
+    /// The read or write has ended, this long after it began.
     fn answered(&self, waited: Duration);
 }
 
-/// Files that lie on one device together, without a cache: their bytes take its time, except of those that patterns name.
+/// Files together on one device, without a cache. Files that match a pattern of `direct` take only their own time.
 pub struct PacedFiles {
     disk: Arc<PacedDisk<Numbered>>,
     files: Numbered,
@@ -377,17 +377,17 @@ struct Numbers {
 }
 
 impl PacedFiles {
-    /// The files of a directory on a device of this model. `direct` names those that take no time but their own.
+    /// The files of a directory on a device of this model. Files that match `direct` take only their own time.
     ///
     /// # Errors
-    /// When the directory cannot be opened, or the model is too small for anything.
+    /// If the directory cannot be opened, or the model is smaller than one extent.
     pub fn new(root: File, model: Box<dyn Device + Send>, direct: Vec<Pattern>) -> io::Result<Self> {
         let files = Numbered::default();
         let disk = Arc::new(PacedDisk::new(files.clone(), model)?);
         Ok(Self { disk, files, numbers: Mutex::default(), root, direct, listener: None })
     }
 
-    /// The same, with somebody who hears what is asked of the device.
+    /// Adds a listener of the requests to the device.
     pub fn heard_by(self, listener: Arc<dyn Listener>) -> Self {
         Self { listener: Some(listener), ..self }
     }
@@ -397,7 +397,7 @@ impl PacedFiles {
         self.disk.clone()
     }
 
-    /// Its name below the directory.
+    /// The file's name below the directory.
     fn name(&self, file: &File) -> io::Result<String> {
         let path = |file: &File| std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let (path, root) = (path(file)?, path(&self.root)?);
@@ -419,7 +419,7 @@ impl FileLayer for PacedFiles {
             listener.opened(number, &name);
         }
         let file = Arc::new(DirectFile(file));
-        // The newest handle serves all: the door opens files anew for who may do more.
+        // The newest handle serves all: the front-end reopens a file when it needs more rights.
         self.files.0.write().unwrap_or_else(PoisonError::into_inner).insert(number, file.clone());
         let (disk, listener) = (self.disk.clone(), self.listener.clone());
         Ok(Arc::new(PacedFile { file, disk, number, listener, dirty: AtomicU64::new(0) }))
@@ -452,7 +452,7 @@ struct PacedFile {
 }
 
 impl PacedFile {
-    /// Tells the listener of a read or a write before and after.
+    /// Notifies the listener before and after a read or a write.
     fn heard<T>(&self, offset: u64, bytes: usize, write: bool, act: impl FnOnce() -> T) -> T {
         let Some(listener) = self.listener.as_ref().filter(|_| !self.disk.is_hurried()) else { return act() };
         listener.asked(self.number, offset, bytes as u64, write);
@@ -496,7 +496,7 @@ impl FileData for PacedFile {
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
         self.file.sync(data_only)?;
-        // A device that has nothing to make durable for this file is not asked.
+        // The device is not synced when this file has no writes since the last sync.
         if self.dirty.swap(0, Relaxed) > 0 { self.disk.sync() } else { Ok(()) }
     }
 

@@ -1,7 +1,7 @@
-//! Bytes as a part of a URI (RFC 3986, 2.1): what means something there, or is no ASCII, is two hexadecimal digits after a percent
-//! sign.
+//! Bytes as a part of a URI (RFC 3986, 2.1): bytes with a meaning there, and bytes beyond ASCII, become a percent sign
+//! and two hexadecimal digits.
 
-/// Any bytes as letters, digits and `/-._~%`.
+/// Encodes any bytes as letters, digits and `/-._~%`.
 pub fn encoded(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {
@@ -13,7 +13,7 @@ pub fn encoded(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that were encoded. A percent sign without two digits stands for itself.
+/// Decodes the bytes. A percent sign without two digits stands for itself.
 pub fn decoded(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

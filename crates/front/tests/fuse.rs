@@ -1,5 +1,6 @@
-//! The FUSE door: what each operation does to the files below, seen from both sides. Nothing here maps a file: a process
-//! that serves a mount must not, for its page faults would wait for itself. `crates/cli/tests/mount.rs` does.
+//! The FUSE front-end: the effect of each operation on the backing files, seen from both sides. No test here maps a
+//! file: a process that serves a mount must not, because its page faults would wait for itself.
+//! `crates/cli/tests/mount.rs` does.
 
 mod support;
 
@@ -30,7 +31,7 @@ fn open(path: impl AsRef<std::path::Path>) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
 }
 
-/// Names in a directory, without that of the cache's own.
+/// Names in a directory, without the cache's own.
 fn names(path: &std::path::Path) -> Vec<String> {
     let entries = fs::read_dir(path).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
@@ -198,7 +199,7 @@ fn extended_attributes_are_the_backing_files() {
         assert_eq!(rustix::fs::getxattr(mounted.below("f"), "user.colour", &mut value).unwrap(), 5);
         assert_eq!(rustix::fs::getxattr(mounted.at("f"), "user.colour", &mut value).unwrap(), 5);
         assert_eq!(&value[..5], b"green");
-        // Programs ask how long it is before they make room.
+        // Programs ask for the length before they allocate a buffer.
         assert_eq!(rustix::fs::getxattr_query(mounted.at("f"), "user.colour"), Ok(5));
         let names = rustix::fs::listxattr_query(mounted.below("f")).unwrap();
         assert!(names > "user.colour".len());
@@ -250,7 +251,7 @@ fn locks_are_kept_by_the_kernel() {
     });
 }
 
-/// Files that note what is asked of them, and whose reads can be held up.
+/// Files that record the requests to them, and whose reads can be held up.
 #[derive(Default)]
 struct Noting {
     calls: Mutex<Vec<String>>,
@@ -384,7 +385,7 @@ fn all_handles_of_a_file_share_its_bytes_until_the_last_is_closed() {
     assert_eq!(noting.taken(), ["close", "removed"]);
 }
 
-/// Requests to read that the layer sees of 64 pages, read one after the other, twice.
+/// Requests to read that reach the layer when 64 pages are read one after the other, twice.
 fn asked_twice(file: &File, noting: &Noting) -> [usize; 2] {
     [(); 2].map(|()| {
         let before = noting.reads.load(Relaxed);
@@ -445,7 +446,7 @@ fn misses_do_not_hold_up_what_is_behind_them() {
     fs::write(mounted.at("f"), [4; 4096]).unwrap();
     *noting.held.lock().unwrap() = true;
     let path = mounted.at("f");
-    // More than there are session threads.
+    // More readers than session threads.
     let readers: Vec<_> = (0..8)
         .map(|_| {
             let path = path.clone();
@@ -503,7 +504,7 @@ fn hits_are_answered_while_every_worker_waits_for_the_cache_device() {
     let slow = |device| SlowDevice { device, noting: noting.clone() };
     let Some(mounted) = Mounted::cached_by(Mode::WriteBack, options, slow) else { return };
     let file = open(mounted.at("f"));
-    // More than memory has room for; what was read last is there.
+    // More pages than fit memory; the pages read last are there.
     for page in 0..40_u8 {
         file.write_all_at(&[page; 4096], u64::from(page) * 4096).unwrap();
     }
@@ -600,7 +601,7 @@ fn an_emulated_file_keeps_its_bytes_and_takes_the_time_of_its_own_device() {
     };
     let page = |byte| [byte; 4096];
     timed(4 * WRITE, &|| (0..4).for_each(|i| file.write_all_at(&page(i as u8), i * 4096).unwrap()));
-    // One at a time is what this device does, whoever asks.
+    // The device does one I/O at a time.
     let read = |i: u64| {
         let mut bytes = page(99);
         file.read_exact_at(&mut bytes, i * 4096).unwrap();
@@ -613,7 +614,7 @@ fn an_emulated_file_keeps_its_bytes_and_takes_the_time_of_its_own_device() {
     assert_eq!(file.set_len(CAPACITY + 1).unwrap_err().kind(), ErrorKind::StorageFull);
     assert_eq!(layer.accuracy().late.count(), 8);
 
-    // What one file's device has done is forgotten neither when it is closed nor when it is removed.
+    // The counts of a file's device stay after the file is closed, and after it is removed.
     drop(file);
     timed(READ, &|| assert_eq!(fs::read(mounted.at("a")).unwrap().len(), 4 * 4096));
     assert!(fs::read(mounted.below("a")).unwrap().chunks(4096).zip(0..).all(|(bytes, i)| bytes == page(i)));

@@ -1,4 +1,4 @@
-//! The audit plugin's log of a real MariaDB server, followed.
+//! Following the audit plugin's log of a real MariaDB server.
 
 #[path = "../../names/tests/support/mod.rs"]
 mod support;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use support::MariaDb;
 
-/// A query, and the files that it begins with; none when it ends.
+/// A query, and its files at its beginning; `None` at its end.
 type Heard = (u32, Option<BTreeSet<u64>>);
 
 #[derive(Clone, Default)]

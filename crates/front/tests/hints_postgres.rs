@@ -1,4 +1,4 @@
-//! The extension for PostgreSQL, in a real server: what it tells of queries, and what that costs.
+//! The extension for PostgreSQL in a real server: its hints about queries, and their cost.
 
 #[path = "../../names/tests/support/mod.rs"]
 mod support;
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use support::Postgres;
 
-/// Event that was told: the begin of a query with its number and the inodes of its files, or its end.
+/// A hint received: the beginning of a query with its number and the inodes of its files, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Heard {
     Begin(u32, BTreeSet<u64>),
@@ -43,7 +43,7 @@ impl Advised for Notes {
     }
 }
 
-/// A server with the extension, and who hears it.
+/// A server with the extension, and the receiver of its hints.
 struct Listening {
     server: Postgres,
     notes: Notes,
@@ -51,7 +51,7 @@ struct Listening {
     socket: Option<HintSocket>,
 }
 
-/// Makes the extension for the installed server in a directory; none where that cannot be done.
+/// Builds the extension for the installed server in a directory; `None` where that cannot be done.
 fn made(programs: &Path, to: &Path) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../extensions/postgresql");
     for file in ["Makefile", "entresol_hints.c"] {
@@ -91,7 +91,7 @@ impl Listening {
         let note = move |line: &str| log.lock().expect("no panic while noting").push(line.to_owned());
         let hints = Hints::new(Served::new(root.clone(), root), Box::new(self.notes.clone()), Box::new(note));
         self.socket = Some(HintSocket::open(&path, Arc::new(hints)).expect("a socket"));
-        // It is its owner's alone, and the server's user is another where root runs the test.
+        // The socket is open to its owner alone. Where root runs the test, the server runs as another user.
         let owner = std::fs::metadata(self.server.data()).expect("the data directory").uid();
         chown(&path, Some(owner), None).expect("its owner");
         assert_eq!(std::fs::metadata(&path).expect("the socket").mode() & 0o777, 0o600);
@@ -133,7 +133,7 @@ impl Listening {
         begun.into_iter().map(|(_, files)| files).collect()
     }
 
-    /// Waits until what was sent has been heard: a message of our own comes after it.
+    /// Waits until all datagrams sent so far have been received: a message of the test's own comes after them.
     fn settled(&self) {
         let before = self.counts().ends_unknown;
         let socket = std::os::unix::net::UnixDatagram::unbound().expect("a socket");
@@ -186,7 +186,7 @@ fn a_server_tells_what_its_queries_use_and_that_they_ended() {
     assert_eq!((counts.begins, counts.files_unknown), (counts.ends, 0), "{counts:?}");
     assert_eq!(*told.log.lock().expect("the log"), [""; 0]);
 
-    // Who does not listen is not waited for, and may come back.
+    // The server does not wait for a receiver that is gone; the receiver may come back.
     told.socket = None;
     assert!(!told.server.scratch.path("hints").exists());
     assert_eq!(told.server.sql("postgres", "SELECT count(*) FROM a"), "20000");

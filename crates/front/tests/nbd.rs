@@ -1,4 +1,4 @@
-//! The NBD door, spoken to by a client of its own: what is promised, what is refused, who may do what to whom.
+//! The NBD front-end with a client of the tests' own: promises, refusals, and isolation of clients.
 
 mod support;
 
@@ -39,7 +39,7 @@ fn served() -> Served {
     serve(1 << 20, Limits::default(), false)
 }
 
-/// Waits for what another thread will do soon.
+/// Waits for an effect of another thread that comes soon.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -186,7 +186,7 @@ fn a_slow_request_does_not_hold_up_those_behind_it() {
     let served = served();
     let mut client = Client::connect(&served.socket, true).unwrap();
     served.block.hold(4096);
-    // Together, so that the server sees that the slow one is not alone.
+    // Sent together, so that the server sees that the slow request is not alone.
     let slow = client.send(READ, 0, 4096, 1, b"").unwrap();
     eventually("the slow read", || served.block.calls.lock().unwrap().contains(&Call::Read(4096, 1)));
     served.block.release();
@@ -195,7 +195,7 @@ fn a_slow_request_does_not_hold_up_those_behind_it() {
     served.block.hold(4096);
     let mut overtaken = 0;
     for _ in 0..50 {
-        // A flush goes to a worker; what follows while it is in flight does too.
+        // A flush goes to a worker, and so do the requests behind it while it is in flight.
         let flush = client.send(FLUSH, 0, 0, 0, b"").unwrap();
         let slow = client.send(READ, 0, 4096, 1, b"").unwrap();
         let fast = client.send(READ, 0, 8192, 1, b"").unwrap();
@@ -220,7 +220,7 @@ fn a_slow_request_does_not_hold_up_those_behind_it() {
 
 #[test]
 fn hits_wait_neither_for_the_misses_before_them_nor_for_those_behind() {
-    // One miss takes all the room that there is.
+    // One miss takes the whole limit.
     let limits = Limits { requests_max: 1, workers_max: 1, ..Limits::default() };
     let served = serve(1 << 20, limits, false);
     served.block.hot.store(8192, Relaxed);
@@ -232,7 +232,7 @@ fn hits_wait_neither_for_the_misses_before_them_nor_for_those_behind() {
         for &hit in &sent[..2] {
             assert_eq!(client.receive().unwrap().0, hit, "round {round}");
         }
-        // After the first miss it is known that they take long.
+        // After the first miss the server knows that misses take long.
         if round > 0 {
             for hit in client.send_reads(&[1024, 4096], 100).unwrap() {
                 assert_eq!(client.receive().unwrap().0, hit, "round {round}");
@@ -396,7 +396,7 @@ fn the_old_way_to_choose_an_export_works_with_and_without_padding() {
         let mut answer = vec![0; expected];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(answer[..8], (1_u64 << 20).to_be_bytes());
-        // A disconnect in order, after which there is nothing more.
+        // A disconnect in order, after which no bytes follow.
         stream.write_all(&[0x25, 0x60, 0x95, 0x13, 0, 0, 0, 2]).unwrap();
         stream.write_all(&[0; 20]).unwrap();
         assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0);
@@ -414,7 +414,7 @@ fn a_client_that_says_nothing_loses_its_place() {
     eventually("the notice", || {
         served.notices.lock().unwrap().join("").contains("had not chosen an export within 100ms")
     });
-    // Once it has chosen, a client may be silent for as long as it likes.
+    // A client that has chosen may be silent for as long as it likes.
     let mut client = Client::connect(&served.socket, true).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(client.read(0, 1), [0]);

@@ -1,4 +1,4 @@
-//! The NBD door on any bytes at all: no panic, no wait, and exact replies to whatever is in step.
+//! The NBD front-end on arbitrary bytes: no panic, no wait, and exact replies to requests that are in step.
 
 mod support;
 
@@ -68,7 +68,7 @@ impl Reply {
         if self.command == READ { self.length } else { 0 }
     }
 
-    /// The error number and the data that a client must get, by the protocol's text; the model takes the effect.
+    /// The error number and the data that a client must get by the protocol's text. The model takes the effect.
     fn expected(&self, model: &mut [u8]) -> (u32, Vec<u8>) {
         let allowed = if self.command == WRITE_ZEROES { 3 } else { 1 };
         if self.flags & !allowed != 0 || ![READ, WRITE, 3, TRIM, WRITE_ZEROES].contains(&self.command) {
@@ -94,7 +94,7 @@ impl Reply {
     }
 }
 
-/// The simple replies after the negotiation; `data` of a cookie is the length of what a successful reply to it carries.
+/// The simple replies after the negotiation; `data` of a cookie is the length of the data in a successful reply to it.
 fn replies(output: &[u8], data: impl Fn(u64) -> u32) -> Vec<(u64, u32, Vec<u8>)> {
     let mut rest = &output[HANDSHAKE_REPLY..];
     let mut replies = Vec::new();
@@ -116,7 +116,7 @@ proptest! {
     fn every_request_gets_the_reply_that_the_protocol_asks_for(requests in prop::collection::vec(sent(), 0..40)) {
         let block = Arc::new(MemoryBlock::new(SIZE));
         let mut model = vec![0; SIZE];
-        // A session for each: requests in flight together may be carried out in any order.
+        // One session each: requests in flight together may be carried out in any order.
         for (cookie, request) in (500..).zip(&requests) {
             let (errno, data) = request.expected(&mut model);
             let (_, output) = serve(&[HANDSHAKE, &request.bytes(cookie)].concat(), &block);
@@ -129,7 +129,7 @@ proptest! {
         requests in prop::collection::vec(sent(), 0..40),
         order in Just((0..80_u64).collect::<Vec<_>>()).prop_shuffle(),
     ) {
-        // Even places hold any request that writes nothing; odd ones write a place of their own, which one may read later.
+        // Even indices hold any request but writes. Odd ones write a slot of their own, which one may read later.
         let slot = SIZE as u64 / 80;
         let block = Arc::new(MemoryBlock::new(SIZE));
         let mut model = vec![0; SIZE];
@@ -172,7 +172,7 @@ proptest! {
         let input = [prefix, &bytes].concat();
         let (served, output) = serve(&input, &Arc::new(MemoryBlock::new(SIZE)));
         prop_assert!(output.starts_with(b"NBDMAGICIHAVEOPT\0\x03"));
-        // By chance no random bytes are a disconnect, and only an empty rest is an end in order.
+        // Random bytes are by chance never a disconnect, and only an empty rest is an end in order.
         prop_assert_eq!(served.is_ok(), agreed == 2 && bytes.is_empty());
     }
 

@@ -1,5 +1,5 @@
-//! The NBD door under the clients that people use: libnbd's tools, QEMU's tools, fio, as Debian packages them
-//! (`apt-get install libnbd-bin qemu-utils fio`). A test whose tool is missing says so and passes.
+//! The NBD front-end with the clients that people use: libnbd's tools, QEMU's tools, fio, as Debian packages them
+//! (`apt-get install libnbd-bin qemu-utils fio`). A test whose tool is missing reports that and passes.
 
 mod support;
 
@@ -36,7 +36,7 @@ impl Served {
         self.directory.path().join(name)
     }
 
-    /// Stops the server and checks that no client left a connection that ended otherwise than by a disconnect.
+    /// Stops the server and checks that no client ended a connection without a disconnect.
     fn stop(self) {
         let counts = self.server.stop().unwrap();
         assert!(counts.connections > 0);
@@ -44,7 +44,7 @@ impl Served {
     }
 }
 
-/// Runs a tool; `None`, with a word about it, when it is not installed.
+/// Runs a tool; `None`, with a note, when it is not installed.
 fn tool(name: &str, arguments: &[&str]) -> Option<Output> {
     match Command::new(name).args(arguments).output() {
         Ok(output) => Some(output),
@@ -56,7 +56,7 @@ fn tool(name: &str, arguments: &[&str]) -> Option<Output> {
     }
 }
 
-/// Its standard output, if it succeeded.
+/// A tool's standard output; the tool must have succeeded.
 fn said(output: &Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{out}\n{err}", output.status);

@@ -1,4 +1,4 @@
-//! The NBD door's limits: memory of all connections together, time for the negotiation, users who may connect.
+//! The NBD front-end's limits: memory of all connections together, time for the negotiation, users who may connect.
 
 mod support;
 
@@ -28,7 +28,7 @@ struct Served {
 
 fn serve(size: usize, limits: Limits) -> Served {
     let directory = tempfile::tempdir().unwrap();
-    // Others must reach the socket to be refused.
+    // Other users must reach the socket to be refused.
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let socket = directory.path().join("s");
     let block = Arc::new(Watched::new(size));
@@ -52,7 +52,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until the server takes up nothing more.
+/// Waits until the server takes up no more requests.
 fn settled(server: &Server) -> Counts {
     let (mut counts, mut since) = (server.counts(), Instant::now());
     while since.elapsed() < Duration::from_millis(300) {
@@ -89,7 +89,7 @@ fn clients_that_take_no_replies_hold_no_more_than_the_memory_and_others_are_serv
     let share = offered(&served);
     assert_eq!(share, 2 * MIB);
     eventually("a free place", || served.server.counts().connections_open == 0);
-    // Each asks for as much as all together may hold.
+    // Each client asks for as much as all together may hold.
     let mut silent: Vec<(Client, Vec<u64>)> = (0..15)
         .map(|_| {
             let mut client = Client::connect(&served.socket, true).unwrap();
@@ -177,7 +177,7 @@ fn requests_of_many_sizes_on_many_connections_are_each_answered_and_counted_out(
                     for _ in 0..8 {
                         let (cookie, answer) = client.receive().unwrap();
                         let &(_, at, length) = asked.iter().find(|asked| asked.0 == cookie).expect("it was asked");
-                        // What is larger than a share may be refused, and nothing else.
+                        // Only a request larger than a share may be refused.
                         let refused = answer.errno == 12 && length > MIB as usize;
                         assert!(refused || answer.data == content[at..at + length], "{at} + {length}");
                     }
@@ -229,7 +229,7 @@ fn a_stop_ends_clients_that_take_no_replies_and_those_that_wait_for_their_memory
     let served = serve(4 << 20, limits);
     let mut clients: Vec<Client> = (0..15).map(|_| Client::connect(&served.socket, true).unwrap()).collect();
     for (number, client) in clients.iter_mut().enumerate() {
-        // The last ask for more than their share, and wait.
+        // The last clients ask for more than their share, and wait.
         let bytes = if number < 10 { MIB } else { 3 * MIB };
         for _ in 0..32 {
             client.send(READ, 0, 0, bytes, b"").unwrap();
@@ -240,7 +240,7 @@ fn a_stop_ends_clients_that_take_no_replies_and_those_that_wait_for_their_memory
     assert_eq!((counts.connections_open, counts.held_bytes), (0, 0));
 }
 
-/// A client that asks again and again, never silent and never choosing, until the server has enough of it.
+/// A client that asks again and again, never silent and never choosing, until the server ends the connection.
 fn dawdle(mut stream: UnixStream) {
     loop {
         // STRUCTURED_REPLY, answered each time.
@@ -277,14 +277,14 @@ fn a_negotiation_has_a_deadline_however_busy_the_client_is() {
     assert_eq!(Client::connect(&served.socket, true).unwrap().read(0, 1), [0], "their places are free");
 }
 
-/// Runs as another user of this machine; none, with a word about it, where only root could.
+/// Runs `act` as another user of this machine; `None`, with a note, where only root could.
 fn as_another<T: Send>(test: &str, act: impl FnOnce() -> T + Send) -> Option<T> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED {test}: only root can act as another user");
         return None;
     }
     let nobody = Uid::from_raw(65534);
-    // The identity is one thread's own, as the system call has it.
+    // The system call changes the identity of one thread only.
     let acted = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("another user");

@@ -1,4 +1,4 @@
-//! Paced disks: bytes are those of a plain disk, whatever the time; a device that is smaller than its disk is full when it is.
+//! Paced disks: the bytes are those of a plain disk at any timing, and a device smaller than its disk can be full.
 #![cfg(target_os = "linux")]
 
 use entresol_crashtest::{Power, SimDisk};
@@ -58,7 +58,7 @@ fn what_is_asked_of_it_is_counted_unless_it_is_hurried() {
     disk.sync().expect("a sync");
     let traffic = disk.traffic();
     assert_eq!((traffic.reads, traffic.read_bytes, traffic.writes, traffic.written_bytes), (1, 512, 3, 3 * 4096));
-    // The first extent's place is the device's first, and the write to it the first of all.
+    // Two of three: the first write is at the device's start, and the second follows it.
     assert_eq!((traffic.sequential_writes, traffic.flushes), (2, 1));
     assert!(traffic.busy > Duration::from_micros(20), "{:?}", traffic.busy);
     assert_eq!(disk.wear().host_written_bytes, 3 * 4096);
@@ -69,7 +69,7 @@ fn what_is_asked_of_it_is_counted_unless_it_is_hurried() {
 
 #[test]
 fn it_is_full_when_the_device_is() {
-    // The smallest device of this kind is larger than that; it is filled by extents that lie far apart.
+    // The smallest device of this kind is larger than that; extents that lie far apart fill it.
     let model = profile::load("p4800x").expect("a profile").build(4 << 20, 1).expect("a device");
     let places = entresol_device::Device::capacity_bytes(&model) >> 20;
     if places > 1 << 20 {
@@ -86,7 +86,7 @@ fn it_is_full_when_the_device_is() {
     disk.write_at(0, &[4; 512]).expect("a place that it has");
 }
 
-/// Writes down what it hears.
+/// Listener that records its calls.
 #[derive(Default)]
 struct Ear(Mutex<Vec<String>>);
 
@@ -106,8 +106,8 @@ impl Listener for Ear {
     }
 }
 
-/// Each read and write of a file is heard with the file's name, what is asked past its end as far as there is anything; what goes past the
-/// device, or is hurried, is not.
+/// Each read and write of a file is reported with the file's name, and past its end only as far as there are bytes.
+/// Requests that bypass the device, or are hurried, are not reported.
 #[test]
 fn a_listener_hears_what_is_asked_of_files() {
     let place = std::env::temp_dir().join(format!("entresol-heard-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! File maps: which file has which region of a cache.
+//! File maps: the file of each region of a cache.
 
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::cache::CacheConfig;
@@ -7,7 +7,7 @@ use entresol_files::{Backing, CachedFiles, HIDDEN};
 use entresol_policy::catalogue;
 use std::fs;
 
-/// Bytes of a record, its checksum among them.
+/// Bytes of a record, including its checksum.
 const RECORD: usize = 64;
 const PAGE: usize = 512;
 
@@ -16,11 +16,11 @@ fn seal(record: &mut [u8]) {
     record[RECORD - 4..].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A map of a directory with two files: the first byte says which of header and checksums are made right. It is opened with the
-/// cache that it was made for.
+/// Opens a map of a directory with two files, with the cache that it was made for. The first byte chooses which parts
+/// of the header and the checksums are corrected.
 pub(crate) fn map(data: &[u8]) {
     let Some((&choice, bytes)) = data.split_first() else { return };
-    // Memory has files of its own where there is such a place.
+    // Files in memory, where there is such a directory.
     let place = [std::path::Path::new("/dev/shm"), &std::env::temp_dir()]
         .into_iter()
         .find_map(|place| tempfile::tempdir_in(place).ok());
@@ -37,7 +37,7 @@ pub(crate) fn map(data: &[u8]) {
     let header = image[..RECORD].to_vec();
     image.truncate(from);
     image.extend(bytes);
-    // Those of this directory and cache, or it is refused as the map of another.
+    // The header of this directory and cache; otherwise the map is refused as another's.
     if choice & 2 == 0 && image.len() >= RECORD {
         image[..8].copy_from_slice(&header[..8]);
         image[16..48].copy_from_slice(&header[16..48]);

@@ -1,10 +1,10 @@
-//! Everything that Entresol decodes, as functions of any bytes.
+//! Everything that Entresol decodes, as functions of arbitrary bytes.
 //!
-//! A target takes bytes that nobody checked, and panics where the code under it breaks a promise: any bytes are understood or
-//! refused, what is understood can be used, and neither takes memory without bound. The fuzzer (`make fuzz`) looks for bytes that
-//! break one; the tests replay the corpus and changed copies of it.
+//! A target takes unchecked bytes, and panics where the code under test breaks a promise. Any bytes are decoded or
+//! refused; decoded input can be used; neither takes unbounded memory. The fuzzer (`make fuzz`) looks for bytes that
+//! break a promise. The tests replay the corpus and changed copies of it.
 
-/// The program's way to standard error, for its modules that are read in here.
+/// The program's output to standard error, for its modules that are included here.
 macro_rules! say {
     ($($words:tt)*) => {
         eprintln!($($words)*)
@@ -53,7 +53,7 @@ pub const TARGETS: &[Target] = &[
     ("store", store::store),
 ];
 
-/// Choices that bytes make, in order; zeros after their end.
+/// Choices taken from bytes, in order; zeros after their end.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {

@@ -1,14 +1,14 @@
-//! Names of tables: paths as PostgreSQL and InnoDB make them, and the files of their catalogues.
+//! Names of tables: paths in the forms of PostgreSQL and InnoDB, and the files of their catalogues.
 
 use entresol_names::innodb::{self, DataDirectory};
 use entresol_names::postgres::{Cluster, Relation};
 use std::fs;
 use std::path::Path;
 
-/// Catalogues of PostgreSQL whose rows are read: databases, relations, schemas, indexes.
+/// Catalogues of PostgreSQL that are read: databases, relations, schemas, indexes.
 const CATALOGUES: [u32; 4] = [1262, 1259, 2615, 2610];
 
-/// Zeros but for edits of 5 bytes and more: page, byte of the page, how many bytes, bytes.
+/// Pages of zeros with edits. An edit is 4 bytes and its contents: page, offset in the page (2 bytes), length.
 fn pages(data: &[u8], page_bytes: usize, number: usize) -> Vec<u8> {
     let mut image = vec![0; page_bytes * number];
     let mut rest = data;
@@ -21,7 +21,7 @@ fn pages(data: &[u8], page_bytes: usize, number: usize) -> Vec<u8> {
     image
 }
 
-/// A map of relations to files with a right checksum; all catalogues are in one file.
+/// A map of relations to files with a valid checksum; all catalogues are in one file.
 fn filenode_map() -> Vec<u8> {
     let mut map = [0x0059_2717_u32, CATALOGUES.len() as u32].map(u32::to_le_bytes).concat();
     CATALOGUES.iter().for_each(|oid| map.extend([oid.to_le_bytes(), 100_u32.to_le_bytes()].concat()));

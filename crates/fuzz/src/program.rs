@@ -1,5 +1,5 @@
-//! Files and messages that the command line program reads: configurations, journals of unfinished sweeps, questions and answers of a
-//! control socket, records beside a backing store.
+//! Files and messages that the command line program reads: configurations, journals of unfinished sweeps, questions and
+//! answers of a control socket, and records beside a backing store.
 
 use crate::config;
 use crate::journal::Journal;
@@ -13,11 +13,11 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 thread_local! {
-    /// A folder for what has to be read from a file.
+    /// Directory for input that has to be read from a file.
     static SCRATCH: RefCell<TempDir> = RefCell::new(tempfile::tempdir().expect("a scratch directory"));
 }
 
-/// A path of this name with these bytes.
+/// Path of a file with this name and these bytes.
 fn file(name: &str, bytes: &[u8]) -> PathBuf {
     SCRATCH.with_borrow(|scratch| {
         let path = scratch.path().join(name);
@@ -39,7 +39,7 @@ fn cli() -> Command {
     config::with_option(Command::new("entresol").subcommand(mount).subcommand(Command::new("set")))
 }
 
-/// A configuration. What it adds to a command line is words that the parser takes or refuses.
+/// A configuration. The words that it adds to a command line are accepted or refused by the parser.
 pub(crate) fn configuration(data: &[u8]) {
     let path = file("entresol.toml", data);
     let cli = cli();
@@ -54,8 +54,8 @@ pub(crate) fn configuration(data: &[u8]) {
     }
 }
 
-/// A journal of an unfinished sweep, which begins in the right way where the first byte is odd. What is taken over is kept again as it
-/// was.
+/// A journal of an unfinished sweep, with a valid beginning where the first byte is odd. A second open resumes as many
+/// cells as the first.
 pub(crate) fn resumed(data: &[u8]) {
     let Some((&choice, rest)) = data.split_first() else { return };
     let head: &[u8] = if choice % 2 == 1 { b"a sweep\n" } else { b"" };
@@ -68,7 +68,7 @@ pub(crate) fn resumed(data: &[u8]) {
     assert_eq!(open().len(), count, "the same cells the second time");
 }
 
-/// Lines of a control socket: each is a question, an answer, both or neither. What is understood is sent as it was.
+/// Lines of a control socket: each is a question, an answer, both or neither. A decoded line survives another encoding.
 pub(crate) fn control(data: &[u8]) {
     let mut from = Cursor::new(data);
     while let Ok(Some(line)) = protocol::read_line(&mut from, QUESTION_MAX) {
@@ -84,7 +84,7 @@ pub(crate) fn control(data: &[u8]) {
     assert!(from.fill_buf().is_ok());
 }
 
-/// A record beside a backing store, with the right checksum. What is understood is written as it was read.
+/// A record beside a backing store, with a valid checksum. A decoded record survives another encoding.
 pub(crate) fn record(data: &[u8]) {
     let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, data) as u32;
     if let Ok(record) = Record::decode(&[data, &crc.to_le_bytes()].concat()) {

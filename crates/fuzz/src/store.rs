@@ -10,12 +10,13 @@ fn sound() -> &'static [Vec<u8>] {
     SOUND.get_or_init(hostile::sound)
 }
 
-/// A store in order of which some bytes are others, with checksums made right or left wrong. It is repaired, opened and used.
+/// A sound store with some bytes changed, and checksums corrected or left wrong. The store is repaired, opened and
+/// used.
 pub(crate) fn store(data: &[u8]) {
     let mut choices = Bytes(data);
     let mut image = sound()[choices.below(sound().len() as u64) as usize].clone();
     if choices.chance(0.25) {
-        // Whatever stands there instead, as it is.
+        // Raw input overwrites the bytes there.
         let at = (choices.below(image.len() as u64) as usize).min(image.len() - 1);
         let len = choices.0.len().min(image.len() - at);
         image[at..at + len].copy_from_slice(&choices.0[..len]);

@@ -1,4 +1,4 @@
-//! Targets for input that a person gives: traces of every format, sizes, policies, stacks.
+//! Targets for input of users: traces of every format, sizes, policies, stacks.
 
 use entresol_core::Size;
 use entresol_sim::{Addresses, Cell, CellOptions, parse_policies, parse_stack, sweep};
@@ -8,7 +8,7 @@ use std::io::Cursor;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// A trace in the native format. What is accepted is safe to drive.
+/// A trace in the native format. An accepted trace is safe to drive.
 pub(crate) fn native(data: &[u8]) {
     if let Ok(trace) = own::from_bytes(Path::new("fuzz"), data) {
         for i in 0..trace.len() {
@@ -39,7 +39,7 @@ fn trace() -> &'static Trace {
     TRACE.get_or_init(|| generate(&"zipf:n=300:pages=60:seed=1:write=40".parse().expect("a specification")))
 }
 
-/// Drives a cell if it can be; its options were accepted, so nothing may go wrong.
+/// Drives a cell if it can be built; its options were accepted, so it must not fail.
 fn drive(cell: Result<Cell, impl Sized>, addresses: &Addresses) {
     if let Ok(cell) = cell {
         let swept = sweep(addresses, &[cell], &CellOptions::default(), 1, &mut |_| {});
@@ -47,7 +47,7 @@ fn drive(cell: Result<Cell, impl Sized>, addresses: &Addresses) {
     }
 }
 
-/// Sizes, policies, stacks and generated traces as a person types them. What is understood and small is driven.
+/// Sizes, policies, stacks and generated traces as typed by a user. Accepted and small input is driven.
 pub(crate) fn specs(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let addresses = Addresses::new(trace());

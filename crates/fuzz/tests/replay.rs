@@ -1,12 +1,13 @@
-//! The corpus through every target, as it is and changed: what the fuzzer found stays found, on a compiler without it.
+//! Replays the corpus through every target, unchanged and changed: earlier findings stay covered on a compiler without
+//! the fuzzer.
 
 use entresol_core::Random;
 use entresol_fuzz_targets::TARGETS;
 use std::path::{Path, PathBuf};
 
-/// Changed copies of each file, unless `ENTRESOL_FUZZ_COPIES` says another number.
+/// Changed copies of each file, unless `ENTRESOL_FUZZ_COPIES` sets another number.
 const COPIES: u64 = 300;
-/// Bytes of an input at most.
+/// Longest input in bytes.
 const BYTES_MAX: usize = 4096;
 
 fn corpus(name: &str) -> Vec<PathBuf> {

@@ -1,12 +1,12 @@
-//! Why names cannot be told.
+//! Errors of finding names.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why names cannot be told.
+/// Why names cannot be found.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system refused something on a file.
+    /// The system refused an operation on a file.
     #[error("{}: {error}", path.display())]
     Io {
         /// The file.
@@ -14,17 +14,17 @@ pub enum Error {
         /// Error of the system.
         error: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file is malformed.
     #[error("{}: byte {byte}: {what}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
         /// Offset of the damage in the file, in bytes.
         byte: u64,
-        /// Content that was expected there, or the fault.
+        /// The expected content, or the fault.
         what: &'static str,
     },
-    /// The files of this version are not known.
+    /// The file formats of this version are not supported.
     #[error("{}: PostgreSQL {version}: the catalogue's files are known of versions 12 to 18; ask the server", path.display())]
     Version {
         /// The data directory.
@@ -59,12 +59,12 @@ pub enum Error {
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Says which file an error of the system is about.
+/// Adds the file's path to an error of the system.
 pub(crate) fn at<T>(path: &Path, result: io::Result<T>) -> Result<T> {
     result.map_err(|error| Error::Io { path: path.to_owned(), error })
 }
 
-/// A file that is not what it should be.
+/// The error of a malformed file.
 pub(crate) fn damaged<T>(path: &Path, byte: u64, what: &'static str) -> Result<T> {
     Err(Error::Damaged { path: path.to_owned(), byte, what })
 }

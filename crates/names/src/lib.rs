@@ -1,13 +1,13 @@
-//! Which table or index a file of a database directory belongs to.
+//! Names of the tables and indexes that the files of a database directory belong to.
 //!
-//! A cache knows files; a person knows tables. [`Names`] finds the data directories of PostgreSQL and of MariaDB or MySQL at
-//! or below a directory and says of a path what it is: `base/16384/16390.1` is the second GiB of `shop.public.orders`.
+//! A cache knows files; a person knows tables. [`Names`] finds the data directories of PostgreSQL and of MariaDB or
+//! MySQL at or below a directory. It identifies paths: `base/16384/16390.1` is the second GiB of `shop.public.orders`.
 //!
 //! Names are read from the server's files unless the server is asked: PostgreSQL's `pg_class` and its neighbours,
-//! InnoDB's dictionary. These files are as the last checkpoint wrote them, so an object made since has no name yet. A
-//! server that is asked ([`Names::ask`]) knows it at once. A file without a name makes them be read again: at most once
-//! a second, and ever more rarely while that helps nothing. A name is at most five minutes old when it is told, for
-//! tables are renamed too.
+//! InnoDB's dictionary. The files are as of the last checkpoint, so an object made since then has no name yet. A server
+//! that is asked ([`Names::ask`]) knows it at once. A file without a name makes the names be read again, at most once a
+//! second, and ever more rarely while that does not help. A returned name is at most five minutes old, because tables
+//! are renamed too.
 
 mod error;
 pub mod innodb;
@@ -20,19 +20,19 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Directories below the one given in which a data directory is looked for.
+/// Depth to which data directories are searched below the given directory.
 const DEPTH_MAX: usize = 2;
-/// Between two readings for the sake of files without a name: the shortest, and the longest when the one before did not help.
+/// Time between two readings for files without a name: the shortest, and the longest after readings that did not help.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(64)];
-/// Time for which a name that was read is taken to be the current one. It is the time between the server's checkpoints:
-/// before the next one its files know no other name.
+/// Time for which a name is taken to be current: the time between the server's checkpoints. Before the next checkpoint
+/// its files hold no other name.
 const FRESH: Duration = Duration::from_secs(300);
 
-/// Kind of contents that a file holds.
+/// Kind of a file's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Rows, with all indexes of the table where the server keeps them in one file (InnoDB).
+    /// Rows. Where the server keeps them in one file (InnoDB), also all indexes of the table.
     Table,
     /// An index.
     Index,
@@ -44,12 +44,12 @@ pub enum Kind {
     MaterializedView,
     /// A table or index that ends with its session or statement.
     Temporary,
-    /// Data that a server keeps for itself: its dictionary, undo records.
+    /// Data of the server itself: its dictionary, undo records.
     System,
 }
 
 impl Kind {
-    /// As printed.
+    /// The kind as printed.
     pub const fn word(self) -> &'static str {
         match self {
             Kind::Table => "table",
@@ -63,12 +63,12 @@ impl Kind {
     }
 }
 
-/// Name of the object that a file belongs to, as the object's creator calls it.
+/// Name of the object that a file belongs to, as SQL has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Name {
-    /// The database; empty for what all of them share.
+    /// The database; empty for objects that all databases share.
     pub database: String,
-    /// The schema; empty where there are none.
+    /// The schema; empty where the server has none.
     pub schema: String,
     /// The table, index or sequence.
     pub object: String,
@@ -77,7 +77,7 @@ pub struct Name {
     /// The table that an index or a toast table belongs to, with its schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// Which part of it the file is, if not the main one: `fsm`, `vm` and `init` (PostgreSQL), a partition (InnoDB).
+    /// The part of the object, if not the main one: `fsm`, `vm` and `init` (PostgreSQL), a partition (InnoDB).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
 }
@@ -100,15 +100,15 @@ enum Server {
     InnoDb(innodb::DataDirectory),
 }
 
-/// A data directory and where it is below the one that was given.
+/// A data directory, and its path below the given directory.
 struct Place {
-    /// With a `/` at its end unless it is empty.
+    /// Ends in `/` unless it is empty.
     prefix: String,
     server: Server,
-    /// Why the last reading failed.
+    /// Error of the last reading.
     trouble: Option<Error>,
     read: Instant,
-    /// Time that a file without a name waits for the next reading.
+    /// Time between readings for a file without a name.
     patience: Duration,
 }
 
@@ -122,12 +122,12 @@ impl Place {
             Server::Postgres(cluster) => cluster.refresh(),
             Server::InnoDb(directory) => directory.refresh(),
         };
-        // What was known before stays known.
+        // After an error the earlier names stay known.
         self.trouble = read.err();
         self.read = Instant::now();
     }
 
-    /// The path in the data directory of a file, and how much of its path leads to there or to the tablespace it is in.
+    /// A file's path in the data directory, and the length of the part that leads to the directory or its tablespace.
     fn inner<'p>(&self, path: &'p str) -> Option<(usize, Cow<'p, str>)> {
         if let Server::Postgres(cluster) = &self.server
             && let Some((length, inner)) = cluster.in_tablespace(path)
@@ -137,12 +137,12 @@ impl Place {
         path.strip_prefix(&self.prefix).map(|inner| (self.prefix.len(), inner.into()))
     }
 
-    /// Is it the path of a file of a relation in this data directory or a tablespace of it that is known?
+    /// True if the path is a relation's file in this data directory or in a known tablespace of it.
     fn has_relation(&self, path: &str) -> bool {
         self.is_postgres() && self.inner(path).is_some_and(|(_, inner)| postgres::Relation::parse(&inner).is_some())
     }
 
-    /// Of what looks like a tablespace's and is in none that is known it is said that nothing is known of it.
+    /// Identifies a file by its path. A path that looks like a tablespace's but is in no known one is `Unknown`.
     fn find(&self, path: &str) -> Found {
         let inner = self.inner(path);
         match (&self.server, inner) {
@@ -156,7 +156,7 @@ impl Place {
         }
     }
 
-    /// Identifies a file by its path, after another reading where one is due.
+    /// Identifies a file by its path, after another reading if one is due.
     fn find_fresh(&mut self, path: &str) -> Found {
         let found = self.find(path);
         let unknown = found == Found::Unknown;
@@ -180,11 +180,11 @@ impl Place {
 /// Knowledge about a file, by its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Its name.
+    /// The file's name.
     Name(Name),
-    /// It is a table's or index's file, of which nothing is known (yet).
+    /// The file of a table or index of which nothing is known yet.
     Unknown,
-    /// It is neither.
+    /// The file of neither a table nor an index.
     Other,
 }
 
@@ -194,11 +194,11 @@ pub struct Names {
 }
 
 impl Names {
-    /// Finds the data directories at and below a directory, two levels down at most, and reads what they say. No data
-    /// directory is no error: then no file has a name.
+    /// Finds the data directories at a directory and up to two levels below, and reads their names. If there are none,
+    /// no file has a name; that is not an error.
     ///
     /// # Errors
-    /// When the directory cannot be listed. A data directory that cannot be read shows in [`troubles`](Names::troubles).
+    /// If the directory cannot be listed. [`troubles`](Names::troubles) lists data directories that cannot be read.
     pub fn find(directory: &Path) -> Result<Self> {
         let mut places = Vec::new();
         collect(directory, directory, String::new(), DEPTH_MAX, &mut places)?;
@@ -206,10 +206,10 @@ impl Names {
         Ok(Names { places })
     }
 
-    /// Lets a PostgreSQL server tell the names of the data directories it serves: of the only one that was found, or of
-    /// the one the server says is its own.
+    /// Takes names from a PostgreSQL server from now on. They apply to the only data directory of PostgreSQL found. If
+    /// there are several, they apply to the one that the server reports as its own.
     ///
-    /// # Errors
+    /// If there is no data directory of PostgreSQL, none is the server's own, or the server cannot be asked.
     /// When there is no data directory of PostgreSQL, or the server cannot be asked.
     pub fn ask(&mut self, connection: Connection) -> Result<()> {
         let own = postgres::server::data_directory(&connection);
@@ -234,20 +234,20 @@ impl Names {
         place.trouble.take().map_or(Ok(()), Err)
     }
 
-    /// Is there any data directory?
+    /// True if no data directory was found.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Name of a file, by its path below the directory; none when it has none or none is known.
+    /// Name of a file, by its path below the directory; `None` when it has none or none is known.
     ///
-    /// If nothing is known of a file that must be a table or an index, the server or its files are asked again first.
-    /// They are asked at most once a second. After a reading in vain the next waits twice as long, to about a minute.
-    /// Names of PostgreSQL read five minutes ago are read again in any case; those of InnoDB are in the paths.
+    /// If nothing is known of a table's or index's file, the server or its files are asked again first, at most once a
+    /// second. After a reading that does not help, the next waits twice as long, up to about a minute (64 s). Names of
+    /// PostgreSQL that were read five minutes ago are read again in any case; those of InnoDB are in the paths.
     pub fn name_of(&mut self, path: &str) -> Option<Name> {
         let place = self.place_of(path);
         let lost = postgres::tablespace::is_like(path) && !place.is_some_and(|at| self.places[at].has_relation(path));
-        // Any server may have made the tablespace since.
+        // Any server may have made the tablespace since the last reading.
         let mut places = if lost { 0..self.places.len() } else { place.map_or(0..0, |at| at..at + 1) };
         places.find_map(|at| match self.places[at].find_fresh(path) {
             Found::Name(name) => Some(name),
@@ -255,7 +255,7 @@ impl Names {
         })
     }
 
-    /// Knowledge on which [`name_of`](Names::name_of) bases its answer, without asking again.
+    /// The knowledge behind the answer of [`name_of`](Names::name_of), without asking again.
     pub fn known(&self, path: &str) -> Found {
         let place = self.place_of(path).or_else(|| self.places.iter().position(Place::is_postgres));
         place.map_or(Found::Other, |at| self.places[at].find(path))
@@ -270,13 +270,13 @@ impl Names {
         }
     }
 
-    /// Asks again, whether or not there is a reason to.
+    /// Reads all names again now.
     pub fn refresh(&mut self) {
         self.places.iter_mut().for_each(Place::refresh);
     }
 
-    /// The data directories, as paths below the one that was given (empty for itself), the kind of server, and why its names
-    /// could not be read, where they could not.
+    /// The data directories: their paths below the given directory (empty for itself), the kind of server, and the
+    /// error of reading their names, if any.
     pub fn troubles(&self) -> impl Iterator<Item = (&str, &'static str, Option<&Error>)> {
         self.places.iter().map(|place| {
             let kind = match place.server {
@@ -287,7 +287,7 @@ impl Names {
         })
     }
 
-    /// Is it the path of a link to a tablespace that is below the directory itself?
+    /// True if the path is a link to a tablespace that is below the given directory.
     pub fn is_link_to_below(&self, path: &str) -> bool {
         self.places.iter().any(|place| match (&place.server, path.strip_prefix(&place.prefix)) {
             (Server::Postgres(cluster), Some(link)) => cluster.links_to_below(link),
@@ -295,12 +295,12 @@ impl Names {
         })
     }
 
-    /// The data directory whose file this is, by its path as [`troubles`](Names::troubles) has it.
+    /// The data directory of a file, as the path that [`troubles`](Names::troubles) gives.
     pub fn directory_of(&self, path: &str) -> Option<&str> {
         self.place_of(path).map(|at| self.places[at].prefix.trim_end_matches('/'))
     }
 
-    /// The data directory or one of its tablespaces that a path is in, the innermost where one is inside another.
+    /// The data directory that has a path, itself or in a tablespace; the innermost if several have it.
     fn place_of(&self, path: &str) -> Option<usize> {
         let holds = |at: usize| self.places[at].inner(path).map(|(length, _)| (length, at));
         (0..self.places.len()).filter_map(holds).max_by_key(|(length, _)| *length).map(|(_, at)| at)
@@ -325,7 +325,7 @@ fn collect(top: &Path, directory: &Path, prefix: String, depth: usize, places: &
     }
     for entry in error::at(directory, std::fs::read_dir(directory))? {
         let entry = error::at(directory, entry)?;
-        // What cannot be looked into cannot be named either.
+        // A directory that cannot be listed is skipped: its files cannot be named either.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) && std::fs::read_dir(entry.path()).is_ok() {
             let name = entry.file_name().to_string_lossy().into_owned();
             collect(top, &entry.path(), format!("{prefix}{name}/"), depth - 1, places)?;

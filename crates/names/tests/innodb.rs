@@ -13,7 +13,7 @@ const TABLES: &str = "CREATE DATABASE shop; CREATE DATABASE `my-shop`; \
     (PARTITION p2023 VALUES LESS THAN (2024), PARTITION p2024 VALUES LESS THAN (2025)); \
     USE shop; INSERT INTO orders SELECT seq, md5(seq) FROM seq_1_to_20000;";
 
-/// Writes everything that is only in memory into the files.
+/// Waits until the server has written all dirty pages to its files.
 fn settle(server: &MariaDb) {
     server.sql("SET GLOBAL innodb_max_dirty_pages_pct_lwm = 0; SET GLOBAL innodb_max_dirty_pages_pct = 0");
     support::eventually("everything is written", || {
@@ -36,7 +36,7 @@ fn files_and_pages_have_the_names_that_the_server_gives_them() {
     assert_eq!(shown("data/shop/yearly#P#p2024.ibd").as_deref(), Some("shop.yearly (p2024)"));
     assert_eq!(shown("data/mysql/db.MAD").as_deref(), Some("mysql.db"));
     assert_eq!(shown("data/shop/db.opt"), None);
-    // Every file that InnoDB says it has is there under the name of its table.
+    // Every file that InnoDB lists is found under the name of its table.
     let spaces = server.sql("SELECT name FROM information_schema.innodb_sys_tablespaces WHERE name LIKE '%/%'");
     assert!(spaces.lines().count() >= 5, "{spaces}");
     for name in spaces.lines() {
@@ -44,7 +44,7 @@ fn files_and_pages_have_the_names_that_the_server_gives_them() {
     }
     assert_every_index_page_is_named(&server, &names);
 
-    // An index that is made now, and one that goes.
+    // One index is made now, and one is dropped.
     server.sql("CREATE INDEX later ON shop.orders (what, id); DROP INDEX by_what ON shop.orders");
     settle(&server);
     let made = index_pages(&server, "later");

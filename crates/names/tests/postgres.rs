@@ -12,12 +12,12 @@ const TABLES: &str = "CREATE SCHEMA shop; CREATE TABLE shop.orders (id int PRIMA
     CREATE MATERIALIZED VIEW shop.seen AS SELECT 1 AS one; CREATE UNLOGGED TABLE fleeting (i int); \
     INSERT INTO shop.orders SELECT i, repeat(md5(i::text), 9000) FROM generate_series(1, 50) i;";
 
-/// The path of a relation's first file, as the server has it.
+/// The path of a relation's first file, as the server reports it.
 fn path(server: &Postgres, database: &str, relation: &str) -> String {
     server.sql(database, &format!("SELECT pg_relation_filepath('{relation}')"))
 }
 
-/// Compares every name with the server's own list, database by database; how many there are.
+/// Compares every name with the server's own list, database by database; returns how many there are.
 fn agrees(server: &Postgres, names: &mut Names) -> usize {
     let mut compared = 0;
     for database in ["postgres", "template1", "trade"] {
@@ -74,7 +74,7 @@ fn every_relation_has_the_name_that_the_server_gives_it() {
         assert_eq!(names.known(&format!("{prefix}base/5/4000000000")), Found::Unknown);
     }
 
-    // The files of a server that does not run say as much.
+    // The files of a stopped server give the same names.
     server.stop();
     let mut left = Names::find(&server.data()).expect("a directory");
     assert_eq!(left.name_of(&by_what).map(|name| name.to_string()).as_deref(), Some("trade.shop.by_what"));
@@ -107,7 +107,7 @@ fn names_follow_what_is_made_rewritten_and_dropped() {
         server.sql("trade", change);
         let path = path(&server, "trade", relation);
         if change.contains("RENAME") {
-            // The same file under another name: nothing tells but a refresh.
+            // The same file under another name: only a refresh shows it.
             asked.refresh();
         } else {
             assert_ne!(path, seen, "{change}: another file");
@@ -115,7 +115,7 @@ fn names_follow_what_is_made_rewritten_and_dropped() {
         }
         let wanted = format!("trade.{relation}");
         support::eventually(change, || asked.name_of(&path).is_some_and(|name| name.to_string() == wanted));
-        // The files know it after a checkpoint.
+        // The files have the name after a checkpoint.
         server.sql("trade", "CHECKPOINT");
         read.refresh();
         assert_eq!(read.name_of(&path).map(|name| name.to_string()), Some(wanted), "{change}");
@@ -177,13 +177,13 @@ fn path_below(server: &Postgres, database: &str, relation: &str) -> String {
 fn relations_in_a_tablespace_beside_the_data_directory_have_names_by_where_their_files_are() {
     let Some(server) = Postgres::start("") else { return };
     let top = server.scratch.path("");
-    // The second one sees the directory as the commands do that ask the process of a cache.
+    // The second one sees the directory as commands do that ask a cache's process.
     let through = std::path::PathBuf::from(format!("/proc/self/root{}", top.display()));
     let mut read = [Names::find(&top).expect("a directory"), Names::find(&through).expect("a directory")];
     let mut asked = Names::find(&top).expect("a directory");
     asked.ask(server.connection("postgres").parse().expect("a connection")).expect("the server answers");
 
-    // All were made before there was a tablespace.
+    // All were opened before there was a tablespace.
     for place in ["apart", "data/inside"] {
         let directory = server.scratch.path(place);
         support::ok(support::command(std::path::Path::new("/bin/mkdir")).arg(&directory));

@@ -1,21 +1,21 @@
-//! Estimate, without an engine, of the write amplification of a log: blocks appended for each write of its users,
-//! by the rule that picks the segment to reclaim.
+//! Estimate, without an engine, of the write amplification of the log layout: blocks appended per write of its users,
+//! by the rule that chooses the segment to reclaim.
 //!
 //! A policy decides on a zipf list of requests. A page that it admits is appended, and a page that it drops is dead.
-//! Segments are emptied when the last are in use. `docs/results/log-reclaim.md` has the figures.
+//! Segments are reclaimed when the last free ones are in use. `docs/results/log-reclaim.md` has the figures.
 
 use entresol_core::{Address, Movement, ObjectId, Op, Page, Random, Request, Tier, Verb};
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Config, Driver, Options, Policy};
 
-/// Pages of the backing store, blocks of a segment but for its table, segments: those of the peers' bench.
+/// Pages of the backing store, and blocks of a segment without its table: the sizes of the peer benchmark.
 const PAGES: usize = 2046 * 256;
 const BLOCKS: usize = 255;
 const SEGMENTS: usize = 204;
-/// Requests before those that are counted, and counted ones.
+/// Requests of the warm-up, and counted requests.
 const WARM: usize = 400_000;
 const COUNTED: usize = 300_000;
-/// Segments that are won at once, as the engine does with so many in all.
+/// Segments reclaimed at once, as the engine does at this size, and the least number of free segments.
 const WON: usize = 3;
 const FREE_MIN: usize = 3;
 
@@ -89,23 +89,24 @@ impl Visitor for Decide<'_> {
     }
 }
 
-/// Which segment is emptied next.
+/// Rule that chooses the segment to reclaim.
 #[derive(Clone, Copy, Debug)]
 enum Victim {
     Oldest,
     Emptiest,
-    /// Room won for room copied, times the root of its age: cost and benefit (Rosenblum and Ousterhout 1992, section 3.6).
+    /// Blocks freed per block copied, times the root of the segment's age: cost and benefit (Rosenblum and Ousterhout
+    /// 1992, section 3.6).
     Worth,
 }
 
 struct Log {
     victim: Victim,
-    /// Complete segments that are still in memory, the open one included: pages in them are replaced there.
+    /// Complete segments still in memory, the open one included: pages in them are replaced in place.
     buffered: u64,
     page_of: Vec<Option<u32>>,
     block_of: Vec<Option<usize>>,
     live: Vec<usize>,
-    /// Number of the segment in the order of writing; none when it is free.
+    /// Number of each segment in the order of writing; `None` for a free one.
     born: Vec<Option<u64>>,
     open: usize,
     filled: usize,
@@ -195,7 +196,7 @@ fn requests() -> Vec<(u32, Op)> {
             sum
         })
         .collect();
-    // Neighbours in popularity are no neighbours below.
+    // Pages of similar popularity are not neighbours below.
     let mut page_of: Vec<u32> = (0..PAGES as u32).collect();
     for at in (1..PAGES).rev() {
         page_of.swap(at, random.below(at as u64 + 1) as usize);

@@ -1,5 +1,5 @@
-//! The rules of the interface as a driver that verifies them: a page is a version number, every tier remembers which
-//! version it holds, and a policy that loses one, serves a stale one or overfills a tier fails an assertion.
+//! The rules of the interface as a driver that verifies them. A page is a version number and every tier remembers which
+//! version it holds. A policy that loses a version, serves a stale one or overfills a tier fails an assertion.
 //!
 //! Each policy's tests run it through [`run`]; the tests of the whole catalogue do so with refusals and small tiers.
 
@@ -60,7 +60,7 @@ pub struct Checker {
     pub movements: Vec<Movement>,
 }
 
-/// Which evictions a [`Checker`] refuses: a fixed set of pages for every 16 requests, as pins would.
+/// Evictions that a [`Checker`] refuses: a fixed set of pages for every 16 requests, as pins would.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusals {
     /// Share of pages that may not be evicted, in per cent.
@@ -97,7 +97,7 @@ impl Checker {
         }
     }
 
-    /// Drives one request and checks all that can be checked of it.
+    /// Drives one request and checks everything observable about it.
     pub fn request<P: Policy>(&mut self, policy: &mut P, request: Request, next_use: u32) -> Outcome {
         self.begin(Some(request), next_use);
         let page = request.page;
@@ -130,7 +130,7 @@ impl Checker {
         self.verify_tiers(policy);
     }
 
-    /// Checks every page: what the policy says of it and what the tiers hold.
+    /// Checks every page: the policy's state of it against the contents of the tiers.
     pub fn verify_all<P: Policy>(&self, policy: &P) {
         (0..self.layout.pages).for_each(|page| self.verify_page(policy, Page(page)));
         self.verify_tiers(policy);
@@ -186,7 +186,7 @@ impl Checker {
         let version = self.copies[from.index()][page.index()].take();
         let version = version.unwrap_or_else(|| panic!("{page:?}: dropped from {from:?}, which does not hold it"));
         self.frames[from.index()] -= 1;
-        // What a bypassing write is about to make obsolete need not be saved.
+        // A version that a bypassing write is about to make obsolete need not be saved.
         let obsolete = current && self.request.is_some_and(|request| request.op == Op::Write);
         let newest = version == self.latest[page.index()];
         let saved = self.below[page.index()] == version || !self.valid_tiers(page).is_empty();
@@ -408,7 +408,7 @@ pub fn run_beside<P: Policy>(
     checker.verify_all(policy);
 }
 
-/// One thing that a driver tells a policy.
+/// One input of a policy.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// A reference to a page.

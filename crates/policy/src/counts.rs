@@ -1,14 +1,14 @@
-//! Counts of a policy's outcomes and movements, kept by a driver that only counts.
+//! Counts of a policy's outcomes and movements, for a driver that only counts.
 //!
-//! The simulator keeps them for a layer, and a policy that runs others beside it keeps them for each of those. All
-//! figures are page counts and exact.
+//! The simulator keeps them for a layer. A policy that runs others beside it keeps them for each of those. All figures
+//! are page counts and exact.
 
 use entresol_core::{Movement, Op, Outcome, Request, Tier, Verb};
 
 /// The most tiers a layer has.
 pub const MAX_TIERS: usize = 2;
 
-/// Counts of one tier, in pages unless they say I/Os.
+/// Counts of one tier, in pages except for the fields in I/Os.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierCounts {
     /// Reads found here.
@@ -43,19 +43,19 @@ impl TierCounts {
 pub struct Counts {
     /// Page requests.
     pub requests: u64,
-    /// Of them writes, whole or partial.
+    /// Writes among the requests, whole or partial.
     pub writes: u64,
-    /// Pages read from the level below, admitted or not, those that complete a partial write included.
+    /// Pages read from the level below, admitted or not, including those that complete a partial write.
     pub fetches: u64,
     /// Misses whose page was admitted.
     pub admissions: u64,
-    /// Reads that went past the layer.
+    /// Reads that bypassed the layer.
     pub read_bypasses: u64,
-    /// Writes that went past the layer.
+    /// Writes that bypassed the layer.
     pub write_bypasses: u64,
     /// Pages written to the level below by an eviction, cleaning or flush rule.
     pub write_backs: u64,
-    /// I/Os by which they were written.
+    /// I/Os of those write-backs.
     pub write_back_ios: u64,
     /// Per tier.
     pub tiers: [TierCounts; MAX_TIERS],
@@ -72,12 +72,12 @@ impl Counts {
         self.tiers.iter().map(|tier| tier.write_hits).sum()
     }
 
-    /// Requests of which no page was found.
+    /// Requests whose page was in no tier.
     pub fn misses(&self) -> u64 {
         self.requests - self.read_hits() - self.write_hits()
     }
 
-    /// Counts a request and what became of it.
+    /// Counts a request and its outcome.
     #[inline(always)]
     pub fn outcome(&mut self, request: Request, outcome: Outcome) {
         self.requests += 1;
@@ -91,13 +91,14 @@ impl Counts {
             }
             Outcome::Miss { admitted } => {
                 self.admissions += u64::from(admitted);
-                // A partial write that misses is completed from below, wherever its bytes land.
+                // A partial write that misses needs the rest of its page from below, in whichever tier the page is
+                // installed.
                 self.fetches += u64::from(request.op == Op::Update);
             }
         }
     }
 
-    /// Counts a movement; `writing` tells whether the current request is a write.
+    /// Counts a movement; `writing` is true if the current request is a write.
     #[inline(always)]
     pub fn movement(&mut self, movement: Movement, writing: bool) {
         let io = u64::from(!movement.joined);

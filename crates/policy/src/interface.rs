@@ -1,9 +1,10 @@
-//! The interface between deciding and doing. `docs/policy-interface.md` argues for each part of it.
+//! The interface between a policy, which decides, and its driver, which acts. `docs/policy-interface.md` argues for
+//! each part.
 
 use crate::options::{BuildError, Options};
 use entresol_core::{Address, Hint, Movement, ObjectId, Outcome, Page, Request, Tier, Verb};
 
-/// Decides what to keep and what to move.
+/// Decides which pages to keep and which to move.
 ///
 /// A clone is a snapshot: driven on, it repeats what the original does.
 pub trait Policy: Clone + Send + 'static {
@@ -17,12 +18,12 @@ pub trait Policy: Clone + Send + 'static {
     /// never holds more frames than its capacity, not even between two of them.
     ///
     /// A read that misses emits exactly one `Fetch` or `Bypass` of its page, a read that hits none. A write, hit or
-    /// miss, emits exactly one `Install` (over the frame it hits, as a rule) or `Bypass`; before it bypasses, the
-    /// copies that become obsolete are dropped or superseded. A policy that makes room first and so loses the very
-    /// page that was asked for reports a miss.
+    /// miss, emits exactly one `Install` (over the frame it hits, as a rule) or `Bypass`. Before a bypass, the copies
+    /// that become obsolete are dropped or superseded. A policy that frees a frame first, and so loses the requested
+    /// page itself, reports a miss.
     fn access<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome;
 
-    /// Takes notice of something that is no reference to a page. Most policies ignore all hints.
+    /// Handles a hint: news that is no reference to a page. Most policies ignore all hints.
     fn hint<D: Driver>(&mut self, _hint: Hint, _driver: &mut D) {}
 
     /// State of a page: the tiers that hold it, and whether it is dirty or known.
@@ -31,109 +32,109 @@ pub trait Policy: Clone + Send + 'static {
     /// Pages now held per tier, superseded frames included.
     fn occupancy(&self, tier: Tier) -> usize;
 
-    /// Visits the figures worth a curve over time: expert weights, desired sizes, queue lengths.
+    /// Visits the figures worth plotting over time: expert weights, desired sizes, queue lengths.
     fn gauges(&self, _visit: &mut dyn FnMut(&'static str, f64)) {}
 
     /// Verdict of the policy on an object, in a word: its access pattern, or its placement. `None` where the policy
-    /// does not ask, or does not know yet.
+    /// keeps none, or does not know yet.
     fn verdict(&self, _object: ObjectId) -> Option<&'static str> {
         None
     }
 
-    /// Figures of the choice of a policy that has one of several decide; `None` for any other policy.
+    /// Figures of the choice, for a policy that selects one of several to decide; `None` for any other policy.
     fn choice(&self) -> Option<Choice> {
         None
     }
 
-    /// Pages that this object has where the policy holds it whole and waits for somebody to bring them: each is then admitted
-    /// when it is asked for. 0 where it does not, as with most policies.
+    /// Pages of an object that the policy places whole and waits to be brought in; each is admitted when it is
+    /// requested. 0 for an object that is not placed, as with most policies.
     fn placed(&self, _object: ObjectId) -> u64 {
         0
     }
 
-    /// Does a little of what a hint has left to be done; whether there is more of it.
+    /// Carries out a small step of the work that a hint has left; true if more remains.
     fn go_on<D: Driver>(&mut self, _driver: &mut D) -> bool {
         false
     }
 
-    /// The value of one of [`Info::tunables`], by its place there.
+    /// The value of one of [`Info::tunables`], by its index there.
     fn tunable(&self, at: usize) -> f64 {
         unreachable!("policy '{}' has no tunable {at}", Self::INFO.name)
     }
 
-    /// Changes one of [`Info::tunables`], by its place there, to a value between its levels. What the policy holds stays;
-    /// decisions from the next request on follow the new value.
+    /// Sets one of [`Info::tunables`], by its index there, to a value between its levels. The contents stay; decisions
+    /// from the next request on follow the new value.
     fn tune(&mut self, at: usize, _value: f64) {
         unreachable!("policy '{}' has no tunable {at}", Self::INFO.name)
     }
 
-    /// Brings the state of a page that will soon be asked for into the processor's cache. A hint for drivers that
-    /// know the future or a batch; it changes nothing.
+    /// Loads the state of a page that will soon be requested into the processor's cache. A hint for drivers that know
+    /// the future or a batch; it changes nothing.
     #[inline(always)]
     fn prefetch(&self, _page: Page) {}
 
-    /// Bytes of state: per handle of the directory, and in all.
+    /// Bytes of all state, the part per handle of the directory included.
     fn memory_bytes(&self) -> usize;
 }
 
-/// Figures of a choice, as kept by a policy that has one of several decide.
+/// Figures of the choice of a policy that selects one of several to decide.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// The candidates.
     pub candidates: Vec<ChoiceCandidate>,
-    /// The one of them that decides.
+    /// Index of the candidate that decides.
     pub active: usize,
-    /// Sampled requests that the figures follow from, older ones counting less.
+    /// Sampled requests behind the figures, older ones counting less.
     pub sampled: f64,
-    /// Number of times that another candidate was taken.
+    /// Number of changes to another candidate.
     pub switches: u64,
     /// The last change; `None` before the first.
     pub last: Option<Switch>,
 }
 
-/// A candidate, in small. What is no number yet is not known yet.
+/// A candidate as its shadow predicts it. A figure is NaN until it is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChoiceCandidate {
-    /// Its name.
+    /// Name of the candidate.
     pub name: &'static str,
-    /// Predicted share of the requests that it finds.
+    /// Predicted share of requests that hit.
     pub hit_ratio: f64,
     /// Predicted cost of a request, in the unit of the weights.
     pub cost: f64,
 }
 
-/// When and why another candidate was taken.
+/// When and why the active candidate was replaced.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Switch {
-    /// The one that decided.
+    /// The candidate that decided before.
     pub from: &'static str,
-    /// The one that decides since.
+    /// The candidate that decides since.
     pub to: &'static str,
-    /// Predicted cost of a request under the former.
+    /// Predicted cost of a request under `from`.
     pub cost_from: f64,
-    /// The same under the latter.
+    /// Predicted cost of a request under `to`.
     pub cost_to: f64,
-    /// Standard error of their difference.
+    /// Standard error of the difference of the costs.
     pub error: f64,
-    /// Sampled requests that this followed from.
+    /// Sampled requests behind the decision.
     pub sampled: u64,
-    /// Requests before it.
+    /// Requests before the change.
     pub requests: u64,
 }
 
-/// The world a policy lives in: it carries out movements and answers questions about pages.
+/// The policy's counterpart: carries out movements and answers questions about pages.
 pub trait Driver {
-    /// May the frame of this page in this tier be dropped? To be asked before every `Drop` but that of the page of
-    /// the current request, and of frames already superseded. Only `BufferManager` refuses: a frame that is pinned, owned
-    /// for a write, or being written. `TieredBuffer` and the block cache, whose requests hold no frame during a decision,
-    /// and the simulator always say yes. After a no the policy looks for another victim; when it finds none it bypasses
-    /// the request.
+    /// True if the frame of this page in this tier may be dropped. A policy asks before every `Drop`, except for the
+    /// page of the current request and for frames already superseded. Only `BufferManager` refuses: a frame that is
+    /// pinned, owned for a write, or being written. `TieredBuffer` and the block cache, whose requests hold no frame
+    /// during a decision, and the simulator always agree. After a refusal the policy looks for another victim; if it
+    /// finds none it bypasses the request.
     fn may_evict(&mut self, page: Page, tier: Tier) -> bool;
 
     /// Carries out one movement.
     fn emit(&mut self, movement: Movement);
 
-    /// Time of the current request in microseconds from the start, as the request states it: never a clock.
+    /// Time of the current request in microseconds from the start, as the request states it, never read from a clock.
     fn now_us(&self) -> u64;
 
     /// Index of the next request to the page of the current request, [`NEVER`](entresol_core::NEVER) if there is
@@ -158,7 +159,7 @@ pub trait Driver {
         self.emit(Movement { page, verb, joined: false });
     }
 
-    /// The bytes of a write overwrite the copy in this tier; for a read nothing is to be done.
+    /// Overwrites the copy in this tier with the bytes of a write; does nothing for a read.
     #[inline(always)]
     fn overwrite(&mut self, request: Request, tier: Tier) {
         if request.op.is_write() {
@@ -166,7 +167,7 @@ pub trait Driver {
         }
     }
 
-    /// The request goes past the layer.
+    /// Sends the request past the layer.
     #[inline(always)]
     fn bypass(&mut self, request: Request) -> Outcome {
         self.start(request.page, Verb::Bypass);
@@ -211,13 +212,13 @@ impl TierSet {
         TierSet(self.0 | (present as u8) << tier.0)
     }
 
-    /// Is the tier in the set?
+    /// True if the tier is in the set.
     #[inline(always)]
     pub const fn contains(self, tier: Tier) -> bool {
         self.0 >> tier.0 & 1 == 1
     }
 
-    /// Is no tier in the set?
+    /// True if no tier is in the set.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -229,10 +230,10 @@ impl TierSet {
 pub struct PageState {
     /// Tiers with a valid copy: one that a request could be served from.
     pub tiers: TierSet,
-    /// The newest copy is newer than the level below.
+    /// True if the newest copy is newer than the level below.
     pub dirty: bool,
-    /// The policy keeps something under this handle: a copy, a ghost, a count. When false the engine may give the
-    /// handle to another page.
+    /// True if the policy keeps something under this handle: a copy, a ghost, a count. When false the engine may give
+    /// the handle to another page.
     pub known: bool,
 }
 
@@ -269,67 +270,67 @@ impl Config {
 /// An option of a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionInfo {
-    /// Its name on the command line.
+    /// The option's name on the command line.
     pub name: &'static str,
-    /// Its value when it is not given.
+    /// Value of the option when it is not given.
     pub default: &'static str,
     /// Effect of the option, its unit and range, its source.
     pub help: &'static str,
 }
 
-/// An option that is a number and may be changed between two requests.
+/// A numeric option that may be changed between two requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Tunable {
-    /// The option.
+    /// Name of the option.
     pub option: &'static str,
-    /// Values worth trying, in the option's unit, ascending: the scale on which its effect is felt. The first and the last
-    /// are its range.
+    /// Values worth trying, in the option's unit, ascending and spaced by effect. The first and the last are the
+    /// option's range.
     pub levels: &'static [f64],
 }
 
 /// Description of a policy: its name, source, options, tiers and needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
-    /// Its name on the command line.
+    /// Name of the policy on the command line.
     pub name: &'static str,
-    /// Its family: the folder its file is in.
+    /// Family: the folder of the policy's file.
     pub family: &'static str,
     /// One line for a list.
     pub summary: &'static str,
     /// The paper: authors, title, venue, year.
     pub paper: &'static str,
-    /// Its options.
+    /// Options of the policy.
     pub options: &'static [OptionInfo],
-    /// Those of its options that may be changed while it runs.
+    /// Options that may be changed while the policy runs.
     pub tunables: &'static [Tunable],
-    /// Names of its tiers, fastest first: one for a plain cache.
+    /// Names of the tiers, fastest first: one for a plain cache.
     pub tiers: &'static [&'static str],
     /// Smallest capacity of each tier, in pages.
     pub min_pages: &'static [usize],
     /// Share of a total size that goes to the top tier when only a total is given. 0 for one tier.
     pub top_share: f64,
-    /// It treats clean and dirty pages differently.
+    /// True if the policy treats clean and dirty pages differently.
     pub write_aware: bool,
-    /// It asks for [`Driver::next_use`].
+    /// True if the policy uses [`Driver::next_use`].
     pub future: bool,
-    /// It asks for addresses or neighbours.
+    /// True if the policy uses addresses or neighbours.
     pub addresses: bool,
-    /// It asks for [`Driver::now_us`].
+    /// True if the policy uses [`Driver::now_us`].
     pub clock: bool,
-    /// Its last tier is written as a log: frames are taken in order, round the ring.
+    /// True if the last tier is written as a log: frames are taken in order, round the ring.
     pub log: bool,
-    /// The LRU stack property holds: a larger cache contains a smaller one, so one pass serves all sizes.
+    /// True if the LRU stack property holds: a larger cache contains a smaller one, so one pass serves all sizes.
     pub stack: bool,
-    /// Pages that it may know at once with its default options, residents and others, for each page of its tiers: what a
-    /// live cache gives it handles for.
+    /// Pages known at once with the default options, residents and others, per page of the tiers. A live cache provides
+    /// that many handles.
     pub known_per_page: usize,
-    /// The option that bounds, in pages, what it knows of pages outside its tiers, where that is all of them by default (`0`). A
-    /// live cache sets it.
+    /// Option that bounds the pages known outside the tiers, where the default (`0`) means all of them. A live cache
+    /// sets it.
     pub known_bound: Option<&'static str>,
-    /// Options, `NAME=VALUE`, with which a live cache builds it whatever was given: what the simulator does in an instant takes
-    /// time there.
+    /// Options, `NAME=VALUE`, that a live cache forces: incremental versions of steps that take no time in the
+    /// simulator.
     pub live: &'static [&'static str],
-    /// Options that are for the simulator: a live cache, which does better, takes none but their defaults.
+    /// Options for the simulator only: a live cache, which does better, accepts no value but their defaults.
     pub simulated: &'static [&'static str],
 }
 

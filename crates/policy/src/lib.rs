@@ -1,9 +1,9 @@
 //! Cache policies: every replacement, admission and migration policy, each a pure state machine.
 //!
-//! A [`Policy`] is told of a request and answers with [`Movement`](entresol_core::Movement)s through a [`Driver`]: it
-//! decides which pages to keep and which to move. It does no I/O, reads no clock, starts no thread and allocates
-//! nothing per request, so that the simulator and the engine can drive the same object. `docs/policy-interface.md` says
-//! why the traits are as they are.
+//! A [`Policy`] receives a request and answers with [`Movement`](entresol_core::Movement)s through a [`Driver`]. The
+//! movements say which pages to keep and which to move. A policy does no I/O, reads no clock, starts no thread and
+//! allocates nothing per request, so the simulator and the engine can drive the same object. `docs/policy-interface.md`
+//! gives the reasons for the shape of the traits.
 //!
 //! One file per policy, one folder per family. [`catalogue`] lists them all and builds one by name.
 #![forbid(unsafe_code)]

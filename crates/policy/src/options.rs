@@ -1,4 +1,4 @@
-//! Options of a policy as text, and what can be wrong with them.
+//! Options of a policy as text, and their errors.
 
 use crate::interface::{Config, Info};
 use entresol_core::Size;
@@ -6,7 +6,7 @@ use std::fmt::{Display, Write as _};
 use std::ops::RangeBounds;
 use std::str::FromStr;
 
-/// The options given to one policy. What is not given has the default that the policy's [`Info`] states, so that
+/// The options given to one policy. Every other option has the default that the policy's [`Info`] states, so
 /// documentation and behaviour cannot differ.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -59,7 +59,7 @@ pub enum BuildError {
         /// The capacity that was given.
         given: usize,
     },
-    /// A tier is larger than anything that there is.
+    /// A tier is larger than any that is supported.
     #[error("policy '{policy}' takes at most {max} pages of {tier}, not {given}")]
     TooLarge {
         /// The policy.
@@ -83,8 +83,8 @@ pub enum BuildError {
     },
 }
 
-/// Pages of the largest tier, and the largest size that an option has: an exbibyte in pages of 4 KiB. Sums and products of them are
-/// numbers still.
+/// Pages of the largest tier, and the largest size of an option: an exbibyte in pages of 4 KiB. Sums and products of
+/// such sizes cannot overflow.
 pub(crate) const PAGES_MAX: usize = 1 << 48;
 
 fn pages(count: &usize) -> &'static str {

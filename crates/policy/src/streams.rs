@@ -1,30 +1,29 @@
-//! Long sequential streams, which a cache may let pass by.
+//! Detection of long sequential streams, which a cache may let bypass it.
 //!
-//! A scan that is longer than a cache brings nothing that it will be asked for again before it leaves, and a disk is good at
-//! scans. bcache therefore lets a stream pass from its `sequential_cutoff` on, whatever it caches otherwise. So can any policy
-//! here: its driver asks [`Streams`] about each request before the policy hears of it, and what passes the policy never hears
-//! of. As simulator and engine ask in the same order they let the same requests pass.
+//! A scan longer than a cache leaves nothing there that is requested again in time, and a disk is good at scans. bcache
+//! therefore bypasses a stream from its `sequential_cutoff` on, whatever else it caches. Any policy here can do the
+//! same. Its driver asks [`Streams`] about each request first, and the policy never sees a request that bypasses. The
+//! simulator and the engine ask in the same order, so they bypass the same requests.
 
 use entresol_core::Address;
 
-/// Streams that are followed at a time; bcache follows 128, which end where any of their requests did.
+/// Streams followed at a time. bcache follows 128, each ending at its latest request.
 const FOLLOWED: usize = 64;
 
-/// Blocks of an object that keep apart from those of the next in a [`place`].
+/// Bits of the block number in a [`place`], which keep the blocks of two objects apart.
 const BLOCK_BITS: u32 = 40;
 
-/// Position of an unused stream: half of all places away from the first and the last.
+/// Position of an unused stream: half of the number space away from the first and the last place.
 const NOWHERE: u64 = 1 << 63;
 
-/// The streams that requests belong to, as far back as the last 64 that began.
+/// Tracks the streams that requests belong to; at most 64 at a time.
 ///
-/// A stream is a run of requests for the pages of one object in ascending order, with requests of others in between. Pages
-/// may be missing, as those that a database has in its pool, and come a little out of order, as they do from threads that
-/// take requests in turn: a request belongs to a stream if it is no further ahead of the end of that than a 16th of the
-/// cutoff and no further behind than a quarter, 64 pages at most. Where one comes as near to the beginning of another the
-/// two are one. One that begins ahead of a long stream, by no more than the cutoff, passes from its first page on, for that
-/// stream is likely to come to it: the processes of a parallel scan take turns, and one of them may be late. A new stream
-/// takes the place of the oldest that has not grown since it was passed over last.
+/// A stream is a run of requests for the pages of one object in ascending order, with other requests in between. It may
+/// skip up to cutoff/16 pages, 63 at most (a database skips pages that it holds). Requests may arrive up to cutoff/4
+/// pages late, 64 at most (threads take requests in turn). Two streams are joined when the end of one comes as near to
+/// the start of the other. A stream that begins ahead of a long one, by at most the cutoff, bypasses from its first
+/// page on. The long stream is likely to reach it: the processes of a parallel scan take turns, and one may be late. A
+/// new stream replaces the oldest one that has not grown since the hand last passed it.
 ///
 /// ```
 /// use entresol_core::{Address, ObjectId};
@@ -36,45 +35,46 @@ const NOWHERE: u64 = 1 << 63;
 #[derive(Clone, Debug)]
 pub struct Streams {
     cutoff_pages: u64,
-    /// Pages that may be missing in a row, and how late one may come.
+    /// Pages that may be missing in a row, and how many pages late a request may come.
     gap: u64,
     late: u64,
-    /// Of each stream the place of its first page, and that of the page after its last.
+    /// Place of each stream's first page, and the place after its last.
     starts: [u64; FOLLOWED],
     nexts: [u64; FOLLOWED],
-    /// Pages that were asked for.
+    /// Distinct pages requested of each stream.
     asked: [u64; FOLLOWED],
-    /// A bit for each of the last 64 places that was: that of the last page is the lowest.
+    /// Pages requested among the last 64 places of each stream, one bit each; the lowest bit is the last page.
     recent: [u64; FOLLOWED],
-    /// A bit for each that began ahead of a long one.
+    /// Streams that began ahead of a long one, one bit each.
     early: u64,
-    /// A bit for each that has grown since the hand was there.
+    /// Streams that have grown since the hand passed them, one bit each.
     grown: u64,
     hand: usize,
-    /// The one that grew last: a scan asks for nothing else.
+    /// The stream that grew last, tried first: a scan hits nothing else.
     latest: usize,
 }
 
-/// Object and block as one number, in which neighbours are neighbours. Beyond 2^40 blocks objects run into one another, which
-/// takes one stream for another and harms nothing else.
+/// Object and block as one number, in which neighbouring blocks are neighbours. Objects of more than 2^40 blocks
+/// overlap the next one; the only harm is that two streams may be taken for one.
 fn place(at: Address) -> u64 {
     (u64::from(at.object.0) << BLOCK_BITS).wrapping_add(at.block)
 }
 
-/// The first of the places that is one of so many from a place on. All are looked at, as a processor does several at once.
+/// The first stream whose place is one of `count` places from `from` on. The loop has no early exit so that it
+/// vectorises.
 fn find(places: &[u64; FOLLOWED], from: u64, count: u64) -> Option<usize> {
     let is_there = |place: u64| u64::from(place.wrapping_sub(from) < count);
     let found = places.iter().enumerate().fold(0u64, |found, (at, &place)| found | is_there(place) << at);
     (found != 0).then(|| found.trailing_zeros() as usize)
 }
 
-/// Bits that move up by so many places.
+/// Bits shifted up by `places`; 0 when all are shifted out.
 fn moved(bits: u64, places: u64) -> u64 {
     if places < 64 { bits << places } else { 0 }
 }
 
 impl Streams {
-    /// Lets pass what comes after so many pages of a stream.
+    /// Tracks streams with a cutoff in pages; the requests of a stream after that many bypass.
     pub fn new(cutoff_pages: u64) -> Self {
         let (gap, late) = ((cutoff_pages / 16).min(63), (cutoff_pages / 4).clamp(1, 64));
         let (starts, asked) = ([NOWHERE; FOLLOWED], [0; FOLLOWED]);
@@ -82,7 +82,8 @@ impl Streams {
         Streams { cutoff_pages, gap, late, starts, nexts, asked, recent, early, grown, hand, latest }
     }
 
-    /// Takes notice of a request; whether as many pages as the cutoff came before it in its stream.
+    /// Records a request; true if it bypasses: its stream had at least the cutoff's pages before, or began ahead of a
+    /// long one.
     pub fn passes(&mut self, at: Address) -> bool {
         let place = place(at);
         let known = if self.nexts[self.latest] == place { Some(self.latest) } else { self.near(place) };
@@ -92,7 +93,7 @@ impl Streams {
         }
     }
 
-    /// Pages of a stream that do not pass.
+    /// Pages of a stream before it bypasses.
     pub fn cutoff_pages(&self) -> u64 {
         self.cutoff_pages
     }
@@ -102,7 +103,7 @@ impl Streams {
         find(&self.nexts, place.wrapping_sub(self.gap), self.gap + self.late + 1)
     }
 
-    /// A page near the end of a stream is asked for; whether the stream was long before.
+    /// Extends a stream by a page near its end; true if the stream was long before.
     fn grow(&mut self, stream: usize, place: u64) -> bool {
         let long = self.asked[stream] >= self.cutoff_pages || self.early & 1 << stream != 0;
         let ahead = place.wrapping_sub(self.nexts[stream]);
@@ -111,7 +112,7 @@ impl Streams {
             self.asked[stream] += 1;
             self.join(stream);
         } else {
-            // Late, or once more, as by requests that meet within a page.
+            // A late page, or one requested again, as by requests that meet within a page.
             let bit = 1 << self.nexts[stream].wrapping_sub(place + 1);
             self.asked[stream] += u64::from(self.recent[stream] & bit == 0);
             self.recent[stream] |= bit;
@@ -121,17 +122,17 @@ impl Streams {
         long
     }
 
-    /// Has a stream end so many places further on, of which these were asked for.
+    /// Moves the end of a stream `places` further; `asked` has a bit for each of the new places that was requested.
     fn advance(&mut self, stream: usize, places: u64, asked: u64) {
         self.nexts[stream] = self.nexts[stream].wrapping_add(places);
         self.recent[stream] = moved(self.recent[stream], places) | asked;
     }
 
-    /// Takes in the streams that begin near where this one ends.
+    /// Merges streams that begin near this one's end into it.
     fn join(&mut self, stream: usize) {
         loop {
             let (start, next) = (self.starts[stream], self.nexts[stream]);
-            // It begins before that itself.
+            // The bound keeps this stream's own start out of the search.
             let behind = self.late.min(next.wrapping_sub(start) - 1);
             let Some(other) = find(&self.starts, next.wrapping_sub(behind), behind + self.gap + 1) else { break };
             let (further, recent) = (self.nexts[other].wrapping_sub(next), self.recent[other]);
@@ -144,12 +145,12 @@ impl Streams {
         }
     }
 
-    /// A stream begins; whether it is likely to be a part of a long one.
+    /// Begins a stream; true if it is likely to be part of a long one.
     fn begin(&mut self, place: u64) -> bool {
         let is_ahead = |&next: &u64| place.wrapping_sub(next) <= self.cutoff_pages;
         let mut near = (0..FOLLOWED).filter(|&stream| is_ahead(&self.nexts[stream]));
         let early = near.any(|stream| self.asked[stream] >= self.cutoff_pages);
-        // It ends: what the hand passes over has not grown when it comes back.
+        // A full round clears every bit, so the loop ends.
         while self.grown & 1 << self.hand != 0 {
             self.grown &= !(1 << self.hand);
             self.hand = (self.hand + 1) % FOLLOWED;
@@ -205,11 +206,11 @@ mod tests {
     #[test]
     fn parts_out_of_order_are_one_stream() {
         let mut streams = Streams::new(100);
-        // Each pair of parts of 16 pages comes the wrong way round.
+        // Each pair of 16-page parts comes in the wrong order.
         let parts = (0..20u64).map(|part| part ^ 1).flat_map(|part| 16 * part..16 * (part + 1));
-        // After six parts one begins ahead of a stream that is not long yet; of the next one four pages make it long.
+        // After six parts a stream begins ahead of one that is not long yet; four pages of the next part make it long.
         assert_eq!(passed(&mut streams, 0, parts), 320 - 96 - 16 - 4);
-        // Of another object, behind it or too far ahead none is a part.
+        // Requests of another object, behind the stream or too far ahead, belong to no long stream.
         assert_eq!(passed(&mut streams, 1, 330..340), 0);
         assert_eq!(passed(&mut streams, 0, 200..210), 0);
         assert_eq!(passed(&mut streams, 0, 421..430), 0);
@@ -221,7 +222,7 @@ mod tests {
         println!("seed {seed:#x}");
         let mut random = Random::new(seed);
         let mut streams = Streams::new(100);
-        // As by threads that take requests in turn: any page may be up to twenty places late.
+        // Any page may be up to twenty places late, as from threads that take requests in turn.
         let mut pages: Vec<u64> = (0..10_000).collect();
         pages.sort_by_cached_key(|page| page + random.below(21));
         let first = passed(&mut streams, 0, pages.drain(..200));
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn requests_that_meet_within_a_page_are_one_stream() {
         let mut streams = Streams::new(10);
-        // Of every four pages the last is asked for again with the next four.
+        // The last page of every four is requested again with the next four.
         let passed_of = (0..40u64).map(|i| passed(&mut streams, 0, [i - i / 4])).sum::<u64>();
         assert_eq!(passed_of, 40 - 10 - 2, "two of the first ten are asked for twice");
         let mut streams = Streams::new(0);
@@ -252,7 +253,7 @@ mod tests {
         for round in 0..500 {
             for (stream, passed) in passed_of.iter_mut().enumerate() {
                 *passed += u64::from(streams.passes(at(stream as u32, round)));
-                // Fewer than are followed come between two of its requests.
+                // Fewer requests than followed streams come between two of its requests.
                 for _ in 0..10 {
                     assert!(!streams.passes(at(100, 2 * random.below(1 << 30))));
                 }

@@ -1,5 +1,4 @@
-//! Tests that the memory a policy takes follows from the pages that there are, however large a cache or an option is
-//! said to be.
+//! Tests that a policy's memory follows from the number of existing pages, however large the given cache or option.
 
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Config, Info, Options, Policy};
@@ -8,22 +7,22 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Pages of the trace.
 const PAGES: usize = 3;
-/// Bytes that a policy over them may take: tables of a fixed size are a part of it.
+/// Bytes that a policy for these pages may take, tables of fixed size included.
 const BYTES_MAX: usize = 32 << 20;
-/// No single piece may be larger: the machine may not have it, and the program would end.
+/// Largest single allocation: the machine may not have more, and the program would abort.
 const PIECE_MAX: usize = 1 << 30;
-/// Pages of a cache of 64 TiB, of the largest that there may be, and of one that is refused.
+/// Pages of a cache of 64 TiB, of the largest possible cache, and of one that is refused.
 const CAPACITIES: [usize; 3] = [1 << 34, 1 << 48, usize::MAX];
 const VALUES: [&str; 6] =
     ["1000000", "4294967295", "18446744073709551615", "64TiB", "1000000000%", "18446744073709551615p"];
 
-/// The system's allocator, and what it was asked for.
+/// The system's allocator with a count of the requested bytes.
 struct Counting;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything goes to the system's allocator, or is refused with a null pointer as a system may.
+// SAFETY: every call goes to the system's allocator, or is refused with a null pointer as a system may.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() > PIECE_MAX {
@@ -31,13 +30,13 @@ unsafe impl GlobalAlloc for Counting {
             return std::ptr::null_mut();
         }
         TAKEN.fetch_add(layout.size(), Relaxed);
-        // SAFETY: as this function is called.
+        // SAFETY: the contract is that of this function.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         TAKEN.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as this function is called.
+        // SAFETY: the contract is that of this function.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -45,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that are taken while a policy is held.
+/// Measures the bytes taken while a policy is held.
 struct Pinned;
 
 impl Visitor for Pinned {
@@ -58,10 +57,10 @@ impl Visitor for Pinned {
     }
 }
 
-/// Builds a policy: what it takes, or nothing where it is refused in words.
+/// Builds a policy and checks its memory, unless it is refused with an error.
 fn build(info: &'static Info, tiers: &[usize], given: &[String]) {
     let said = format!("{} over {tiers:?} pages, {given:?}", info.name);
-    // Whoever ends in an abort has said what it was.
+    // The line names the policy if the process aborts.
     println!("{said}");
     let options = Options::parse(info, given.iter().map(String::as_str)).expect("an option that there is");
     let config = Config { tiers: tiers.to_vec(), ..Config::single(PAGES, 0) };

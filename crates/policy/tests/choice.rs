@@ -1,5 +1,5 @@
-//! A policy that chooses among others: its arithmetic against another way to do it, its changes against the rules of the
-//! interface, and what it chooses where the answer is known.
+//! `auto`: its arithmetic against a second computation, its changes against the rules of the interface, and its choices
+//! in cases with a known answer.
 
 use entresol_core::{Op, Page, Random, Request, Tier};
 use entresol_policy::catalogue::{self, Visitor};
@@ -18,15 +18,15 @@ fn auto(options: &str, config: &Config) -> Auto {
 /// Changes at every opportunity.
 const RESTLESS: &str = "sample=100%:window=20:stay=1:gain=0:errors=0:payback=1000000000";
 
-/// All that was told, and the same figures from that, anew each time.
+/// All that was reported to the chooser, from which the same figures are computed anew each time.
 struct History {
-    /// Window, part, and what each candidate met.
+    /// Window, part, and outcome for each candidate.
     told: Vec<(u64, usize, Vec<Met>)>,
     window: u64,
 }
 
 impl History {
-    /// Requests, costs of a candidate, and how many it found, of one part, as they count at the end of a window.
+    /// Requests of a part, and costs and hits of a candidate, as weighted at the end of a window.
     fn sums(&self, (at, kept): At, part: usize, candidate: usize) -> [f64; 3] {
         let mut sums = [0.0; 3];
         for (window, _, met) in self.told.iter().filter(|told| told.1 == part) {
@@ -58,7 +58,7 @@ impl History {
         (variance * PARTS as f64).sqrt() / n
     }
 
-    /// Candidate that the rules in the chooser's words select, and the memory by which they do; `None` for no change.
+    /// Candidate that the chooser's rules select, and the memory that selects it; `None` for no change.
     fn best(&self, window: u64, active: usize, limits: &Limits, candidates: usize) -> Option<(usize, At)> {
         let gain = |at: At, to| self.figures(at, active)[1] - self.figures(at, to)[1];
         for at in KEPT.map(|kept| (window, kept)) {
@@ -80,7 +80,7 @@ impl History {
     }
 }
 
-/// The window at the end of which it is, and what of the past a window leaves.
+/// The window at whose end the figures are taken, and the share of the past that a window keeps.
 type At = (u64, f64);
 
 #[test]
@@ -102,7 +102,7 @@ fn the_chooser_agrees_with_the_same_figures_computed_from_all_that_was_told() {
         let mut odds: Vec<f64> = Vec::new();
         for step in 0..3_000 {
             if step % 1_000 == 0 {
-                // Far apart, or close to each other.
+                // Candidates far apart, or close to each other.
                 let (least, spread) = if seed % 2 == 0 { (0.0, 1.0) } else { (0.4, 0.2) };
                 odds = (0..candidates).map(|_| least + spread * random.next_f64()).collect();
             }
@@ -150,7 +150,7 @@ fn met_of(hit: bool) -> Met {
 #[test]
 fn few_pages_decide_nothing_however_often_they_are_asked_for() {
     let limits = Limits { window: 1000, stay: 1, gain: 0.05, payback: 0.001, errors: 3.0 };
-    // All that the second one gains it gains on one page.
+    // All of the second candidate's gain is on one page.
     let mut chooser = Chooser::new(2, limits);
     for i in 0..100_000 {
         let part = i % PARTS;
@@ -163,7 +163,7 @@ fn few_pages_decide_nothing_however_often_they_are_asked_for() {
     assert_eq!(change.expect("a change").to, 1);
 }
 
-/// Requests of a kind that LRU serves badly (a loop longer than the cache) or well (what was asked for lately).
+/// Requests that LRU serves badly (a loop longer than the cache) or well (recently requested pages).
 struct Phases {
     random: Random,
     at: u32,
@@ -177,7 +177,7 @@ impl Phases {
 
     fn next(&mut self, loops: bool) -> Request {
         self.at += 1;
-        // A working set of a third moves on all the time.
+        // A working set of a third that moves all the time.
         let near = self.at / 4 + self.random.below(u64::from(self.pages) / 3) as u32;
         let page = if loops { self.at % self.pages } else { near % self.pages };
         let op = if self.random.chance(0.2) { Op::Write } else { Op::Read };
@@ -230,7 +230,7 @@ fn what_is_held_stays() {
             let held = |&page: &u32| !policy.state(Page(page)).tiers.is_empty();
             (0..600).filter(held).collect::<Vec<_>>()
         };
-        // Requests for what is held leave all in place, and each is a hit.
+        // Requests for held pages leave everything in place, and each is a hit.
         let mut asked = policy.clone();
         let mut aside = checker.clone();
         let all = held(&asked);
@@ -253,7 +253,7 @@ fn no_requests_make_it_change_oftener_than_it_may() {
     let config = Config::single(400, capacity);
     for seed in 0..4 {
         let mut phases = Phases::new(seed, 150);
-        // Whatever has just been taken is served with what it is worst at.
+        // The candidate that became active is given the requests that it is worst at.
         let options = format!("of=lru/lfu/mru:sample=100%:window={window}:stay={stay}:gain=0:errors=0:payback=1e9");
         let mut policy = auto(&options, &config);
         let mut checker = Checker::new(Layout::one_object(400), &[capacity], Refusals::NONE);
@@ -277,7 +277,7 @@ fn no_requests_make_it_change_oftener_than_it_may() {
     }
 }
 
-/// Misses over a range of requests, and which candidate decided after each.
+/// Misses over a range of requests, and the active candidate after each.
 struct Misses<'a>(&'a [Request]);
 
 impl Visitor for Misses<'_> {
@@ -293,7 +293,7 @@ impl Visitor for Misses<'_> {
     }
 }
 
-/// A driver that carries nothing out.
+/// A driver that ignores movements.
 struct Recorder;
 
 impl entresol_policy::Driver for Recorder {
@@ -336,7 +336,7 @@ fn a_change_of_the_requests_is_followed() {
     let chosen = run("auto", "of=lru/mru:sample=5%");
     let misses = |run: &[(bool, Option<usize>)]| run.iter().filter(|(miss, _)| *miss).count();
     let (lru, mru) = (run("lru", ""), run("mru", ""));
-    // At the end of each phase the one decides that misses less there.
+    // At the end of each phase the candidate with fewer misses there is active.
     for (i, range) in (0..3).map(|i| (i, i * PHASE..(i + 1) * PHASE)) {
         let (a, b) = (misses(&lru[range.clone()]), misses(&mru[range.clone()]));
         let best = usize::from(b < a);

@@ -56,7 +56,7 @@ impl Visitor for Conformance<'_> {
     }
 }
 
-/// A driver that only writes movements down.
+/// A driver that only records movements.
 struct Recorder<'a> {
     next_use: u32,
     log: &'a mut Vec<entresol_core::Movement>,

@@ -88,8 +88,8 @@ struct Status {
     bit: bool,
 }
 
-/// CLOCK-Pro as a circle that stands still and HAND_hot moving along it. The other hands are looked for from there:
-/// they point to the last page of their kind, the first that is met from HAND_hot on.
+/// CLOCK-Pro as a fixed circle with HAND_hot moving along it. The other hands are searched from there: each points to
+/// the last page of its kind, the first one met from HAND_hot on.
 struct ClockPro {
     m: usize,
     mc: usize,

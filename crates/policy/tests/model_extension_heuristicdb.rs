@@ -286,12 +286,12 @@ fn heuristicdb_does_what_its_model_does_with_queries() {
             }
         }
     }
-    // The comparison is worth what it went through.
+    // The comparison must have passed through all of these cases.
     let all = ["demotion", "eviction", "hot", "random", "repeated", "sequential", "unknown"];
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
 }
 
-/// Counts of pages outside NVM end with the query, so the handles of these pages can be given away.
+/// Counts of pages outside NVM end with the query, so the handles of these pages can be reused.
 #[test]
 fn a_new_query_forgets_pages_outside() {
     let config = Config { objects: 4, ..Config::single(200, 1) };

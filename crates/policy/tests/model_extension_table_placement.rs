@@ -131,7 +131,7 @@ fn table_placement_does_what_its_model_does() {
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
 }
 
-/// Objects of unequal size, described by a driver of its own: the benefit counts per page.
+/// Objects of unequal size, described by a special driver: the benefit counts per page.
 #[test]
 fn the_benefit_is_per_page() {
     /// Object 0 has 10 pages, object 1 has 2.
@@ -179,8 +179,8 @@ fn the_benefit_is_per_page() {
     assert!(policy.state(Page(11)).known && !policy.state(Page(1)).known);
 }
 
-/// Page by page, under the rules that all policies keep: what is placed is admitted when it is asked for and stays, what a person
-/// placed stays until he says otherwise, and nothing else is kept.
+/// Gradual filling keeps the rules of all policies. A placed object's page is admitted when it is requested and stays.
+/// An object placed by a person stays until the person ends it. No other page is kept.
 #[test]
 fn what_is_filled_gradually_is_what_is_placed() {
     let (mut pinned_all, mut refused, mut left) = (0, 0, 0);
@@ -226,7 +226,7 @@ fn what_is_filled_gradually_is_what_is_placed() {
                     (false, true) => assert_eq!(outcome, Outcome::ADMITTED, "step {step}"),
                     (false, false) => assert_eq!(outcome, Outcome::BYPASSED, "step {step}"),
                     (true, false) => {
-                        // It leaves behind this request, or behind one of the next.
+                        // The page leaves after this request, or after one of the next.
                         assert!(outcome.is_hit(), "step {step}");
                         left += 1;
                     }

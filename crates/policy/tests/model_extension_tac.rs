@@ -23,7 +23,7 @@ struct Model {
     accesses: usize,
     /// Least recently used first; whether it is newer than disk.
     dram: Vec<(Page, bool)>,
-    /// In the order of arrival.
+    /// Pages in flash in the order of arrival.
     flash: Vec<Page>,
     out: Vec<Movement>,
 }
@@ -234,7 +234,7 @@ fn tac_does_what_its_model_does() {
     }
 }
 
-/// A default is what the documentation says: ten accesses per page of flash.
+/// The default is the documented one: ten accesses per page of flash.
 #[test]
 fn the_default_age_is_ten_accesses_a_page() {
     let config = Config { objects: 3, ..Config::two_tiers(60, 4, 9) };

@@ -114,7 +114,7 @@ impl Divided {
         self.borrowers.len() + self.dirty.len()
     }
 
-    /// Behind all pages of this frequency or a lower one; LRU order where frequency does not count.
+    /// Inserts a page behind all of this frequency or a lower one; LRU order where frequency does not count.
     fn clean_insert(&mut self, page: u32, frequency: u32) {
         let frequency = if self.hibachi.is_some() { frequency } else { 0 };
         let at = self.clean.iter().position(|c| c.1 > frequency).unwrap_or(self.clean.len());

@@ -9,7 +9,7 @@ const LAYOUT: Layout = Layout::one_object(60);
 const DRAM: Tier = Tier::TOP;
 const NVM: Tier = Tier::SECOND;
 
-/// A copy of a page: which version of it.
+/// A copy of a page, with its version.
 #[derive(Clone, Copy)]
 struct Copy {
     page: Page,
@@ -286,8 +286,8 @@ impl Driver for Counter {
     }
 }
 
-/// The coins are tossed for every operation: the shares come out as the probabilities say, in one run of one process,
-/// and follow a change at run time.
+/// The coins are tossed for every operation. In one run the shares match the probabilities, and follow a change at run
+/// time.
 #[test]
 fn probabilities_hold_per_operation_and_can_be_changed() {
     let config = Config::two_tiers(60, 4, 40);

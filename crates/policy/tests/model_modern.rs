@@ -34,7 +34,7 @@ fn sieve_leaves_visited_pages_in_place() {
     }
 }
 
-/// S3-FIFO, algorithm 1, word for word; queues are vectors with the tail first.
+/// S3-FIFO, algorithm 1, literally; queues are vectors with the tail first.
 struct S3Model {
     capacity: usize,
     small_share: usize,
@@ -202,7 +202,7 @@ impl Histogram {
     }
 }
 
-/// Pages live in the only object of the layout, so the address of page `p` is block `p` of object 0.
+/// The layout has one object, so the address of page `p` is block `p` of object 0.
 fn address_hash(page: Page) -> u64 {
     entresol_core::Random::mix(u64::from(page.0) ^ 0x9E37_79B9_7F4A_7C15)
 }

@@ -10,7 +10,7 @@ use single::{Frames, cases, compare};
 #[test]
 fn min_evicts_what_is_used_farthest_in_the_future() {
     for (capacity, seed) in cases() {
-        // (next use, request that told it, page): of those never used again the last to become so goes first.
+        // (next use, request that set it, page): of pages never used again the last to become so goes first.
         let mut held: Vec<(u32, usize, Page)> = Vec::new();
         let mut now = 0;
         compare::<Min>(&[], capacity, seed, |request, next_use, _| {

@@ -27,11 +27,11 @@ struct Block {
     written: u64,
     /// The writes since the last one to the first page of the block.
     sequence: Vec<u32>,
-    /// When it was last written in sequence to the end, unless it was written again.
+    /// Time at which the block was last written in sequence to the end, unless it was written again.
     completed: Option<u64>,
-    /// LB-CLOCK: when the hand cleared its bit.
+    /// LB-CLOCK: time at which the hand cleared the block's bit.
     cleared: Option<u64>,
-    /// CLC: it is in the size-independent list.
+    /// CLC: true if the block is in the size-independent list.
     hot: bool,
 }
 
@@ -48,7 +48,7 @@ struct Model {
     kind: Kind,
     block: u32,
     capacity: usize,
-    /// In the order in which the hand of LB-CLOCK meets them.
+    /// Blocks in the order in which the hand of LB-CLOCK meets them.
     blocks: Vec<Block>,
     clock: u64,
     out: Vec<Movement>,

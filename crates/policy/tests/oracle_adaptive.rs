@@ -6,7 +6,7 @@ use entresol_core::{Movement, Request};
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Config, Driver, Options, Policy};
 
-/// A driver that allows everything and looks at nothing.
+/// A driver that allows every eviction and only counts.
 struct Count;
 
 impl Driver for Count {

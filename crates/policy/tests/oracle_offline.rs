@@ -18,7 +18,7 @@ fn misses_of_min_are_those_of_an_independent_simulator() {
     }
 }
 
-/// Families of one tier that bring in every page asked for and no other: the optimum is theirs.
+/// Families of one tier that bring in every requested page and no other: the optimum is defined for them.
 const ADMIT_ALL: &[&str] = &["classic", "offline", "modern", "adaptive", "learned", "dirty"];
 
 /// A trace of skewed reads and writes with a loop and phases, from a seed.

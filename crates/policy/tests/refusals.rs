@@ -1,4 +1,5 @@
-//! A policy that is refused its first choice finds whatever page may go, and bypasses only when there is none.
+//! A policy whose first choice is refused finds any other page that may be evicted, and bypasses only when there is
+//! none.
 
 use entresol_core::{Address, Movement, NEVER, ObjectId, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::catalogue::{self, Visitor};
@@ -46,8 +47,8 @@ impl Driver for Pins {
     }
 }
 
-/// Fills the cache, uses some pages again, then asks for new pages with all but one page pinned, each time another
-/// one, and last with all of them pinned. Returns what was dropped for each of these requests and the last outcome.
+/// Fills the cache, uses some pages again, then requests new pages with all but one page pinned, each time another one,
+/// and last with all of them pinned. Returns the dropped pages of each of these requests and the last outcome.
 struct FillAndPin {
     order: Vec<Page>,
     uses: u32,
@@ -60,7 +61,7 @@ impl Visitor for FillAndPin {
         let mut driver = Pins::default();
         let filling = (0..CAPACITY as u32).chain((0..self.uses).map(|i| i * 5 % CAPACITY as u32));
         for (page, later) in filling.zip(1_000..) {
-            // For offline policies: half of the pages are never used again, the others after all that is asked here.
+            // For offline policies: half of the pages are never used again, the others after all requests of this test.
             driver.next_use = if page % 2 == 0 { NEVER } else { later };
             policy.access(Request::read(page), &mut driver);
         }

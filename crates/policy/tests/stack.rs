@@ -1,4 +1,4 @@
-//! Which policies have the stack property: what a cache holds, a larger one holds too.
+//! The policies with the stack property: a larger cache holds every page that a smaller one holds.
 
 #[path = "common/count.rs"]
 mod count;
@@ -36,7 +36,7 @@ fn contents(info: &'static Info, capacity: usize, seed: u64) -> Vec<Vec<bool>> {
     catalogue::build(info, &config, &Options::defaults(info), Contents { capacity, seed }).expect("a buildable policy")
 }
 
-/// Is every page of the smaller cache in the larger one, after every request?
+/// True if every page of the smaller cache is in the larger one, after every request.
 fn includes(info: &'static Info, seed: u64) -> bool {
     [7, 8, 40, 41, 120].map(|capacity| contents(info, capacity, seed)).windows(2).all(|pair| {
         let steps = pair[0].iter().zip(&pair[1]);

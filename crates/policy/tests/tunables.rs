@@ -27,7 +27,7 @@ fn tunables_are_options_with_levels() {
     }
 }
 
-/// Everything that is known of all pages.
+/// The state of all pages and the occupancy of all tiers.
 fn contents<P: Policy>(policy: &P) -> (Vec<PageState>, Vec<usize>) {
     let tiers = 0..P::INFO.tiers.len() as u8;
     let occupancy = tiers.map(|tier| policy.occupancy(Tier(tier))).collect();
@@ -41,7 +41,7 @@ struct Turning<'a> {
 impl Visitor for Turning<'_> {
     type Output = ();
 
-    /// Runs a workload with every level of every tunable in turn, checking the rules of the interface all along.
+    /// Runs a workload with every level of every tunable in turn, checking the rules of the interface throughout.
     fn visit<P: Policy>(self, mut policy: P) {
         let requests = check::workload(SEED, LAYOUT, 4_000);
         let next = check::next_uses(&requests);
@@ -85,7 +85,7 @@ struct Twins<'a> {
 impl Visitor for Twins<'_> {
     type Output = ();
 
-    /// Tuned before the first request, a policy is the same as one built with the option.
+    /// Checks that a policy tuned before the first request equals one built with the option.
     fn visit<P: Policy>(self, mut tuned: P) {
         tuned.tune(self.at, self.level);
         let built = P::new(self.config, self.options).expect("a policy with the option");
@@ -104,7 +104,7 @@ fn tuned_is_as_if_built_so() {
         for (at, tunable) in info.tunables.iter().enumerate() {
             for &level in tunable.levels {
                 let config = config(info);
-                // Sizes are in per cent where they are shares; a number alone would be of pages.
+                // Shares are given in per cent; a bare number would be pages.
                 let share = info.options.iter().any(|o| o.name == tunable.option && o.default.ends_with('%'));
                 let given = format!("{}={level}{}", tunable.option, if share { "%" } else { "" });
                 let options = Options::parse(info, [given.as_str()]).expect("an option");

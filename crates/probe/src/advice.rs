@@ -4,28 +4,28 @@ use crate::findings::Findings;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// A recommendation and why.
+/// A recommendation and its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// Topic of the recommendation.
     pub topic: Cow<'static, str>,
     /// Action to take.
     pub recommendation: String,
-    /// Why, in a sentence with the numbers.
+    /// Reason, in a sentence with the numbers.
     pub reason: String,
 }
 
 /// Intended use of the device, and the writes that it endures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Use {
-    /// Rate at which the cache writes, in 10^6 bytes a second of every hour; none where it is not known.
+    /// Mean rate of the cache's writes over its whole time, in 10^6 bytes a second; none where unknown.
     pub write_mb_s: Option<f64>,
     /// Endurance of the medium in bytes programmed; none where no source gives it. It is cycles times capacity, or the
     /// data sheet's total bytes written times its write amplification.
     pub endurance_bytes: Option<f64>,
 }
 
-/// From this factor on, random writes are so much slower than writes in order that they should be avoided.
+/// Ratio of sequential to random write rate from which random writes should be avoided.
 const LOG_PAYS: f64 = 1.5;
 
 /// Recommendations, one for each topic whose parameters were measured. The same findings give the same advice.

@@ -1,6 +1,7 @@
-//! The document that a probe leaves: what was measured on what, how disturbed it was, and the device that comes of it.
+//! The document that a probe writes: the target and its measurements, the disturbance, and the resulting device.
 //!
-//! It is JSON; `docs/probe.md` describes it. A change that an older reader would misunderstand gets a new number.
+//! The document is JSON; `docs/probe.md` describes it. A change that an older reader would misunderstand gets a new
+//! number.
 
 use crate::advice::Advice;
 use crate::experiment::Setup;
@@ -24,12 +25,12 @@ pub struct Measured {
     pub capacity_bytes: u64,
     /// The smallest I/O that it takes, in bytes.
     pub granule_bytes: u32,
-    /// Sentences that a reader of results must know about the measurement.
+    /// Sentences about the measurement that a reader of results must know.
     pub caveats: Vec<String>,
 }
 
 impl Measured {
-    /// Description of a target, by its own account.
+    /// Description of a target, as the target gives it.
     pub fn of(target: &dyn Target, caveats: Vec<String>) -> Self {
         Measured {
             description: target.describe(),
@@ -40,7 +41,7 @@ impl Measured {
     }
 }
 
-/// The machine, without anything that says whose or which it is.
+/// The machine, without anything that identifies it or its owner.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
@@ -79,7 +80,7 @@ impl Environment {
     }
 }
 
-/// All of it.
+/// The whole document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
@@ -97,13 +98,13 @@ pub struct Document {
     pub seed: u64,
     /// Disturbance of all experiments together.
     pub noise: Noise,
-    /// Each experiment with what it found.
+    /// Each experiment with its findings.
     pub experiments: Vec<Outcome>,
     /// Recommendations for a cache, derived from the findings.
     pub advice: Vec<Advice>,
     /// The device as a profile that simulation takes; none where too little was measured.
     pub profile: Option<serde_json::Value>,
-    /// Why there is no profile.
+    /// Reason for which there is no profile.
     pub no_profile: Option<String>,
 }
 
@@ -118,7 +119,7 @@ impl Document {
     /// Reads a document.
     ///
     /// # Errors
-    /// When it is no document of a probe, or of another version: what is wrong, in a line.
+    /// When the text is no document of a probe, or of another version: the fault, in a line.
     pub fn from_json(text: &str) -> Result<Self, String> {
         let document: Document =
             serde_json::from_str(text).map_err(|error| format!("is no probe's result: {error}"))?;
@@ -210,7 +211,7 @@ mod tests {
         let json = serde_json::to_string(&Environment::here()).expect("texts and numbers");
         for path in ["/proc/sys/kernel/hostname", "/etc/machine-id"] {
             let name = fs::read_to_string(path).unwrap_or_default();
-            // A host may be called what its processor is.
+            // A host may bear the name of its processor.
             assert!(name.trim().len() < 4 || !json.contains(name.trim()), "{json}");
         }
         assert!(Environment::here().system.starts_with("linux "), "{json}");

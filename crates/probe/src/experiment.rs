@@ -1,4 +1,4 @@
-//! Experiments: their interface, the setup that they are given, and their cost.
+//! Experiments: their interface, their setup and their cost.
 
 use crate::findings::Findings;
 use crate::target::{Target, TargetError};
@@ -22,8 +22,8 @@ pub struct Setup {
     pub working_set_bytes: u64,
     /// The most I/Os of one measured point.
     pub ios: u64,
-    /// The longest that one measured point takes, in seconds of the target's clock. A point has as many I/Os as a few
-    /// tries say will fit.
+    /// Time limit of one measured point, in seconds of the target's clock. A few trial I/Os determine how many I/Os of
+    /// a point fit.
     pub seconds: f64,
     /// Times the working set that steady state may overwrite.
     pub overwrites: f64,
@@ -37,7 +37,7 @@ impl Setup {
         Setup { working_set_bytes, ios: 20_000, seconds: 2.0, overwrites: 4.0, trace: None }
     }
 
-    /// The same with so many times the I/Os and the time of each point; at least 1,000 I/Os.
+    /// The same setup with `factor` times the I/Os and the time of each point; at least 1,000 I/Os.
     #[must_use]
     pub fn scaled(mut self, factor: f64) -> Self {
         self.ios = ((self.ios as f64 * factor) as u64).max(1_000);
@@ -46,8 +46,8 @@ impl Setup {
     }
 }
 
-/// Upper bounds of an experiment's cost. The longest of its points, and the target's own speed, decide how much of it
-/// is spent.
+/// Upper bounds of an experiment's cost. The time limit of its points, and the target's own speed, decide how much of
+/// them is spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Bytes read.
@@ -70,12 +70,12 @@ impl std::ops::Add for Cost {
     }
 }
 
-/// Something that can be measured.
+/// An experiment: its name, its method, its bounds and its function.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// Its name on the command line.
+    /// Name of the experiment on the command line.
     pub name: &'static str,
-    /// Quantity that it measures, in a line.
+    /// Quantity that the experiment measures, in a line.
     pub about: &'static str,
     /// Source of the method.
     pub source: &'static str,
@@ -83,6 +83,6 @@ pub struct Experiment {
     pub after: &'static [&'static str],
     /// Upper bounds of its cost.
     pub plan: fn(&Setup) -> Cost,
-    /// Runs it. The same target, setup and seed give the same findings on a model.
+    /// Runs the experiment. The same target, setup and seed give the same findings on a model.
     pub run: fn(&mut dyn Target, &Setup, u64) -> Result<Findings, TargetError>,
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum Cell {
     /// A number, in the unit of its column.
     Number(f64),
-    /// A word, or why there is no number.
+    /// A word, or the reason for which there is no number.
     Text(String),
 }
 
@@ -46,9 +46,9 @@ pub struct Table {
 /// A line of a chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// Name of the quantity or case that the line stands for.
+    /// Quantity or case that the line stands for.
     pub name: String,
-    /// Its points, x ascending.
+    /// Points of the line, x ascending.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -68,17 +68,17 @@ pub struct Series {
 /// A number fitted to measurements.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameter {
-    /// Its name, snake_case with the unit at the end.
+    /// Name of the parameter, snake_case with the unit at the end.
     pub name: String,
-    /// The best estimate. A yes or no is 1 or 0.
+    /// The best estimate; 1 or 0 for yes or no.
     pub value: f64,
-    /// Its unit; empty for counts, ratios and yes or no.
+    /// Unit of the parameter; empty for counts, ratios and yes or no.
     pub unit: String,
     /// Lower end of the 95 % confidence interval.
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// The experiment it comes from.
+    /// Experiment of which the parameter is a result.
     pub from: String,
 }
 
@@ -96,7 +96,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Appends what another experiment found. A parameter that both fitted is the later one's.
+    /// Appends the findings of another experiment. Of a parameter that both fitted, the later value counts.
     pub fn merge(&mut self, other: Findings) {
         self.tables.extend(other.tables);
         self.curves.extend(other.curves);

@@ -1,14 +1,15 @@
 //! Measures a device as 002 did, and writes its profile.
 //!
 //! An experiment is a function over a [`Target`]: a file, a block device or a device model in virtual time. On a model
-//! the probe must find again what the model was built with, which proves the analysis without hardware.
+//! the probe must recover the model's own parameters, which proves the analysis without hardware.
 //!
-//! [`experiments`] lists what can be measured; each gives [`Findings`]: tables, curves and fitted [`Parameter`]s with
-//! confidence intervals, which [`fit::to_profile`] makes a device of and [`advise`] reads.
+//! [`experiments`] lists the experiments. Each gives [`Findings`]: tables, curves and fitted [`Parameter`]s with
+//! confidence intervals, of which [`fit::to_profile`] makes a device and [`advise`] derives advice.
 //!
 //! # Parameters
 //!
-//! A name ends in its unit; a yes or no is 1 or 0. What does not show on a target is left out, and a note says why.
+//! A name ends in its unit; a yes or no is 1 or 0. A parameter that does not show on a target is left out, and a note
+//! says why.
 //!
 //! | parameters | experiment | meaning |
 //! |---|---|---|

@@ -35,7 +35,7 @@ impl ModelTarget {
         Ok(Self::new(profile.name.clone(), bare.build(capacity_bytes, seed)?, profile.host.clone()))
     }
 
-    /// The virtual time, in nanoseconds.
+    /// Current virtual time in nanoseconds.
     pub fn now(&self) -> Nanos {
         self.now
     }
@@ -136,7 +136,7 @@ struct Op {
     stream: usize,
     kind: IoKind,
     offset: u64,
-    /// When it should have started.
+    /// Intended start of the I/O.
     intended: Nanos,
     /// Time in the device so far.
     in_device: Nanos,
@@ -151,9 +151,9 @@ struct Flow<'a> {
     writes_sent: u64,
     /// Submissions that are planned and not yet completed.
     pending: u64,
-    /// The I/Os that the stream will send at most.
+    /// Most I/Os that the stream will send.
     most: u64,
-    /// No submission is intended from here on.
+    /// Time from which no submission is intended.
     ends: Nanos,
     thread_free: Nanos,
     cursor: u64,
@@ -168,7 +168,7 @@ struct Run<'a> {
     flows: Vec<Flow<'a>>,
     ops: Vec<Op>,
     free: Vec<usize>,
-    /// Submissions to come: when they reach the device, in which order, which.
+    /// Submissions to come: the time at which they reach the device, their order, and the operation.
     coming: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
     numbered: u64,
     done: Vec<Completion>,
@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets the next thing happen and says when it did; `None` at the end.
+    /// Runs the next event and returns its time; `None` at the end.
     fn step(&mut self, device: &mut dyn Device, host: Option<&HostParameters>) -> Option<Nanos> {
         if self.numbered == 0 {
             self.begin(host);
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
         self.schedule(host, Op { stream, kind, offset, intended, in_device: 0, submitted: intended }, intended);
     }
 
-    /// Has an I/O reach the device after the host's work.
+    /// Schedules an I/O to reach the device after the host's work.
     fn schedule(&mut self, host: Option<&HostParameters>, op: Op, from: Nanos) {
         let flow = &mut self.flows[op.stream];
         let reaches = host.map_or(from, |host| {

@@ -48,7 +48,7 @@ fn a_closed_loop_is_the_load_generators() {
 
 #[test]
 fn an_open_loop_counts_from_the_intended_time() {
-    // One I/O every 500 ns of 1 us each: the n-th, from 0, ends at (n + 1) us and was meant for n / 2 us.
+    // One I/O every 500 ns of 1 us each: the n-th, from 0, ends at (n + 1) us and was intended for n / 2 us.
     let stream = Stream { pace: Pace::Open { per_second: 2e6 }, ..reads(100) };
     let samples = target(1, None).run(&[stream], 1).expect("within").remove(0);
     let expected: Vec<Nanos> = (0..100).map(|n| (n + 1) * 1_000 - n * 500).collect();

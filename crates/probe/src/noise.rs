@@ -1,6 +1,6 @@
 //! Disturbance of a measurement by the machine itself: processors taken away, threads kept waiting.
 //!
-//! `docs/probe.md` says what each figure is and from where in `/proc` it comes.
+//! `docs/probe.md` describes each figure and its source in `/proc`.
 
 use entresol_device::Nanos;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use std::time::Instant;
 /// Above this share of steal, or of waiting for a processor, a result is marked as contended.
 pub const CONTENDED_SHARE: f64 = 0.01;
 
-/// Nanoseconds that threads of I/O waited for a processor, and for how long they ran in all; of the whole process.
+/// Nanoseconds that I/O threads waited for a processor, and nanoseconds that they ran; of the whole process.
 static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 static LIVED_NS: AtomicU64 = AtomicU64::new(0);
 
@@ -23,25 +23,25 @@ pub struct Noise {
     pub wall_ns: Nanos,
     /// Share of the processors' time that the hypervisor gave to others, 0 to 1.
     pub steal: f64,
-    /// Share of their time that the threads of I/O waited for a processor, 0 to 1.
+    /// Share of their time that I/O threads waited for a processor, 0 to 1.
     pub run_queue: f64,
-    /// Processes that run or wait to, averaged over the last minute, at the end.
+    /// Load average of the last minute, at the end: processes that run or wait to.
     pub load: f64,
     /// Processors.
     pub processors: u32,
-    /// Times that a thread of this process was stopped for another.
+    /// Times that a thread of this process was preempted.
     pub preemptions: u64,
-    /// True if steal or waiting is above 1 %. The result then describes the machine as much as the device.
+    /// True if steal or waiting exceeds 1 %. The result then describes the machine as much as the device.
     pub contended: bool,
 }
 
 impl Noise {
-    /// Of a run in virtual time, which nothing disturbs.
+    /// The disturbance of a run in virtual time, which is none.
     pub fn none() -> Self {
         Noise::default()
     }
 
-    /// The disturbance of this measurement and another one after it.
+    /// The disturbance of this measurement and a later one together.
     pub fn and(&self, other: &Noise) -> Noise {
         let wall_ns = self.wall_ns + other.wall_ns;
         let mean = |mine: f64, theirs: f64| match wall_ns {
@@ -61,7 +61,7 @@ impl Noise {
     }
 }
 
-/// Observes from its start to its finish.
+/// Meter of the disturbance from its start to its finish.
 #[derive(Debug)]
 pub struct NoiseMeter {
     started: Instant,
@@ -101,7 +101,7 @@ impl NoiseMeter {
     }
 }
 
-/// Observes one thread of I/O; it must start and finish on it.
+/// Meter of one I/O thread; start and finish must be on that thread.
 pub(crate) struct ThreadMeter {
     started: Instant,
     waited: u64,
@@ -124,7 +124,7 @@ fn waited() -> u64 {
     text.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Times that threads of this process were stopped against their will, those that have ended included.
+/// Times that threads of this process were preempted, ended threads included.
 fn preemptions() -> u64 {
     // SAFETY: all zeros is a value of this structure of numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

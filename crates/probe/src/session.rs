@@ -1,4 +1,4 @@
-//! Runs experiments in order, each in the state that it expects, and keeps account of what they did.
+//! Runs experiments in order, each in the state that it expects, and accounts for their I/Os, bytes and time.
 
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::experiments::experiments;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An experiment that there is not.
+/// The error for an experiment that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no experiment '{name}'; there are all, {}", names().join(", "))]
 pub struct UnknownExperiment {
@@ -38,14 +38,14 @@ pub fn selection<'a>(list: impl IntoIterator<Item = &'a str>) -> Result<Vec<&'st
             None => return Err(UnknownExperiment { name: name.to_owned() }),
         }
     }
-    // Whatever an experiment runs after stands before it, so that one way from the end finds all.
+    // An experiment's prerequisites stand before it, so one pass from the end finds all.
     for at in (0..chosen.len()).rev().filter(|&at| chosen[at]).collect::<Vec<_>>() {
         before(&experiments()[at], &mut chosen);
     }
     Ok(experiments().iter().zip(chosen).filter_map(|(experiment, chosen)| chosen.then_some(experiment)).collect())
 }
 
-/// Marks what an experiment runs after, and what that runs after.
+/// Marks an experiment's prerequisites, and theirs.
 fn before(experiment: &Experiment, chosen: &mut [bool]) {
     for (at, other) in experiments().iter().enumerate() {
         if experiment.after.contains(&other.name) {
@@ -59,7 +59,7 @@ fn before(experiment: &Experiment, chosen: &mut [bool]) {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    /// Its name.
+    /// Name of the experiment.
     pub experiment: String,
     /// I/Os that were counted.
     pub ios: u64,
@@ -75,7 +75,7 @@ pub struct Outcome {
     pub findings: Findings,
 }
 
-/// Opens the target; more than once where each experiment has a new one.
+/// Opens the target; called more than once where each experiment has a new one.
 pub type Opener<'a> = Box<dyn FnMut() -> Result<Box<dyn Target>, TargetError> + 'a>;
 
 /// Experiments on one target.
@@ -84,7 +84,7 @@ pub struct Session<'a> {
     setup: Setup,
     seed: u64,
     interrupted: Arc<AtomicBool>,
-    /// A model is new for each experiment, so that no result depends on which others there were.
+    /// True for a model. A model is new for each experiment, so that no result depends on earlier experiments.
     model: bool,
     target: Option<Box<dyn Target>>,
     /// Names of the experiments that have run on the target.
@@ -92,15 +92,15 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Experiments with this setup. What they draw at random begins at `seed`. For a `model`, which runs in virtual
-    /// time, each experiment opens a new target and noise is not measured.
-    /// `interrupted` stops it before the next measured point; a real target looks at it more often.
+    /// Experiments with this setup. Their random choices are seeded by `seed`. For a `model`, which runs in virtual
+    /// time, each experiment opens a new target and noise is not measured. `interrupted` stops the session before the
+    /// next measured point; a real target checks it more often.
     pub fn new(open: Opener<'a>, setup: Setup, seed: u64, model: bool, interrupted: Arc<AtomicBool>) -> Self {
         Session { open, setup, seed, interrupted, model, target: None, done: Vec::new() }
     }
 
-    /// Runs an experiment, after those that must run before it and have not on this target, whose findings are dropped.
-    /// `progress` hears of every measured point how many seconds of the target's clock it took.
+    /// Runs an experiment. Its prerequisites that have not run on this target run first, and their findings are
+    /// dropped. `progress` receives the seconds of the target's clock that each measured point took.
     ///
     /// # Errors
     /// When the target cannot be opened, an I/O fails, or the user stops the run.
@@ -158,12 +158,12 @@ pub fn cost(experiments: &[&Experiment], setup: &Setup) -> Cost {
     experiments.iter().map(|experiment| (experiment.plan)(setup)).fold(Cost::default(), |sum, cost| sum + cost)
 }
 
-/// A seed for each experiment, so that none depends on which others run.
+/// A seed for each experiment, so that none depends on the selection.
 fn seed_of(name: &str, seed: u64) -> u64 {
     name.bytes().fold(Random::mix(seed), |hash, byte| Random::mix(hash ^ u64::from(byte)))
 }
 
-/// A target that counts what is done to it.
+/// A target that counts its I/Os, bytes and time.
 struct Watched<'a> {
     target: &'a mut dyn Target,
     progress: &'a mut dyn FnMut(f64),
@@ -227,7 +227,7 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    /// A model whose wear can be read while a session has it.
+    /// A model whose wear can be read while a session owns it.
     struct Metered {
         model: ModelTarget,
         moved: Rc<Cell<(u64, u64)>>,

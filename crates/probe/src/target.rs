@@ -1,23 +1,23 @@
-//! Targets, the things that are measured: anything that runs streams of I/O and says how long each took.
+//! Targets: the interface of anything that runs streams of I/O and reports how long each took.
 
 use entresol_device::Nanos;
 use entresol_device::load::Histogram;
 use std::ops::Range;
 
-/// Which offsets a stream visits. All are multiples of the stream's `align` from the start of its range.
+/// Offsets that a stream visits. All are multiples of the stream's `align` from the start of its range.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pattern {
-    /// One after the other from the start of the range, and round again.
+    /// In order from the start of the range, and round again.
     Sequential,
     /// Uniformly at random.
     Random,
-    /// The first of the range, again and again.
+    /// The first offset of the range, again and again.
     Same,
-    /// These, in order, and round again; relative to the start of the range.
+    /// The listed offsets, in order, and round again; relative to the start of the range.
     List(Vec<u64>),
 }
 
-/// When a stream sends its next I/O.
+/// Times at which a stream sends its I/Os.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// As soon as fewer than `depth` are outstanding.
@@ -25,22 +25,22 @@ pub enum Pace {
         /// I/Os outstanding.
         depth: u32,
     },
-    /// At fixed intended times, whatever is outstanding: latency counts from the intended time, so that a stall is
-    /// seen by every I/O it delays (no coordinated omission).
+    /// At fixed intended times, whatever is outstanding. Latency counts from the intended time, so that every I/O that
+    /// a stall delays shows it (no coordinated omission).
     Open {
         /// I/Os a second.
         per_second: f64,
     },
 }
 
-/// When a stream ends.
+/// Condition for the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// After so many I/Os.
+    /// After this number of I/Os.
     Count(u64),
-    /// After so long.
+    /// After this time.
     Elapsed(Nanos),
-    /// When the last stream that is not in the background ends: this stream is in the background.
+    /// With the last stream that is not in the background. A stream with this condition is in the background.
     First,
 }
 
@@ -55,13 +55,13 @@ pub struct Stream {
     pub align: u32,
     /// The part of the target that is visited, in bytes.
     pub range: Range<u64>,
-    /// Which offsets.
+    /// Pattern of the offsets.
     pub pattern: Pattern,
-    /// When the next one is sent.
+    /// Times of sending.
     pub pace: Pace,
-    /// When the stream ends.
+    /// Condition for the end of the stream.
     pub until: Until,
-    /// Makes durable what was written after every so many writes; the flush counts into the latency of the last write.
+    /// Number of writes after which a flush makes them durable; the flush counts into the latency of the last write.
     pub flush_every: Option<u32>,
     /// True if every latency is kept, in order of completion.
     pub keep_raw: bool,
@@ -81,13 +81,14 @@ pub struct Samples {
     /// Latencies of the writes.
     pub writes: Histogram,
     /// Latencies of all I/Os from the moment the device had them, without the host's software (002, section 4.1: raw
-    /// latency). Empty where the target cannot tell.
+    /// latency). Empty where the target cannot separate them.
     pub raw_device: Histogram,
-    /// When each completed, from the start of the run, and its latency; in order of completion. Empty unless asked for.
+    /// Completion time of each I/O from the start of the run, and its latency; in order of completion. Empty unless
+    /// asked for.
     pub raw: Vec<(Nanos, Nanos)>,
 }
 
-/// Why a target cannot be measured.
+/// Reason for which a target cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// An I/O failed or was refused.
@@ -95,7 +96,7 @@ pub enum TargetError {
     Refused {
         /// The file, the device or the model.
         target: String,
-        /// Description of the fault, and of what was expected.
+        /// The fault and the expected state.
         what: String,
     },
     /// The operating system refused.
@@ -118,20 +119,20 @@ pub trait Target {
     /// Description of the target, in a line.
     fn describe(&self) -> String;
 
-    /// Its size in bytes.
+    /// Size of the target in bytes.
     fn capacity_bytes(&self) -> u64;
 
-    /// The smallest I/O and alignment it takes, in bytes.
+    /// Smallest I/O and alignment that the target takes, in bytes.
     fn granule_bytes(&self) -> u32;
 
-    /// Runs streams at the same time and gives what each measured. The run ends when no stream but those in the
-    /// background is left.
+    /// Runs streams at the same time and returns the measurements of each. The run ends when no stream but those in
+    /// the background is left.
     ///
     /// # Errors
     /// When an I/O fails, a stream leaves the target, or the user stops the run.
     fn run(&mut self, streams: &[Stream], seed: u64) -> Result<Vec<Samples>, TargetError>;
 
-    /// Leaves the target alone for so long.
+    /// Leaves the target idle for `duration`.
     ///
     /// # Errors
     /// When the user stops the run.
@@ -140,6 +141,6 @@ pub trait Target {
     /// Declares the contents of a range no longer needed, where the target can.
     ///
     /// # Errors
-    /// When it can and fails.
+    /// When the target can and fails.
     fn discard(&mut self, range: Range<u64>) -> Result<(), TargetError>;
 }

@@ -1,14 +1,15 @@
 //! Colours: one look per series name for a whole page, and a diverging scale for heat maps.
 //!
-//! Eight hues, chosen so that any two stay apart also under deuteranopia and protanopia, times seven dash patterns make 56
-//! looks. A name keeps its look in every chart of a page, and no two names of one chart share one. Light and dark pages have their own values of the same hues.
+//! Eight hues and seven dash patterns make 56 looks. Any two hues differ under deuteranopia and protanopia too. A name
+//! keeps its look in every chart of a page, and no two names of one chart share a look. Light and dark pages have their
+//! own values of the same hues.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 /// Series colours on a light page, the best separated first.
 const LIGHT: [&str; 8] = ["#2f86ea", "#bd3a23", "#38957a", "#660773", "#b27b00", "#734fd0", "#057287", "#612c06"];
-/// The same on a dark page.
+/// Series colours on a dark page, in the same order.
 const DARK: [&str; 8] = ["#b2d4ff", "#dd6c2b", "#82f3b5", "#d092f8", "#fdce46", "#7678e0", "#2f9ca9", "#d9a58e"];
 /// Dash patterns in units of the line's width; the first is a full line.
 const DASHES: [&str; 7] = ["none", "6 3", "2 2.5", "8 3 2 3", "12 4", "8 2.5 2 2.5 2 2.5", "4 5"];
@@ -16,18 +17,19 @@ const DASHES: [&str; 7] = ["none", "6 3", "2 2.5", "8 3 2 3", "12 4", "8 2.5 2 2
 /// Number of looks that differ.
 pub(crate) const LOOKS: usize = LIGHT.len() * DASHES.len();
 
-/// The names that one chart tells apart: those in the foreground first, then the rest.
+/// The names that one chart distinguishes: those in the foreground first, then the rest.
 pub(crate) type Names<'a> = (Vec<&'a str>, Vec<&'a str>);
 
-/// Which look each series name of a page has.
+/// The look of each series name of a page.
 #[derive(Default)]
 pub(crate) struct Looks {
     by_name: HashMap<String, usize>,
 }
 
 impl Looks {
-    /// Gives every name the first look that no other name in any of its charts has. Foregrounds choose first, so that they get
-    /// full lines; names that never meet may look alike. In a chart of more than [`LOOKS`] names they repeat.
+    /// Gives every name the first look that no other name in any of its charts has. Foregrounds choose first, so that
+    /// they get full lines; names that share no chart may look alike. In a chart of more than [`LOOKS`] names the looks
+    /// repeat.
     pub(crate) fn of(charts: &[Names<'_>]) -> Looks {
         let mut looks = Looks::default();
         let fronts = charts.iter().flat_map(|(front, _)| front);
@@ -40,8 +42,8 @@ impl Looks {
         looks
     }
 
-    /// A look for `name` that none of its companions has; if there is one, of a hue that none has beside whom it stands in a
-    /// foreground.
+    /// A look for `name` that no other name in its charts has. If possible, its hue also differs from those of the
+    /// names beside it in a foreground.
     fn free(&self, name: &str, charts: &[Names<'_>]) -> usize {
         let known = |names: &[&str]| names.iter().filter_map(|n| self.by_name.get(*n).copied()).collect::<Vec<_>>();
         let (mut taken, mut hues) = (HashSet::new(), HashSet::new());
@@ -83,7 +85,7 @@ pub(crate) fn style_sheet() -> String {
         |values: &[&str]| values.iter().enumerate().fold(String::new(), |s, (i, c)| s + &format!("--c{i}:{c};"));
     let _ = writeln!(css, ":root{{{}}}", variables(&LIGHT));
     let _ = writeln!(css, "@media (prefers-color-scheme:dark){{:root{{{}}}}}", variables(&DARK));
-    // Paper is white whatever the screen.
+    // Paper is white, whatever the screen.
     let _ = writeln!(css, "@media print{{:root{{{}}}}}", variables(&LIGHT));
     for i in 0..LIGHT.len() {
         let _ = write!(css, ".c{i}{{--c:var(--c{i})}}");

@@ -1,12 +1,12 @@
 //! Tables, charts, progress bars and the one HTML look that every command shares.
 //!
-//! This crate knows nothing of policies or traces: callers hand it names and numbers, and it gives back text. A [`Page`] becomes
-//! one self-contained HTML file: no network, no external fonts or scripts, readable without script, dark where the
-//! reader's screen is, printable. A [`Table`] is also what commands print on the terminal and write as CSV. [`Progress`] is the
-//! one progress bar.
+//! This crate has no knowledge of policies or traces: callers pass names and numbers, and it returns text. A [`Page`]
+//! becomes one self-contained HTML file: no network, no external fonts or scripts, readable without script, dark where
+//! the reader's screen is, printable. A [`Table`] is also the form that commands print on the terminal and write as
+//! CSV. [`Progress`] is the one progress bar.
 //!
-//! A value that is not finite is never drawn: it leaves a gap, and the chart says how many values it left out. Names are
-//! escaped wherever they go. The same content gives the same bytes.
+//! A value that is not finite is never drawn: it leaves a gap, and the chart states the number of values left out.
+//! Names are escaped everywhere. The same content gives the same bytes.
 //!
 //! ```
 //! use entresol_report::*;
@@ -48,7 +48,8 @@ pub use page::{Page, Section};
 pub use progress::{Progress, Unit};
 pub use table::{Cell, Column, Table, TextStyle, Tone};
 
-/// Property tests draw the same cases every time: a failure prints its smallest input, and running the test again finds it again.
+/// Configuration of property tests, which draw the same cases every time. A failure prints its smallest input, and a
+/// second run finds it again.
 #[cfg(test)]
 fn seeded() -> proptest::test_runner::Config {
     use proptest::test_runner::{Config, RngSeed};

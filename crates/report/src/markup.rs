@@ -1,8 +1,8 @@
 //! A writer of HTML and SVG that cannot forget to escape or to close.
 //!
 //! The output is both HTML and well-formed XML, so that the tests can read it with a strict XML parser. Every text and
-//! every attribute passes through [`escape`]; there is no way to write one raw except [`Markup::asset`], which takes only
-//! the crate's own style sheets and script.
+//! every attribute passes through [`escape`]; only [`Markup::asset`] writes raw text, and it takes only the crate's own
+//! style sheets and script.
 
 use std::fmt::{self, Display, Write};
 

@@ -78,7 +78,7 @@ impl NumberFormat {
         format!("{}{letters}", trim_zeros(&number))
     }
 
-    /// As [`short`](Self::short), but with the zeros at the end, for labels that stand below each other.
+    /// Like [`short`](Self::short), but with trailing zeros, for labels in a column.
     pub(crate) fn even(self, value: f64) -> String {
         let (number, letters) = self.three_digits(value);
         if value.fract() == 0.0 && value.abs() < 1000.0 && self != NumberFormat::Percent {
@@ -124,8 +124,8 @@ impl NumberFormat {
         }
     }
 
-    /// Labels of the ticks of one axis. On a linear axis (`shared`) they have one prefix and one number of decimals, so
-    /// that they line up; on a logarithmic one each has its own.
+    /// Labels of the ticks of one axis. On a linear axis (`shared`) they have the same prefix and number of decimals,
+    /// so that they line up; on a logarithmic axis each label has its own.
     pub(crate) fn tick_labels(self, ticks: &[f64], shared: bool) -> Vec<String> {
         if !shared {
             return ticks.iter().flat_map(|&t| self.tick_labels(&[t], true)).collect();
@@ -167,8 +167,8 @@ pub fn grouped(value: i128) -> String {
     out
 }
 
-/// A fraction in per cent with a fixed number of decimals: `percent(0.12345, 2)` is `12.35%` (or `12.34%`: the last digit is
-/// rounded from the binary value). [`MISSING`](NumberFormat::short) `–` where it is not finite.
+/// A fraction in per cent with a fixed number of decimals: `percent(0.12345, 2)` is `12.35%` (or `12.34%`: the last
+/// digit is rounded from the binary value). A fraction that is not finite gives `–`.
 pub fn percent(fraction: f64, digits: usize) -> String {
     if fraction.is_finite() { format!("{:.digits$}%", fraction * 100.0) } else { MISSING.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! The page: one file that needs nothing else.
+//! The page: one self-contained file.
 
 use crate::chart::Chart;
 use crate::colour::{self, Looks};
@@ -62,7 +62,7 @@ impl Section {
         self.block(Block::Chart(Box::new(chart.into())))
     }
 
-    /// Adds charts side by side, as many in a row as there is room for.
+    /// Adds charts side by side, as many in a row as fit.
     pub fn grid(self, charts: impl IntoIterator<Item = Chart>) -> Section {
         self.block(Block::Grid(charts.into_iter().collect()))
     }
@@ -127,7 +127,7 @@ impl Page {
         m.finish("<!DOCTYPE html>\n")
     }
 
-    /// Looks for all series of the page.
+    /// The looks of all series of the page.
     fn looks(&self) -> Looks {
         let blocks = self.sections.iter().flat_map(|s| &s.blocks);
         Looks::of(&blocks.flat_map(Block::charts).map(Chart::names).collect::<Vec<_>>())

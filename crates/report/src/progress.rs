@@ -6,21 +6,22 @@ use std::time::Duration;
 /// Unit that a progress bar counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things of this name, in the plural: `runs`, `requests`.
+    /// Items with this name, in the plural: `runs`, `requests`.
     Items(&'static str),
     /// Bytes.
     Bytes,
 }
 
-/// A progress bar on standard error with an estimate of the time left. It may be advanced from many threads, shows nothing
-/// where standard error is no terminal or the user wants quiet, and disappears when dropped.
+/// A progress bar on standard error with an estimate of the time left. It may be advanced from many threads, shows
+/// nothing where standard error is not a terminal or the user wants quiet, and disappears when dropped.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// A bar that says what is being done and how much of `total` is; without a total, how much was done and how fast.
+    /// A bar that shows the task in `doing` and the part of `total` done; without a total, the amount done and the
+    /// rate.
     pub fn start(doing: &str, total: Option<u64>, unit: Unit, quiet: bool) -> Progress {
         let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         Progress::on(target, doing, total, unit)
@@ -36,17 +37,17 @@ impl Progress {
         Progress { bar }
     }
 
-    /// `amount` more is done.
+    /// Adds `amount` to the work done.
     pub fn advance(&self, amount: u64) {
         self.bar.inc(amount);
     }
 
-    /// Says what is being worked on now.
+    /// Shows the item being worked on.
     pub fn note(&self, what: impl Into<String>) {
         self.bar.set_message(what.into());
     }
 
-    /// Runs `print` while the bar is out of the way, for output that must not be torn by it.
+    /// Runs `print` while the bar is hidden, so that the bar does not tear the output.
     pub fn aside<R>(&self, print: impl FnOnce() -> R) -> R {
         self.bar.suspend(print)
     }

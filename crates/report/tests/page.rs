@@ -1,5 +1,5 @@
-//! The page as a reader's browser and a strict parser see it. Drawings are checked by structure and by numbers, not by whole
-//! strings, so that their look may change.
+//! The page as a reader's browser and a strict parser see it. Drawings are checked by structure and numbers, not by
+//! whole strings, so that their look may change.
 
 use entresol_report::*;
 use proptest::prelude::*;
@@ -37,7 +37,7 @@ fn the_gallery_is_well_formed_and_needs_no_network() {
     let html = gallery::page().to_html();
     assert_eq!(html, gallery::page().to_html(), "the same content gives the same bytes");
     for outside in ["http://", "https://", "url(", "@import", " src=", "<link"] {
-        // A hostile name in the gallery may say so in text; only what the parser sees as text is escaped.
+        // A hostile name in the gallery contains such a string; the page has it as escaped text.
         assert!(!html.replace("&lt;img src=", "").contains(outside), "{outside} in the page");
     }
     parsed(&html, |doc| {
@@ -69,7 +69,7 @@ fn every_mark_lies_within_its_drawing() {
                 marks += 1;
                 let (x, y) = (number(node, x), number(node, y));
                 let width = node.attribute("width").map_or(0.0, |w| w.parse().unwrap());
-                // Text is estimated; what the estimate lacks is in the tolerance.
+                // The width of text is estimated; the tolerance covers the error.
                 let half = node.text().map_or(0.0, |t| t.trim().chars().count() as f64 * 3.5);
                 let (x, right) = match node.attribute("class") {
                     Some("tick") | Some("number") | Some("nothing") => (x - half, x + half),
@@ -240,7 +240,7 @@ fn seeded() -> ProptestConfig {
     ProptestConfig { rng_seed, failure_persistence: None, cases: 200, ..ProptestConfig::default() }
 }
 
-/// Mostly plain values, and every kind of odd one.
+/// Mostly plain values, and some of every unusual kind.
 fn value() -> impl Strategy<Value = f64> {
     prop_oneof![4 => -1e4..1e4_f64, 2 => Just(0.0), 1 => 1e-12..1e12_f64, 1 => proptest::num::f64::ANY, 1 => Just(f64::INFINITY)]
 }
@@ -248,7 +248,7 @@ fn value() -> impl Strategy<Value = f64> {
 proptest! {
     #![proptest_config(seeded())]
 
-    /// Whatever the numbers and names, the page is well-formed, no coordinate is NaN, and every value is drawn or counted.
+    /// For any numbers and names the page is well-formed, no coordinate is NaN, and every value is drawn or counted.
     #[test]
     fn any_numbers_make_a_page(
         series in proptest::collection::vec((".*", proptest::collection::vec((value(), value()), 0..30)), 0..12),

@@ -1,10 +1,10 @@
-//! Trace with indices of its pages for the simulator, computed once and shared by all cells.
+//! A trace with indices of its pages, computed once and shared by all cells.
 
 use entresol_core::{Address, NEVER, ObjectId, Page};
 use entresol_trace::Trace;
 use std::sync::OnceLock;
 
-/// A trace and the indices that some policies ask for. Each index is computed when the first policy needs it.
+/// A trace and the indices that some policies need. Each index is computed when the first policy needs it.
 pub struct Addresses<'t> {
     /// The trace.
     pub trace: &'t Trace,
@@ -16,7 +16,7 @@ pub struct Addresses<'t> {
 const NO_PAGE: u32 = u32::MAX;
 
 impl<'t> Addresses<'t> {
-    /// The world of a trace.
+    /// The addresses of a trace, without any index yet.
     pub fn new(trace: &'t Trace) -> Self {
         Addresses { trace, next_use: OnceLock::new(), neighbours: OnceLock::new(), peak_distance: OnceLock::new() }
     }
@@ -72,7 +72,7 @@ impl<'t> Addresses<'t> {
         self.trace.address(page)
     }
 
-    /// When a request is made, in microseconds. Without times a request is one.
+    /// Time of a request in microseconds; its position in a trace without times.
     #[inline]
     pub(crate) fn now_us(&self, at: usize) -> u64 {
         self.trace.times_us.as_ref().map_or(at as u64, |times| times[at])

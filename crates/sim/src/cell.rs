@@ -10,8 +10,8 @@ use entresol_trace::EventKind;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Requests that a stack passes from layer to layer at a time: large enough to amortise the virtual calls, small
-/// enough to stay in the processor's cache.
+/// Requests passed from layer to layer of a stack at a time: enough to amortise the virtual calls, few enough to stay
+/// in the processor's cache.
 const STACK_BATCH: usize = 1024;
 
 /// Options of a cell: warm-up, series, further counts, and the seed.
@@ -19,16 +19,16 @@ const STACK_BATCH: usize = 1024;
 pub struct CellOptions {
     /// Share of the requests, from the start, that are driven but not counted; 0 to 1.
     pub warmup: f64,
-    /// Requests per interval of the series; none without.
+    /// Requests per interval of the series; `None` for no series.
     pub interval: Option<u64>,
-    /// Counts per object and per query.
+    /// True to count per object and per query.
     pub parts: bool,
-    /// Counts the I/Os that writing all dirty pages at the end would take.
+    /// True to count the I/Os of writing all dirty pages at the end.
     pub drain: bool,
     /// Seed of random choices.
     pub seed: u64,
-    /// Bytes of a sequential stream after which the rest of it passes by the lowest layer, which is what stands before the backing
-    /// store; 0 where all is the policy's to decide.
+    /// Bytes of a sequential stream after which the rest of it bypasses the lowest layer, the one above the backing
+    /// store; 0 to leave all requests to the policy.
     pub sequential_cutoff: u64,
 }
 
@@ -44,7 +44,7 @@ pub enum CellError {
         /// The policy.
         policy: &'static str,
     },
-    /// The size is no page at all.
+    /// The size is less than a page.
     #[error("policy '{policy}': size {size} is 0 pages of {page_bytes} B (footprint {footprint} pages)")]
     NoPages {
         /// The policy.
@@ -66,13 +66,13 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Gives a layer its pages. A single size for two tiers is divided as the policy's paper does.
+    /// Divides a size among the tiers of a layer. A single size for two tiers is divided as in the policy's paper.
     fn new(layer: &LayerSpec, page_bytes: u32, footprint: u64) -> Result<Self, CellError> {
         let info = layer.policy.info;
         let mut tiers = Vec::new();
         for size in &layer.sizes {
             let pages = size.pages(page_bytes, footprint) as usize;
-            // A tier of two given as 0 pages on purpose is one that the policy may do without.
+            // One tier of two may be given as 0 pages: the policy can work without it.
             let on_purpose = info.tiers.len() == 2 && *size == Size::Pages(0);
             if pages == 0 && !on_purpose {
                 let size = size.to_string();
@@ -89,7 +89,7 @@ impl Placed {
     }
 }
 
-/// Layers with their pages, and the size they were made from.
+/// Layers with their capacities, and the size they were made from.
 #[derive(Clone, Debug)]
 pub(crate) struct Stack {
     pub layers: Vec<Placed>,
@@ -127,7 +127,7 @@ pub(crate) fn thread_cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Drives a stack of layers (most often one) over the trace of a world. `size` is what the row says it is.
+/// Drives a stack of layers (most often one) over a trace. `size` is the label of the row.
 pub fn run_cell(
     addresses: &Addresses,
     layers: &[LayerSpec],
@@ -161,7 +161,7 @@ pub(crate) fn run_stack(addresses: &Addresses, stack: &Stack, options: &CellOpti
     Ok(row)
 }
 
-/// Layers in motion.
+/// The layers of a stack during a run.
 pub(crate) struct Run<'w> {
     addresses: &'w Addresses<'w>,
     pub layers: Vec<Box<dyn Layer + 'w>>,
@@ -169,7 +169,7 @@ pub(crate) struct Run<'w> {
     event: usize,
 }
 
-/// Requests, hits, pages written below.
+/// Requests, hits, and pages written below.
 pub(crate) type Totals = [u64; 3];
 
 impl<'w> Run<'w> {
@@ -238,7 +238,7 @@ impl<'w> Run<'w> {
         }
     }
 
-    /// Passes on what a layer has sent below, and what that causes.
+    /// Passes the requests that a layer has sent below to the next, and so on down.
     fn settle(&mut self, depth: usize) {
         for upper in depth..self.layers.len() {
             let sent = self.layers[upper].take_sent();
@@ -356,7 +356,7 @@ impl<'w> Run<'w> {
         rows.collect()
     }
 
-    /// Pages that are dirty in any layer, each once.
+    /// Pages that are dirty in any layer, each counted once.
     fn dirty_pages(&self) -> Vec<Page> {
         let mut pages: Vec<Page> = self.layers.iter().flat_map(|layer| layer.dirty_pages()).collect();
         pages.sort_unstable();
@@ -365,7 +365,7 @@ impl<'w> Run<'w> {
     }
 }
 
-/// The number of I/Os it takes to write these pages: runs of neighbours.
+/// I/Os for writing these pages: the number of runs of neighbours.
 fn contiguous_runs(addresses: &Addresses, pages: &[Page]) -> u64 {
     let mut addresses: Vec<_> = pages.iter().map(|&page| addresses.address(page)).collect();
     addresses.sort_unstable();

@@ -1,4 +1,4 @@
-//! All sizes of LRU in one pass: hits and write-backs.
+//! Hits and write-backs of LRU at all sizes in one pass.
 //!
 //! Stack distances as in Mattson, Gecsei, Slutz, Traiger 1970, counted with a Fenwick tree (Bennett, Kruskal 1975).
 //! Write-backs follow from the same distances (Thompson, Smith 1989): a page is dirty in a cache of `c` pages as long
@@ -12,11 +12,11 @@ use entresol_core::{NEVER, Op, Page};
 pub struct CurvePoint {
     /// Capacity in pages.
     pub capacity: usize,
-    /// Reads found.
+    /// Read hits.
     pub read_hits: u64,
-    /// Writes whose page was found.
+    /// Write hits.
     pub write_hits: u64,
-    /// Of the write misses those of partial writes, which fetch.
+    /// Write misses of partial writes, which fetch.
     pub update_misses: u64,
     /// Dirty pages evicted.
     pub write_backs: u64,
@@ -51,12 +51,12 @@ impl Fenwick {
     }
 }
 
-/// Histograms over distances `1..=footprint`: entry `d - 1` counts requests found by a cache of `d` pages or more.
+/// Histograms over distances `1..=footprint`: entry `d - 1` counts the hits of a cache of `d` pages or more.
 struct Histograms {
     reads: Vec<u64>,
     writes: Vec<u64>,
     updates: Vec<u64>,
-    /// Differences: a write-back at capacities `a..b` adds one at `a` and takes it back at `b`.
+    /// Differences: a write-back at capacities `a..b` adds 1 at `a` and subtracts 1 at `b`.
     write_backs: Vec<i64>,
     dirty: Vec<i64>,
 }
@@ -85,7 +85,8 @@ impl Histograms {
         }
     }
 
-    /// The page, dirty in caches of `dirty_from` pages or more, was evicted by those of less than `distance`.
+    /// Records an eviction of a page from caches of less than `distance` pages; it was dirty in those of `dirty_from`
+    /// or more.
     fn evicted(&mut self, dirty_from: usize, distance: usize) {
         if dirty_from < distance {
             self.write_backs[dirty_from] += 1;
@@ -94,8 +95,8 @@ impl Histograms {
     }
 }
 
-/// Hits and write-backs of LRU at each of these capacities, in one pass over the whole trace. (A warm-up cannot be left
-/// out: an eviction is seen only when the page comes back.)
+/// Hits and write-backs of LRU at each of these capacities, in one pass over the whole trace. A warm-up cannot be left
+/// out, because an eviction is seen only when the page returns.
 ///
 /// Memory: 28 bytes a page of the footprint and 8 a request of the largest gap; time O(n log footprint).
 pub fn lru_curve(addresses: &Addresses, capacities: &[usize]) -> Vec<CurvePoint> {
@@ -152,7 +153,8 @@ fn renumber(tree: &mut Fenwick, last: &mut [u32]) -> usize {
     order.len()
 }
 
-/// Pages that are not used again: evicted by caches smaller than their depth in the stack, dirty in the others.
+/// Adds the pages that are not used again: evicted by caches smaller than their depth in the stack, dirty in the
+/// others.
 fn finish(tree: &Fenwick, last: &[u32], dirty_from: &[u32], distinct: usize, histograms: &mut Histograms) {
     let footprint = last.len();
     for page in (0..footprint as u32).map(Page) {

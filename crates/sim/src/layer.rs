@@ -1,4 +1,4 @@
-//! A policy driven over requests: the loop that everything else is built on.
+//! A policy driven over requests: the inner loop of the simulator.
 
 use crate::addresses::Addresses;
 use crate::row::PartCounts;
@@ -14,11 +14,11 @@ pub(crate) const PREFETCH_AHEAD: usize = 16;
 /// A request that one layer of a stack sends to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerRequest {
-    /// Index of the request of the trace that caused it.
+    /// Position of the causing request in the trace.
     pub at: u32,
     /// The request.
     pub request: Request,
-    /// It completes a partial write, or is one: a hit counts as found for a write of the host.
+    /// True if the request completes a partial write, or is one: a hit counts as found for a write of the host.
     pub for_write: bool,
 }
 
@@ -33,27 +33,27 @@ pub trait Layer {
     fn decide(&mut self, at: usize, request: Request, for_write: bool, movements: &mut Vec<Movement>) -> Outcome;
     /// Passes a hint on and appends the movements it causes.
     fn hint_decide(&mut self, at: usize, hint: Hint, movements: &mut Vec<Movement>);
-    /// Loads what the policy keeps of a page into the processor's cache, some requests before it is asked for.
+    /// Loads the policy's state of a page into the processor's cache, some requests before it is needed.
     fn prefetch(&self, page: Page);
-    /// Takes what was sent to the level below since the last call.
+    /// Takes the requests sent to the level below since the last call.
     fn take_sent(&mut self) -> Vec<LayerRequest>;
     /// Passes a hint on, at this position of the trace.
     fn hint(&mut self, hint: Hint, at: usize);
     /// The counts since the last reset.
     fn counts(&self) -> Counts;
-    /// Of the read hits those that answer a partial write of the host.
+    /// Read hits that answer a partial write of the host.
     fn hits_for_write(&self) -> u64;
     /// Sets all counts to zero: the end of the warm-up.
     fn reset(&mut self);
-    /// Counts per object and per query, where they are kept.
+    /// Counts per object and per query, if they are kept.
     fn parts(&self) -> Option<&PartCounts>;
     /// Pages held in a tier.
     fn occupancy(&self, tier: Tier) -> usize;
     /// Visits the policy's gauges.
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64));
-    /// The value of one of the policy's tunables, by its place in [`Info::tunables`].
+    /// The value of one of the policy's tunables, by its index in [`Info::tunables`].
     fn tunable(&self, at: usize) -> f64;
-    /// Changes it.
+    /// Sets one of the policy's tunables.
     fn tune(&mut self, at: usize, value: f64);
     /// Pages that are dirty now, ascending by page id.
     fn dirty_pages(&self) -> Vec<Page>;
@@ -66,13 +66,14 @@ pub trait Layer {
 /// Options of a layer besides counting.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LayerMode {
-    /// It keeps what it sends below for [`Layer::take_sent`].
+    /// True to keep the requests sent below for [`Layer::take_sent`].
     pub forward: bool,
-    /// It counts per object and per query.
+    /// True to count per object and per query.
     pub parts: bool,
-    /// It keeps movements for [`Layer::decide`].
+    /// True to keep movements for [`Layer::decide`].
     pub log: bool,
-    /// Pages of a sequential stream after which the rest of it passes by; none where all is the policy's to decide.
+    /// Pages of a sequential stream after which the rest of it bypasses the layer; `None` to leave all requests to the
+    /// policy.
     pub cutoff_pages: Option<u64>,
 }
 
@@ -119,17 +120,17 @@ struct Counting<'w> {
     tap: Option<Tap>,
 }
 
-/// Movements kept besides their counts, or the requests that they make of the level below.
+/// Record of movements, or of the requests that they cause at the level below.
 #[derive(Default)]
 struct Tap {
-    /// The movements themselves are kept, else what they ask of the level below.
+    /// True to keep the movements themselves.
     log: bool,
     movements: Vec<Movement>,
     sent: Vec<LayerRequest>,
 }
 
 impl Counting<'_> {
-    /// Keeps the requests that a movement makes of the level below, or with `log` the movement itself.
+    /// Records the requests that a movement causes at the level below, or with `log` the movement itself.
     fn send(&mut self, movement: Movement) {
         let request = |page, op| Request { page, op, sequential: movement.joined };
         let Some(tap) = &mut self.tap else { return };
@@ -164,7 +165,7 @@ impl Counting<'_> {
         }
     }
 
-    /// The read that completes a partial write which found no copy comes before all else that it causes.
+    /// Sends the read that completes a partial write without a copy, before all other requests that the write causes.
     fn send_completion(&mut self, request: Request, before: usize) {
         let Some(tap) = &mut self.tap else { return };
         let read = Request { op: Op::Read, sequential: false, ..request };
@@ -216,7 +217,7 @@ impl Driver for Counting<'_> {
     }
 }
 
-/// Counts kept of each outcome besides those of the driver.
+/// Counts of outcomes beside those of the driver.
 struct Watch {
     parts: Option<PartCounts>,
     hits_for_write: u64,
@@ -240,14 +241,15 @@ impl<P: Policy> Driven<'_, P> {
         outcome
     }
 
-    /// Is the request one of a long stream that the policy need not hear of?
+    /// True if the request bypasses: part of a long stream, for a page that no tier holds, in an object that is not
+    /// placed.
     fn passes(&mut self, page: Page) -> bool {
         let at = self.driver.address(page);
         let long = self.streams.as_mut().is_some_and(|streams| streams.passes(at));
         long && self.policy.state(page).tiers.is_empty() && self.policy.placed(at.object) == 0
     }
 
-    /// The loop when something is watched or sent: exact, not hot.
+    /// One step with recording or extra counts: exact, but not the fast path.
     fn step_watched(&mut self, at: usize, request: Request, for_write: bool) {
         self.driver.for_write = for_write;
         let before = self.driver.tap.as_ref().map_or(0, |tap| tap.sent.len());

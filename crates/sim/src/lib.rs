@@ -1,7 +1,7 @@
 //! Drives policies over traces.
 //!
-//! A *cell* is one policy, or a stack of them, at one size over one trace. [`run_cell`] drives one, [`sweep()`] many
-//! over all cores; [`lru_curve`] gives all sizes of LRU in one pass, [`sample()`] a quick estimate for any policy.
+//! A *cell* is one policy, or a stack of them, at one size over one trace. [`run_cell`] drives one cell, [`sweep()`]
+//! many over all cores. [`lru_curve`] gives all sizes of LRU in one pass, [`sample()`] a quick estimate for any policy.
 
 mod addresses;
 mod cell;

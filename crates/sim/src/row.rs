@@ -1,4 +1,4 @@
-//! Results as they are written to files. The names of the first fields of [`Row`] are a published format.
+//! Results as written to files. The names of the first fields of [`Row`] are a published format.
 
 use entresol_core::{Hint, Outcome, Request};
 use entresol_policy::TierCounts;
@@ -16,23 +16,23 @@ pub struct Row {
     pub capacity_pages: u64,
     /// Page requests after the warm-up.
     pub requests: u64,
-    /// Of them reads.
+    /// Reads among the requests.
     pub reads: u64,
-    /// Of them writes, whole or partial.
+    /// Writes among the requests, whole or partial.
     pub writes: u64,
-    /// Reads found in any tier.
+    /// Read hits in any tier.
     pub read_hits: u64,
-    /// Writes whose page was found in any tier.
+    /// Write hits in any tier.
     pub write_hits: u64,
     /// Pages read from the level below.
     pub fetches: u64,
     /// Misses whose page was admitted, into the top layer of a stack.
     pub admissions: u64,
-    /// Misses and writes that went past all tiers.
+    /// Misses and writes that bypassed all tiers.
     pub bypasses: u64,
     /// Pages written to the level below by evictions, cleaning and flush rules.
     pub write_backs: u64,
-    /// I/Os by which they were written.
+    /// I/Os of those write-backs.
     pub write_back_ios: u64,
     /// Pages still newer than the level below at the end.
     pub dirty_at_end: u64,
@@ -41,11 +41,11 @@ pub struct Row {
     /// Processor time of the cell, in seconds.
     pub cpu_seconds: f64,
 
-    /// The size as it was asked for.
+    /// Size as it was requested.
     pub size: String,
-    /// Of the bypasses those that were writes: pages written below at once.
+    /// Bypasses by writes: pages written below at once.
     pub write_bypasses: u64,
-    /// I/Os it takes to write the pages that are dirty at the end, when draining was asked for.
+    /// I/Os for writing the pages dirty at the end, if draining was requested.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub drain_ios: Option<u64>,
     /// Bytes of state of the policies.
@@ -56,10 +56,10 @@ pub struct Row {
     /// Figures over time.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub series: Vec<Interval>,
-    /// Per object.
+    /// Counts per object.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub objects: Vec<PartRow>,
-    /// Per query.
+    /// Counts per query.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub queries: Vec<PartRow>,
     /// The last value of each gauge of the policy.
@@ -96,9 +96,9 @@ fn ratio(part: u64, whole: u64) -> f64 {
 /// The result of one tier.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TierRow {
-    /// Its name, with the policy's in a stack.
+    /// Name of the tier, with the policy's in a stack.
     pub name: String,
-    /// Its capacity.
+    /// Capacity in pages.
     pub capacity_pages: u64,
     /// Frames in use at the end, superseded ones included.
     pub held_pages: u64,
@@ -108,15 +108,15 @@ pub struct TierRow {
     pub write_hits: u64,
     /// Pages read from the level below into this tier.
     pub fetched: u64,
-    /// Pages the host, or the layer above, wrote into it.
+    /// Pages that the host, or the layer above, wrote into this tier.
     pub installed: u64,
     /// Pages copied in from the other tier.
     pub copied_in: u64,
     /// Pages copied out to the other tier.
     pub copied_out: u64,
-    /// Pages appended again to a log.
+    /// Pages appended to a log again.
     pub requeued: u64,
-    /// Pages read from it to be written below.
+    /// Pages read from this tier to be written below.
     pub written_back: u64,
     /// I/Os by which pages came in.
     pub write_ios: u64,
@@ -151,55 +151,55 @@ impl TierRow {
 pub struct LayerRow {
     /// The policy.
     pub policy: String,
-    /// Its options.
+    /// Options of the policy.
     pub options: String,
-    /// Requests that reached it.
+    /// Requests that reached the layer.
     pub requests: u64,
-    /// Of them writes.
+    /// Writes among the requests.
     pub writes: u64,
-    /// Reads it held.
+    /// Read hits.
     pub read_hits: u64,
-    /// Writes it held the page of.
+    /// Write hits.
     pub write_hits: u64,
-    /// Pages it read from the next level.
+    /// Pages read from the next level.
     pub fetches: u64,
-    /// Pages it wrote to the next level.
+    /// Pages written to the next level.
     pub write_backs: u64,
-    /// I/Os by which it did.
+    /// I/Os of those write-backs.
     pub write_back_ios: u64,
-    /// Requests that went past it.
+    /// Requests that bypassed the layer.
     pub bypasses: u64,
 }
 
 /// Figures of an interval of requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Requests of the trace before its end.
+    /// Requests of the trace before the end of the interval.
     pub at: u64,
-    /// Requests in it.
+    /// Requests in the interval.
     pub requests: u64,
-    /// Hits in it.
+    /// Hits in the interval.
     pub hits: u64,
-    /// Pages written below in it.
+    /// Pages written below in the interval.
     pub write_backs: u64,
-    /// Frames in use at its end, per tier.
+    /// Frames in use at the end of the interval, per tier.
     pub held_pages: Vec<u64>,
-    /// The policy's gauges at its end.
+    /// The policy's gauges at the end of the interval.
     pub gauges: Vec<(String, f64)>,
 }
 
-/// The part of the requests that belongs to one object or one query.
+/// Counts of the requests that belong to one object or one query.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartRow {
-    /// The object or query.
+    /// Name of the object or query.
     pub name: String,
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Of them writes.
+    /// Writes among the requests.
     pub writes: u64,
-    /// Reads found in any tier.
+    /// Read hits in any tier.
     pub read_hits: u64,
-    /// Writes whose page was found in any tier.
+    /// Write hits in any tier.
     pub write_hits: u64,
 }
 
@@ -207,7 +207,7 @@ pub struct PartRow {
 pub struct PartCounts {
     objects: Vec<PartRow>,
     queries: Vec<PartRow>,
-    /// Queries that run, the last to start at the end; requests count for that one.
+    /// Running queries, the last to start at the end; requests count for the last.
     running: Vec<usize>,
 }
 
@@ -252,7 +252,7 @@ impl PartCounts {
         }
     }
 
-    /// The objects that were requested, the queries that were run.
+    /// Rows of the objects that were requested and of the queries that ran.
     pub(crate) fn rows(&self) -> (Vec<PartRow>, Vec<PartRow>) {
         let requested = |parts: &[PartRow]| parts.iter().filter(|part| part.requests > 0).cloned().collect();
         (requested(&self.objects), requested(&self.queries))

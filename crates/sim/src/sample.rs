@@ -13,16 +13,16 @@ use entresol_policy::parts::Sampler;
 use entresol_trace::{Column, Trace};
 use serde::Serialize;
 
-/// Pages that are sampled together: as many as the largest erase block of the write-buffer policies has.
+/// Pages that are sampled together: the largest erase block of the write-buffer policies.
 const GROUP_PAGES: u64 = 128;
 /// An estimate from several disjoint samples. Errors are standard errors of the mean over the samples.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Estimate {
     /// Policies, joined by `+`.
     pub policy: String,
-    /// Their options.
+    /// Options of the policies.
     pub options: String,
-    /// The size that was asked for.
+    /// Size as it was requested.
     pub size: String,
     /// Share of the pages in one sample.
     pub rate: f64,
@@ -30,17 +30,17 @@ pub struct Estimate {
     pub samples: usize,
     /// Misses per request.
     pub miss_ratio: f64,
-    /// Its standard error.
+    /// Standard error of the miss ratio.
     pub miss_ratio_error: f64,
     /// Pages written below per request.
     pub write_ratio: f64,
-    /// Its standard error.
+    /// Standard error of the write ratio.
     pub write_ratio_error: f64,
     /// Processor time of all samples, in seconds.
     pub cpu_seconds: f64,
 }
 
-/// The part of a trace whose groups of pages hash into `from..to`, pages renumbered. `None` when it is empty.
+/// The part of a trace whose groups of pages hash into `from..to`, with pages renumbered. `None` when it is empty.
 fn sampled(trace: &Trace, seed: u64, from: u64, to: u64) -> Option<Trace> {
     let sampler = Sampler::new(seed, GROUP_PAGES, from..to);
     let kept = |page: u32| sampler.find(trace.address(Page(page))).is_some();
@@ -86,8 +86,8 @@ fn sampled(trace: &Trace, seed: u64, from: u64, to: u64) -> Option<Trace> {
     })
 }
 
-/// The part of a trace that a share `rate` of its pages makes, in groups of neighbours, renumbered; objects keep their lengths. A
-/// cache smaller by the same rate finds nearly the same share of its requests. `None` when no page is in it.
+/// The part of a trace for a share `rate` of its pages, sampled in groups of neighbours and renumbered; objects keep
+/// their lengths. A cache smaller by the same rate has nearly the same hit ratio. `None` when no page is in the sample.
 ///
 /// # Panics
 /// When the rate is not above 0 and at most 1.
@@ -109,8 +109,8 @@ fn mean_and_error(values: &[f64]) -> (f64, f64) {
 
 /// Estimates a cell from `samples` disjoint samples of a share `rate` of the pages each.
 ///
-/// The correction of SHARDS-adj is applied: requests that a sample has more or less than its share of all requests
-/// are counted as hits more or less, for they come from single very hot groups.
+/// Applies the correction of SHARDS-adj: a surplus or lack of requests in a sample comes from a few very hot groups, so
+/// the difference from its expected share is counted as hits.
 ///
 /// # Panics
 /// When the samples together are larger than the trace.
@@ -142,7 +142,7 @@ pub fn sample(
     Ok(estimate)
 }
 
-/// The layer at a size scaled down with the trace: at least one page where there was one.
+/// The layer at a size scaled down with the trace, and at least one page if it had one.
 fn scale(layer: &LayerSpec, addresses: &Addresses, rate: f64) -> LayerSpec {
     let (page_bytes, footprint) = (addresses.trace.page_bytes, addresses.trace.footprint() as u64);
     let sizes = layer.sizes.iter().map(|size| {

@@ -1,4 +1,4 @@
-//! Policies and stacks as a person writes them: `arc,face-gsc:pages=clean`, `h-arc:64Ki,wrb:4Ki:threshold=8`.
+//! Policies and stacks as text: `arc,face-gsc:pages=clean`, `h-arc:64Ki,wrb:4Ki:threshold=8`.
 
 use entresol_core::{Size, SizeError};
 use entresol_policy::{BuildError, Info, Options, catalogue};
@@ -8,7 +8,7 @@ use entresol_policy::{BuildError, Info, Options, catalogue};
 pub struct PolicySpec {
     /// The policy.
     pub info: &'static Info,
-    /// Its options.
+    /// Options of the policy.
     pub options: Options,
 }
 
@@ -17,11 +17,11 @@ pub struct PolicySpec {
 pub struct LayerSpec {
     /// The policy.
     pub policy: PolicySpec,
-    /// One size per tier, or one for all of them together.
+    /// One size per tier, or one for all tiers together.
     pub sizes: Vec<Size>,
 }
 
-/// Why a text names no policy or stack.
+/// Why a text is not a valid policy or stack.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// A policy or option is wrong.
@@ -40,7 +40,7 @@ pub enum SpecError {
     SizeCount {
         /// The layer as it was given.
         layer: String,
-        /// Names of its tiers.
+        /// Names of the layer's tiers.
         tiers: String,
     },
     /// Nothing was named.

@@ -1,4 +1,4 @@
-//! Many cells over all cores.
+//! Sweeps: many cells over all cores.
 
 use crate::addresses::Addresses;
 use crate::cell::{CellError, CellOptions, Stack, run_stack, thread_cpu_time};
@@ -21,7 +21,7 @@ pub struct Cell {
 pub struct Skipped {
     /// The policy.
     pub policy: String,
-    /// The size that was asked for.
+    /// Size as it was requested.
     pub size: String,
     /// The reason.
     pub error: CellError,
@@ -30,7 +30,7 @@ pub struct Skipped {
 impl std::fmt::Display for Skipped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.error {
-            // What was too small is known in pages; how it was asked for is not.
+            // The error gives the capacity in pages; the requested size is added.
             CellError::Build(error @ (BuildError::TooSmall { .. } | BuildError::TooLarge { .. })) => {
                 write!(f, "{error} (at size {})", self.size)
             }
@@ -42,8 +42,8 @@ impl std::fmt::Display for Skipped {
 impl std::error::Error for Skipped {}
 
 impl Cell {
-    /// A policy at a size. `dram` is the size of the DRAM above it: the top tier of a policy that manages two, an LRU
-    /// pool of its own above any other.
+    /// A policy at a size. `dram` is the size of the DRAM above it: the top tier of a policy that manages two, or an
+    /// extra LRU pool above any other.
     pub fn single(
         policy: &PolicySpec,
         size: Size,
@@ -86,7 +86,7 @@ impl Cell {
         format!("{layers}@{}", self.stack.size)
     }
 
-    /// Plain LRU without options: one pass serves all of them.
+    /// True for LRU without options: one pass serves all sizes of it.
     fn is_plain_lru(&self) -> bool {
         let layers = &self.stack.layers;
         layers.len() == 1 && layers[0].spec.info.name == "lru" && layers[0].spec.options.summary().is_empty()
@@ -121,9 +121,9 @@ pub struct Progress<'a> {
     pub done: usize,
     /// Cells in all.
     pub total: usize,
-    /// The cell that was just done.
+    /// The cell finished last.
     pub cell: &'a Cell,
-    /// Its result.
+    /// Result of that cell.
     pub row: &'a Row,
 }
 
@@ -134,10 +134,10 @@ pub struct SweepOutcome {
     pub rows: Vec<Row>,
 }
 
-/// Runs cells on `threads` threads. `report` is told of each as it is done, from any thread, one at a time.
+/// Runs cells on `threads` threads. `report` is called after each cell, from any thread, one call at a time.
 ///
-/// Four or more cells of plain LRU are answered by one pass over the trace, when no warm-up, cutoff, series or parts are asked
-/// for; their rows share its processor time evenly.
+/// Four or more cells of plain LRU share one pass over the trace, if no warm-up, cutoff, series or parts are requested.
+/// Their rows share its processor time evenly.
 pub fn sweep(
     addresses: &Addresses,
     cells: &[Cell],
@@ -149,7 +149,7 @@ pub fn sweep(
     let simple = whole && options.interval.is_none() && !options.parts && !options.drain;
     let lru: Vec<usize> = (0..cells.len()).filter(|&i| simple && cells[i].is_plain_lru()).collect();
     let one_pass = if lru.len() >= 4 { lru } else { Vec::new() };
-    // The pass counts as one job, the first, since it is the longest.
+    // The pass is one job. It comes first, because it takes longest.
     let mut jobs: Vec<Vec<usize>> = (0..cells.len()).filter(|i| !one_pass.contains(i)).map(|i| vec![i]).collect();
     if !one_pass.is_empty() {
         jobs.insert(0, one_pass);

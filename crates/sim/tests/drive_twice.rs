@@ -1,9 +1,10 @@
-//! Decide once, drive twice: the same policy objects driven by the simulator and by a minimal engine that moves real
-//! bytes between a pool in memory, a cache file and a backing file. Counts must be equal and every byte right.
+//! One decision, two drivers: the same policy objects are driven by the simulator and by a minimal engine. The engine
+//! moves real bytes between a pool in memory, a cache file and a backing file. Counts must be equal and every byte
+//! right.
 //!
-//! The engine hands out recycled handles from a directory of its own, so a policy that leaves state behind under a
-//! handle it no longer knows is found out; and it refuses evictions, for which there is no simulated counterpart, so
-//! there only the bytes and the capacities are checked.
+//! The engine recycles handles from its own directory, so a policy that leaves state under a forgotten handle is
+//! caught. The engine also refuses evictions. Refusals have no simulated counterpart, so only bytes and capacities are
+//! checked then.
 
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Random, Request, Tier, Verb};
 use entresol_policy::catalogue::{self, Visitor};
@@ -42,7 +43,7 @@ impl Store {
     }
 }
 
-/// One tier: frames, which page is in which, which frames hold superseded versions.
+/// One tier: its frames, the page in each, and the frames with superseded versions.
 struct EngineTier {
     store: Store,
     free: Vec<u64>,
@@ -66,15 +67,15 @@ struct Engine<'t> {
     next_use: &'t [u32],
     tiers: Vec<EngineTier>,
     backing: Store,
-    /// Block in the backing file of every page of the trace is its id there; `slots` maps handles to them.
+    /// Block in the backing file of each handle's page, which is the page's id in the trace.
     slots: Vec<Option<u32>>,
     handle_of: HashMap<u32, Page>,
     at: usize,
     request: Option<Request>,
-    /// Bytes that the current request writes, and what it read.
+    /// Byte that the current request writes, and the page that it read.
     payload: u8,
     read: Option<[u8; PAGE]>,
-    /// The newest bytes of the current page when the request came, if a tier held it.
+    /// The newest bytes of the current page at the start of the request, if a tier held it.
     newest: Option<[u8; PAGE]>,
     refuse_percent: u64,
     counts: EngineCounts,
@@ -113,13 +114,13 @@ impl<'t> Engine<'t> {
         }
     }
 
-    /// The handle of a page, given out anew or taken from a page that the policy does not know any more.
+    /// The handle of a page: a new one, or one of a page that the policy does not know any more.
     fn handle<P: Policy>(&mut self, policy: &P, block: u32) -> Page {
         if let Some(&handle) = self.handle_of.get(&block) {
             return handle;
         }
-        // A policy that knows the future never runs live; pages it will not see again it ranks by handle, so its
-        // choices, though not its misses, depend on the numbering.
+        // A policy that knows the future never runs live. It ranks pages without a next use by handle, so its choices,
+        // though not its misses, depend on the numbering.
         let recycled = !P::INFO.future;
         let forgotten = |slot: &Option<u32>, i: usize| slot.is_none() || !policy.state(Page(i as u32)).known;
         let found = self.slots.iter().enumerate().position(|(i, slot)| forgotten(slot, i));
@@ -161,7 +162,7 @@ impl<'t> Engine<'t> {
         match outcome {
             Outcome::Hit(tier) if request.op == Op::Read => {
                 self.counts.read_hits += 1;
-                // A hit may have moved the page; where it was found its bytes were those of the fastest copy.
+                // A hit may have moved the page; before that, its bytes were those of the fastest copy.
                 assert!(self.newest.is_some(), "a hit in {tier:?} without a copy");
                 self.newest.expect("just checked")
             }
@@ -176,7 +177,7 @@ impl<'t> Engine<'t> {
         }
     }
 
-    /// The bytes that the current write makes of its page.
+    /// Bytes of the page after the current write.
     fn written(&self, page: Page) -> [u8; PAGE] {
         let op = self.request.expect("a request").op;
         let mut bytes = match op {
@@ -276,7 +277,7 @@ impl Driver for Engine<'_> {
 }
 
 impl Engine<'_> {
-    /// The engine's directory knows a neighbour only while it has a handle.
+    /// The engine's directory knows a neighbour only while that page has a handle.
     fn neighbour(&self, page: Page, step: i64) -> Option<Page> {
         let here = self.address(page);
         let block = here.block.checked_add_signed(step)?;
@@ -426,7 +427,8 @@ fn bytes_stay_right_when_evictions_are_refused() {
     }
 }
 
-/// Queries reach a policy through both drivers' common door, so the trace's events must be hints of the simulator.
+/// Queries reach a policy through the interface of both drivers, so the trace's events must become the simulator's
+/// hints.
 #[test]
 fn query_boundaries_of_a_trace_become_hints() {
     let trace = generate(&"olap:n=3000:pages=1000".parse().expect("a trace specification"));

@@ -9,8 +9,8 @@ use std::path::Path;
 
 /// Name in the file, our policy, largest deviation in per cent.
 ///
-/// Options are its readings: a fixed life time in MQ, the main queue of S3-FIFO filled first. Its W-TinyLFU has
-/// another sketch, so that one can only be near.
+/// Options follow the file's readings: a fixed life time in MQ, and the main queue of S3-FIFO filled first. The file's
+/// W-TinyLFU has another sketch, so ours can only be near.
 const EXPECTED: &[(&str, &str, f64)] = &[
     ("lru", "lru", 0.0),
     ("fifo", "fifo", 0.0),

@@ -1,5 +1,4 @@
-//! Tests of the text a person types: it is understood or refused, never a panic. Text that is understood can be run or
-//! says why not.
+//! Tests of typed text: it is parsed or refused, never a panic. A parsed text can be run, or gives a reason why not.
 
 use entresol_core::Size;
 use entresol_policy::catalogue;
@@ -8,7 +7,7 @@ use entresol_trace::{GenerateSpec, Trace, generate};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 
-/// The same cases every time: a failure prints its smallest text, and running the test again finds it again.
+/// Settings that draw the same cases every time: a failure prints its smallest text, and a second run finds it again.
 fn seeded(cases: u32) -> Config {
     Config { rng_seed: RngSeed::Fixed(0x5eed_0002), failure_persistence: None, cases, ..Config::default() }
 }
@@ -42,7 +41,7 @@ proptest! {
     fn any_text_is_understood_or_refused(text in prop_oneof![words(), "\\PC*", ".*"]) {
         if let Ok(size) = text.parse::<Size>() {
             let _ = size.pages(4096, u64::MAX);
-            // What is displayed is understood again, though a share may lose its last digits.
+            // Displayed text parses again, though a share may lose its last digits.
             prop_assert!(size.to_string().parse::<Size>().is_ok(), "{size}");
         }
         let _ = GenerateSpec::parse(&text, 4096);

@@ -25,7 +25,7 @@ fn row(addresses: &Addresses, layers: &[LayerSpec], options: &CellOptions) -> Ro
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// One pass over the trace tells what a run per size tells, write-backs included.
+    /// One pass over the trace gives the results of a run per size, write-backs included.
     #[test]
     fn the_curve_of_lru_is_that_of_its_cells(seed in 0u64..1000, write in 0u32..=100, pages in 2u64..300) {
         let trace = traced(&format!(
@@ -46,7 +46,7 @@ proptest! {
     }
 }
 
-/// The curve renumbers its clock when it runs out; a long trace over few pages makes it do so.
+/// A long trace over few pages makes the curve renumber its clock.
 #[test]
 fn the_curve_survives_many_more_requests_than_its_clock_has_ticks() {
     let trace = traced("zipf:n=300000:pages=500:seed=3:write=20");
@@ -78,7 +78,7 @@ fn a_sweep_gives_the_rows_of_its_cells_in_order() {
         for (size, swept) in sizes.iter().zip(chunk) {
             let spec = LayerSpec { policy: policy.clone(), sizes: vec![*size] };
             let mut alone = run_cell(&addresses, &[spec], size.to_string(), &CellOptions::default()).expect("a cell");
-            // Time differs from run to run; the one pass over all sizes of LRU has neither cell state nor gauges.
+            // Time differs from run to run, and the one pass over all sizes of LRU has neither cell state nor gauges.
             alone.cpu_seconds = swept.cpu_seconds;
             alone.memory_bytes = swept.memory_bytes;
             assert_eq!(&alone, swept);

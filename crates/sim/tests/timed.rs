@@ -1,4 +1,4 @@
-//! Simulation with time against the one without it, and against sums done by hand.
+//! Simulation with time against the one without it, and against hand-computed sums.
 
 use entresol_core::Size;
 use entresol_device::{Calendar, Completion, Device, Io, IoKind, Latency, Nanos, Queued, Wear};
@@ -61,7 +61,7 @@ fn without_time(row: Row) -> Row {
     Row { cpu_seconds: 0.0, ..row }
 }
 
-/// Time changes when things happen, never what a policy decides: it is asked in the order of the trace.
+/// Time changes the moments of events, never a policy's decisions, which follow the order of the trace.
 #[test]
 fn counts_are_those_of_the_simulation_without_time() {
     let trace = traced("zipf:n=1500:pages=300:seed=2:write=40:update=40 + loop:n=500:pages=80:write=60");
@@ -82,7 +82,7 @@ fn counts_are_those_of_the_simulation_without_time() {
     assert_eq!(without_time(timed(&trace, &layers, 5).0), without_time(alone));
 }
 
-/// One requester, reads only, nothing found: each request waits for the disk; the fills go on behind it.
+/// One requester, reads only, all misses: each request waits for the disk, and the fills run in the background.
 #[test]
 fn misses_take_as_long_as_the_disk() {
     let trace = traced("scan:n=100");
@@ -99,7 +99,7 @@ fn misses_take_as_long_as_the_disk() {
     assert_eq!(row.devices[0].writes, 100, "every page fills the cache");
 }
 
-/// Everything found: each request waits for the cache alone.
+/// All hits: each request waits for the cache alone.
 #[test]
 fn hits_take_as_long_as_the_cache() {
     let trace = traced("loop:n=1000:pages=10");
@@ -110,7 +110,7 @@ fn hits_take_as_long_as_the_cache() {
     assert!((hits.mean_us - 0.1).abs() < 0.01, "{}", hits.mean_us);
 }
 
-/// Work of a requester comes between its requests and waits for a processor; it is no part of a request's latency.
+/// A requester's work comes between its requests and waits for a processor; it is not part of a request's latency.
 #[test]
 fn work_waits_for_a_processor() {
     let with_work = |spec: &str, clients: u32, ns: Nanos, processors: u32| {
@@ -120,18 +120,18 @@ fn work_waits_for_a_processor() {
         let addresses = Addresses::new(&trace);
         run_timed(&addresses, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options).expect("a run").1
     };
-    // Every read is a miss of 5 ms; after the last one nothing is left to do.
+    // Every read is a miss of 5 ms; no work follows the last one.
     let alone = with_work("scan:n=100", 1, 3_000_000, 1);
     assert!((alone.elapsed_seconds - (0.5 + 99.0 * 3e-3)).abs() < 1e-9, "{}", alone.elapsed_seconds);
     assert!((alone.latencies[0].mean_us - 5000.0).abs() <= 50.0, "{}", alone.latencies[0].mean_us);
-    // Hits take next to no time, so processors that never rest are what limits eight requesters.
+    // Hits take almost no time, so busy processors limit the eight requesters.
     for processors in [1, 2, 4] {
         let row = with_work("loop:n=4000:pages=10", 8, 1_000_000, processors);
         let expected = 4.0 / f64::from(processors);
-        // The first ten are misses of 5 ms, one after the other.
+        // The first ten requests are misses of 5 ms, one after the other.
         assert!((row.elapsed_seconds - expected).abs() < 0.06, "{processors}: {}", row.elapsed_seconds);
     }
-    // As many processors as requesters: nobody waits, and it is as with time to think.
+    // With as many processors as requesters work never waits, and acts like think time.
     let trace = traced("zipf:n=2000:pages=300:seed=2:write=40");
     let layers = parse_stack("lru:100").expect("a stack");
     let run = |work: Work, think_ns: Nanos| {
@@ -162,8 +162,8 @@ impl Calendar for Bytewise {
     }
 }
 
-/// Of a page in memory a request moves the bytes that it touches; a page that is read from below, written whole or evicted
-/// moves whole, and so does every page of a tier that is no memory.
+/// A request for a page in memory moves the bytes that it touches. A page that is read from below, written whole or
+/// evicted moves whole, as does every page of a tier that is not memory.
 #[test]
 fn what_is_found_in_memory_is_touched_and_what_moves_moves_whole() {
     let memory = || {
@@ -180,18 +180,18 @@ fn what_is_found_in_memory_is_touched_and_what_moves_moves_whole() {
             run_timed(&addresses, &layers, String::new(), tiers, &CellOptions::default(), &options).expect("a run");
         (row.devices[0].read_bytes, row.devices[0].write_bytes)
     };
-    // Ten pages come from below; 990 requests find them.
+    // Ten pages come from below; 990 requests hit them.
     assert_eq!(bytes("loop:n=1000:pages=10", vec![64]), (990 * 64, 10 * 4096));
     assert_eq!(bytes("loop:n=1000:pages=10", vec![]), (990 * 4096, 10 * 4096));
     assert_eq!(bytes("loop:n=1000:pages=10", vec![u32::MAX]), (990 * 4096, 10 * 4096));
     let updates = "loop:n=1000:pages=10:write=100:update=100";
     assert_eq!(bytes(updates, vec![64]), (0, 990 * 64 + 10 * 4096));
     assert_eq!(bytes("loop:n=1000:pages=10:write=100", vec![64]), (0, 1000 * 4096), "whole pages are written");
-    // Nothing is found: pages are written whole, and 90 of them are read to be written back.
+    // All requests miss: pages are written whole, and 90 of them are read to be written back.
     assert_eq!(bytes("scan:n=100:write=100:update=100", vec![64]), (90 * 4096, 100 * 4096));
 }
 
-/// 004, figure 4.8: with all reads found in a tier it is the tier's latency, with some of them their share of it.
+/// 004, figure 4.8: with all reads hit in a tier the latency is the tier's, with some of them in proportion.
 #[test]
 fn the_read_cache_latency_is_that_of_the_tiers_by_their_hits() {
     let (row, timed) =
@@ -202,7 +202,7 @@ fn the_read_cache_latency_is_that_of_the_tiers_by_their_hits() {
     assert!((timed.read_cache_latency_us - expected).abs() < 1e-12 && expected > 0.0);
 }
 
-/// A dirty page that is evicted is written behind the requester's back, but the disk has to carry it.
+/// An evicted dirty page is written in the background, but occupies the disk.
 #[test]
 fn write_backs_contend_with_reads() {
     let reads = traced("scan:n=400");
@@ -218,7 +218,7 @@ fn write_backs_contend_with_reads() {
     assert!(only_reads.latencies[0].mean_us < contended.latencies.last().expect("below").mean_us * 2.0);
 }
 
-/// The background window bounds what is promised: a tiny cache under writes runs at the speed of the disk.
+/// The background window bounds the throughput: a tiny cache under writes runs at the speed of the disk.
 #[test]
 fn writes_cannot_run_ahead_of_the_disk_for_ever() {
     let trace = traced("scan:n=3000:write=100");
@@ -233,8 +233,8 @@ fn writes_cannot_run_ahead_of_the_disk_for_ever() {
     assert!(slowest < 17.0 * 8.0 * 6_000.0, "waiting is bounded by the window, not by the trace: {slowest}");
 }
 
-/// A thread that writes back has a few writes under way where write-backs by themselves are as many as they come: reads wait the less for
-/// it, and requests wait when its queue is full.
+/// A write-back thread has a few writes under way at a time; write-backs without it are unlimited. So reads wait less
+/// with the thread, and requests wait when its queue is full.
 #[test]
 fn a_thread_writes_back_a_few_at_a_time() {
     let trace = traced("uniform:n=6000:pages=400:seed=5:write=90");
@@ -248,14 +248,14 @@ fn a_thread_writes_back_a_few_at_a_time() {
     let ((row, by_itself), (same, with_thread)) = (run(None), run(Some(few)));
     assert_eq!(without_time(row.clone()), without_time(same), "it changes when things happen, not what");
     let (all, few_at_a_time) = (by_itself.devices[1].mean_read_us, with_thread.devices[1].mean_read_us);
-    // One write of 6 ms before a read of 5 at most; the histograms are good for 1 %.
+    // One write of 6 ms at most before a read of 5 ms; the histograms are exact to 1 %.
     assert!(
         few_at_a_time <= 11_110.0 && all > 2.0 * few_at_a_time,
         "behind one write {few_at_a_time} us, behind all {all}"
     );
     let left = row.write_backs - with_thread.devices[1].writes;
     assert!(left <= 200, "{left} pages wait at the end");
-    // The disk serves one I/O at a time and is never idle, whoever sends them.
+    // The disk serves one I/O at a time and is never idle, with or without the thread.
     let busy = row.fetches as f64 * 5e-3 + with_thread.devices[1].writes as f64 * 6e-3;
     assert!((with_thread.elapsed_seconds / busy - 1.0).abs() < 0.02, "{} of {busy}", with_thread.elapsed_seconds);
 }
@@ -273,7 +273,7 @@ fn a_log_is_written_in_batches_and_in_order() {
     assert!(lc.mean_write_bytes < 1.5 * 4096.0 && lc.sequential_writes < 0.5, "{lc:?}");
 }
 
-/// The trace's own clock: requests a millisecond apart never wait for each other on a fast hierarchy.
+/// The trace's own times: requests a millisecond apart never wait for each other on a fast hierarchy.
 #[test]
 fn an_open_loop_follows_the_trace() {
     let trace = traced("loop:n=1000:pages=10:gap=1000");

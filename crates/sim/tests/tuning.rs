@@ -82,7 +82,7 @@ fn settings_that_never_change_are_a_simulation_without_a_tuner() {
         let (row, timed, epochs) = tuned(&cell, &addresses, 4, &mut fixed, warmup);
         assert_eq!(without_time(row), without_time(plain.0));
         assert_eq!(timed.elapsed_seconds, plain.1.elapsed_seconds);
-        // Of four clients' requests those under way at the end of the warm-up are completed after it.
+        // Requests of the four clients under way at the end of the warm-up are completed after it.
         let started: u64 = epochs.iter().map(|epoch| epoch.requests).sum();
         assert!(started <= timed.requests && timed.requests <= started + 4, "{started} of {}", timed.requests);
         let seconds: f64 = epochs.iter().map(|epoch| epoch.seconds).sum();
@@ -107,7 +107,7 @@ fn each_tuner_makes_the_eager_policy_faster_and_is_the_same_twice() {
         println!("{name}: {:+.1} %, {:?}, {} epochs", gain * 100.0, tuner.held(), epochs.len());
         assert!(gain > 0.0, "{name} (seed {SEED}): {gain} with {:?}", tuner.held());
         assert!(epochs.iter().any(|epoch| epoch.role == Role::Trial));
-        // The policy had the settings that each epoch names: its gauges are those of the last.
+        // The policy ran with the settings of each epoch: its gauges show the last ones.
         assert_ne!(tuner.held(), [1.0; 4], "{name}");
     }
 }
@@ -127,7 +127,7 @@ fn the_settings_of_the_last_epoch_are_the_policys_at_the_end() {
     }
 }
 
-/// A policy of another family with its own tunable, under a pool in DRAM: the second layer.
+/// A policy of another family with its own tunable, as the second layer under a pool in DRAM.
 #[test]
 fn any_policy_with_a_tunable_can_be_tuned() {
     let trace = traced("zipf:n=100k:pages=4000:seed=9:write=50");
@@ -149,7 +149,7 @@ fn any_policy_with_a_tunable_can_be_tuned() {
     }
 }
 
-/// A sample of the pages, in small, says which settings are faster.
+/// Miniatures over a sample of the pages order settings by speed as full runs do.
 #[test]
 fn miniatures_put_settings_in_the_order_of_the_whole() {
     const CLIENTS: u32 = 4;
@@ -178,7 +178,7 @@ fn miniatures_put_settings_in_the_order_of_the_whole() {
         small.told(request, trace.address(request.page), || at as u64);
     }
 
-    // As fast as the requesters and the busiest device can be.
+    // Speed limited by the requesters and by the busiest device.
     let foretold = |id: usize| {
         let mut all = Demand::default();
         small.demands(id as u64).expect("as arranged").iter().for_each(|part| all += *part);
@@ -196,7 +196,7 @@ fn miniatures_put_settings_in_the_order_of_the_whole() {
     let rates: Vec<[f64; 2]> =
         settings.iter().enumerate().map(|(id, values)| [simulated(values), foretold(id)]).collect();
     let pairs = || (0..rates.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
-    // Those that are a fifth apart.
+    // Pairs that differ by a fifth or more.
     let apart: Vec<_> = pairs().filter(|&(a, b)| (rates[a][0] / rates[b][0]).ln().abs() > 0.2).collect();
     let wrong = apart.iter().filter(|&&(a, b)| (rates[a][0] > rates[b][0]) != (rates[a][1] > rates[b][1])).count();
     println!("{} settings at a sample of {:.3}: {wrong} of {} pairs wrong", rates.len(), small.rate(), apart.len());

@@ -1,8 +1,8 @@
-//! Tests that lack what they need, counted and named at the end of a run.
+//! Tests that lack a requirement, counted and named at the end of a run.
 //!
-//! A test without its server passes as far as the test runner knows. [`skipped!`] prints the reason, and appends a line to the file
-//! that the environment variable `ENTRESOL_SKIPPED` names. `make test` collects these lines; `.ci/run` fails on a line whose need
-//! the machine has.
+//! The test runner counts a test without its server as passed. [`skipped!`] prints the reason, and appends a line to
+//! the file in the environment variable `ENTRESOL_SKIPPED`. `make test` collects these lines. `.ci/run` fails on a line
+//! whose requirement the machine has.
 
 use std::fmt::Arguments;
 use std::fs::OpenOptions;
@@ -11,11 +11,12 @@ use std::io::Write;
 /// The environment variable that names the file of skipped tests. Without it nothing is written.
 pub const FILE: &str = "ENTRESOL_SKIPPED";
 
-/// A test that ends early, said and counted.
+/// Records that a test ends early.
 ///
-/// The first argument is the need: a program (`"fio"`), a path (`"/dev/fuse"`), `"root"`, `"kernel"` (a feature that the running
-/// kernel may lack), `"data"` (the shared data beside the checkout), `"place"` (a property of the file system of temporary
-/// files) or `"mutants"` (a program that was built with that feature). The others are the reason, as for `println!`.
+/// The first argument is the need: a program (`"fio"`), a path (`"/dev/fuse"`), `"root"`, `"kernel"` (a feature that
+/// the running kernel may lack), `"data"` (the shared data beside the checkout), `"place"` (a property of the file
+/// system of temporary files) or `"mutants"` (a program that was built with that feature). The other arguments are the
+/// reason, as for `println!`.
 #[macro_export]
 macro_rules! skipped {
     ($need:expr, $($reason:tt)+) => {

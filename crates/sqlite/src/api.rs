@@ -1,4 +1,4 @@
-//! The functions of the SQLite at hand: the one linked into the program, or the one that loads the extension.
+//! The functions of the SQLite in use: the one linked into the program, or the one that loads the extension.
 
 use crate::ffi::Vfs;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -19,10 +19,10 @@ unsafe extern "C" {
     fn sqlite3_mprintf(format: *const c_char, ...) -> *mut c_char;
 }
 
-/// The first release with `sqlite3_uri_key`.
+/// The first release with `sqlite3_uri_key`: 3.31.
 const VERSION_MIN: c_int = 3_031_000;
 
-/// Places in `sqlite3_api_routines`, which is an array of function pointers that only ever grows at its end.
+/// Positions in `sqlite3_api_routines`, an array of function pointers that only grows at its end.
 mod place {
     pub const LIBVERSION_NUMBER: usize = 67;
     pub const MPRINTF: usize = 69;
@@ -57,20 +57,20 @@ impl Api {
         }
     }
 
-    /// The SQLite that loads an extension; none when it is older than 3.31.
+    /// The SQLite that loads an extension; `None` if it is older than 3.31.
     ///
     /// # Safety
-    /// `routines` must be the `sqlite3_api_routines` that SQLite hands to an extension's entry point.
+    /// `routines` must be the `sqlite3_api_routines` that SQLite passes to an extension's entry point.
     pub unsafe fn from_routines(routines: *const c_void) -> Option<Self> {
         let routines = routines.cast::<*const c_void>();
-        // SAFETY: the caller vouches for the array; the entry is there since 3.3.
+        // SAFETY: the caller vouches for the array; the entry exists since 3.3.
         let version: unsafe extern "C" fn() -> c_int =
             unsafe { std::mem::transmute(*routines.add(place::LIBVERSION_NUMBER)) };
         // SAFETY: the function takes nothing and touches nothing.
         if unsafe { version() } < VERSION_MIN {
             return None;
         }
-        // SAFETY: since `VERSION_MIN` all of these are there, with these types.
+        // SAFETY: all of these exist since `VERSION_MIN`, with these types.
         unsafe {
             Some(Api {
                 vfs_find: std::mem::transmute::<*const c_void, VfsFind>(*routines.add(place::VFS_FIND)),
@@ -83,7 +83,7 @@ impl Api {
         }
     }
 
-    /// The VFS of this name, the default one without; null when there is none.
+    /// The VFS of this name, or the default one; null when there is none.
     pub(crate) fn find(&self, name: Option<&CStr>) -> *mut Vfs {
         // SAFETY: a null pointer asks for the default; a name is a C string.
         unsafe { (self.vfs_find)(name.map_or(std::ptr::null(), CStr::as_ptr)) }
@@ -98,14 +98,14 @@ impl Api {
         unsafe { (self.vfs_register)(vfs, c_int::from(make_default)) }
     }
 
-    /// Says something where the program has SQLite's log go.
+    /// Writes a line to SQLite's log.
     pub(crate) fn log(&self, code: c_int, text: &str) {
         let text = c_text(text);
         // SAFETY: the format takes one C string.
         unsafe { (self.log)(code, c"%s".as_ptr(), text.as_ptr()) }
     }
 
-    /// A copy of a text in memory that SQLite frees; null without memory.
+    /// A copy of a text in memory that SQLite frees; null if there is no memory.
     pub(crate) fn copy(&self, text: &str) -> *mut c_char {
         let text = c_text(text);
         // SAFETY: as in `log`.
@@ -115,7 +115,7 @@ impl Api {
     /// `prefix` and a text of SQLite's, which is freed.
     ///
     /// # Safety
-    /// `text` must be null or memory of SQLite's that nobody else uses.
+    /// `text` must be null, or memory of SQLite's without another user.
     pub(crate) unsafe fn prefixed(&self, prefix: &str, text: *mut c_char) -> *mut c_char {
         let prefix = c_text(prefix);
         // SAFETY: the format takes a C string, and one that it frees.
@@ -125,9 +125,9 @@ impl Api {
     /// A parameter of the URI that a file was opened with.
     ///
     /// # Safety
-    /// `filename` must be what SQLite hands to `xOpen` of a main database.
+    /// `filename` must be the one that SQLite passes to `xOpen` of a main database.
     pub(crate) unsafe fn parameter(&self, filename: *const c_char, name: &CStr) -> Option<&CStr> {
-        // SAFETY: the caller vouches for the file name; what is returned lives as long as it.
+        // SAFETY: the caller vouches for the file name; the value is valid as long as the file name.
         unsafe {
             let value = (self.uri_parameter)(filename, name.as_ptr());
             (!value.is_null()).then(|| CStr::from_ptr(value))

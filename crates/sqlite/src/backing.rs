@@ -1,4 +1,4 @@
-//! The database file as the store below a cache: of a fixed, large size to the cache, of the database's own size on disk.
+//! The database file as a cache's backing store: its size is fixed and large to the cache, and the database's on disk.
 
 use entresol_engine::disk::Disk;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
@@ -10,21 +10,20 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{RwLock, RwLockReadGuard};
 
-/// A database file. Beyond its end it reads as zeros; what is written there is dropped: only the VFS
-/// moves the end.
+/// A database file. Bytes beyond its end read as zeros, and writes there are dropped: only the VFS moves the end.
 #[derive(Debug)]
 pub struct GrowingFile {
     file: File,
     capacity_bytes: u64,
-    /// Held for reading while bytes are written, so that a write under way cannot move the end back up.
+    /// Held for reading while bytes are written, so that a write under way cannot move the end up again.
     size_bytes: RwLock<u64>,
 }
 
 impl GrowingFile {
-    /// Opens an existing file, for this process alone as far as other caches and doors go.
+    /// Opens an existing file, locked against other caches and front-ends.
     ///
     /// # Errors
-    /// `WouldBlock` when another process holds it; else what opening answered.
+    /// `WouldBlock` when another process has the file locked; otherwise the error of opening it.
     pub fn open(path: &Path, writable: bool, capacity_bytes: u64) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(writable).open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
@@ -51,7 +50,7 @@ impl GrowingFile {
         *self.locked_size()
     }
 
-    /// Is it a database of no bytes yet?
+    /// True if the database has no bytes yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! Why a database cannot be opened through its cache, and what SQLite is told.
+//! Errors of opening a database through its cache, and SQLite's codes for them.
 
 use crate::ffi;
 use entresol_engine::cache::CacheError;
@@ -7,10 +7,10 @@ use std::ffi::c_int;
 use std::io;
 use std::path::PathBuf;
 
-/// Why the VFS could not do what it was asked.
+/// Why the VFS could not carry out a call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A parameter of a URI.
+    /// A parameter of a URI is wrong.
     #[error("parameter {name}: {why}")]
     Parameter {
         /// The parameter.
@@ -34,18 +34,18 @@ pub enum Error {
         /// Error of the cache.
         source: CacheError,
     },
-    /// The database is open already with something else.
+    /// The database is open already with other parameters.
     #[error("{}: is open in this process with other parameters: {what}", path.display())]
     Other {
         /// The database.
         path: PathBuf,
-        /// Parameter that differs, or the difference.
+        /// The parameter that differs, or the difference.
         what: String,
     },
-    /// SQLite would not have the VFS.
+    /// SQLite refused the VFS.
     #[error("SQLite does not take the VFS '{name}': {why}")]
     Register {
-        /// Its name.
+        /// The VFS's name.
         name: String,
         /// Reason of the refusal.
         why: String,
@@ -53,7 +53,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Result code that SQLite is told.
+    /// SQLite's result code for the error.
     pub(crate) fn code(&self) -> c_int {
         let kind = match self {
             Error::File { source, .. } | Error::Cache { source: CacheError::Store(StoreError::Io(source)), .. } => {
@@ -65,7 +65,7 @@ impl Error {
     }
 }
 
-/// Result code that SQLite is told of a failed I/O: `otherwise` where nothing more particular is known.
+/// SQLite's result code for a failed I/O: `otherwise` unless a more specific one fits.
 pub(crate) fn io_code(error: &io::Error, otherwise: c_int) -> c_int {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ffi::FULL,

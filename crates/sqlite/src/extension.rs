@@ -9,10 +9,10 @@ use std::ffi::{c_char, c_int, c_void};
 
 const NAME: &str = "entresol";
 
-/// Registers the VFS `entresol` with the SQLite that loads this. Loading it again changes nothing.
+/// Registers the VFS `entresol` with the SQLite that loads the extension. Loading it again changes nothing.
 ///
 /// # Safety
-/// To be called by SQLite: `error` is null or points to where a text goes that SQLite frees, `routines` are SQLite's.
+/// Only SQLite may call this: `error` is null or takes a text that SQLite frees; `routines` are SQLite's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_entresol_init(
     _connection: *mut c_void,
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn sqlite3_entresol_init(
         Err(Error::Register { .. }) if !api.find(Some(c"entresol")).is_null() => ffi::OK_LOAD_PERMANENTLY,
         Err(reason) => {
             if !error.is_null() {
-                // SAFETY: the caller vouches for where the text goes.
+                // SAFETY: the caller vouches for the place of the text.
                 unsafe { *error = api.copy(&reason.to_string()) };
             }
             ffi::ERROR
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn sqlite3_entresol_init(
     }
 }
 
-/// The name that SQLite makes of the library's file name when it is told none.
+/// The entry point that SQLite derives from the library's file name when none is given.
 ///
 /// # Safety
 /// As [`sqlite3_entresol_init`].

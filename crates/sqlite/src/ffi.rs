@@ -1,7 +1,7 @@
-//! The part of SQLite's C interface that a VFS touches, as `sqlite3.h` documents it.
+//! The part of SQLite's C interface that a VFS uses, as `sqlite3.h` documents it.
 //!
-//! Own declarations instead of a binding crate: the same code then serves a program with SQLite linked in and a loadable
-//! extension, which must call whatever SQLite loads it and must not bring one of its own.
+//! Declared here instead of in a binding crate, so that the same code serves a program with SQLite linked in and a
+//! loadable extension. The extension must call the SQLite that loads it, and must not bring one of its own.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -47,10 +47,10 @@ pub const FCNTL_HAS_MOVED: c_int = 20;
 pub const FCNTL_LOCK_TIMEOUT: c_int = 34;
 pub const FCNTL_EXTERNAL_READER: c_int = 40;
 
-/// An open file; what follows it in memory is the VFS's.
+/// An open file; the memory after it is the VFS's.
 #[repr(C)]
 pub struct File {
-    /// Null as long as the file is not open.
+    /// Null while the file is not open.
     pub methods: *const IoMethods,
 }
 

@@ -1,4 +1,4 @@
-//! An open main database, as SQLite calls it: bytes through the cache, locks and shared memory as the file system below.
+//! An open main database in SQLite's terms: bytes go through the cache, locks and shared memory to the lower VFS.
 
 use crate::api::Api;
 use crate::ffi::{self, File, IoMethods};
@@ -9,8 +9,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// File object of a main database, in memory that SQLite allocates: this, then the file of the VFS below. SQLite aligns
-/// both to 8 bytes, no more.
+/// File object of a main database, in memory that SQLite allocates: this object, then the file of the lower VFS. SQLite
+/// aligns both to only 8 bytes.
 #[repr(C)]
 pub(crate) struct CachedFile {
     base: File,
@@ -19,12 +19,12 @@ pub(crate) struct CachedFile {
     handle: Option<Handle>,
 }
 
-/// Offset, in bytes, of the file of the VFS below.
+/// Offset, in bytes, of the lower VFS's file.
 pub(crate) const LOWER_AT: usize = size_of::<CachedFile>();
 const _: () = assert!(align_of::<CachedFile>() <= 8 && LOWER_AT.is_multiple_of(8));
 
 impl CachedFile {
-    /// Makes a file of the memory at `file`, whose lower file is open.
+    /// Makes a file object in the memory at `file`; its lower file is open.
     ///
     /// # Safety
     /// `file` must point to memory of at least [`LOWER_AT`] bytes, aligned for this type, and a lower file after them.
@@ -38,7 +38,7 @@ impl CachedFile {
         &self.handle.as_ref().expect("SQLite does not use a file that it has closed").shared
     }
 
-    /// Logs an error, and says what SQLite is told. A panic of the cache's must not unwind into C.
+    /// Runs an action on the cache; logs an error and returns SQLite's code for it. A panic must not unwind into C.
     fn guard<T>(&self, what: &str, code: c_int, action: impl FnOnce(&Shared) -> io::Result<T>) -> Result<T, c_int> {
         let error = match catch_unwind(AssertUnwindSafe(|| action(self.shared()))) {
             Ok(Ok(value)) => return Ok(value),
@@ -51,7 +51,7 @@ impl CachedFile {
     }
 }
 
-/// The file of the VFS below.
+/// The lower VFS's file.
 ///
 /// # Safety
 /// `file` must be one that [`CachedFile::place`] has made.
@@ -63,7 +63,7 @@ unsafe fn lower(file: *mut File) -> *mut File {
 /// # Safety
 /// As [`lower`].
 unsafe fn this<'a>(file: *mut File) -> &'a CachedFile {
-    // SAFETY: SQLite hands over what `place` has made, and closes it last.
+    // SAFETY: SQLite passes files that `place` has made, and closes them last.
     unsafe { &*file.cast::<CachedFile>() }
 }
 
@@ -79,14 +79,14 @@ macro_rules! lower {
 }
 
 unsafe extern "C" fn close(file: *mut File) -> c_int {
-    // SAFETY: nobody else uses a file that is being closed.
+    // SAFETY: a file that is being closed has no other user.
     let this = unsafe { &mut *file.cast::<CachedFile>() };
     let handle = this.handle.take().expect("a file is closed once");
     let api = this.api;
     let mut below = ffi::OK;
     let closed = catch_unwind(AssertUnwindSafe(|| handle.close(|| below = lower!(file, close))));
     let closed = closed.unwrap_or_else(|_| Err(io::Error::other("a fault of the cache's own")));
-    // SAFETY: the memory is SQLite's; nothing in it is left to be dropped.
+    // SAFETY: the memory is SQLite's; it holds no value that needs a drop.
     unsafe { (*file).methods = std::ptr::null() };
     match closed {
         Ok(()) => below,
@@ -164,7 +164,7 @@ unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *
             let answer = unsafe { this(file) }.guard("a pragma", ffi::ERROR, |shared| asked.answer(shared));
             match answer {
                 Ok(Some(text)) => {
-                    // SAFETY: as above; SQLite frees what is put there.
+                    // SAFETY: as above; SQLite frees the text.
                     unsafe { *argument.cast::<*mut c_char>() = api.copy(&text) };
                     ffi::OK
                 }
@@ -177,11 +177,11 @@ unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *
             // SAFETY: the argument of this operation is a pointer to a text, which SQLite frees.
             unsafe { *name = std::ptr::null_mut() };
             lower!(file, file_control, operation, argument);
-            // SAFETY: as above; the text is the lower file's gift.
+            // SAFETY: as above; the lower file hands the text over.
             unsafe { *name = api.prefixed("entresol/", *name) };
             ffi::OK
         }
-        // The file grows when it is written to: room taken beforehand would count as the database's.
+        // Ignored, because the file grows when it is written: space reserved now would count as part of the database.
         ffi::FCNTL_SIZE_HINT => ffi::OK,
         ffi::FCNTL_LOCKSTATE
         | ffi::FCNTL_LAST_ERRNO
@@ -191,7 +191,7 @@ unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *
         | ffi::FCNTL_HAS_MOVED
         | ffi::FCNTL_LOCK_TIMEOUT
         | ffi::FCNTL_EXTERNAL_READER => lower!(file, file_control, operation, argument),
-        // Whatever else there is would go past the cache: memory maps, chunks, atomic batches.
+        // Other operations would bypass the cache: memory maps, chunks, atomic batches.
         _ => ffi::NOTFOUND,
     }
 }
@@ -200,8 +200,8 @@ unsafe extern "C" fn sector_size(file: *mut File) -> c_int {
     lower!(file, sector_size)
 }
 
-/// A page of the cache is replaced as a whole or not at all, so that bytes beside those of a write are as safe as in the file
-/// below. Writes of several pages are not atomic, and reach durability in any order.
+/// A page of the cache is replaced whole or not at all, so bytes beside those of a write are as safe as in the lower
+/// file. Writes of several pages are not atomic, and become durable in any order.
 unsafe extern "C" fn device_characteristics(file: *mut File) -> c_int {
     lower!(file, device_characteristics) & (ffi::IOCAP_POWERSAFE_OVERWRITE | ffi::IOCAP_UNDELETABLE_WHEN_OPEN)
 }
@@ -228,7 +228,7 @@ unsafe extern "C" fn shm_unmap(file: *mut File, delete: c_int) -> c_int {
     lower!(file, shm_unmap, delete)
 }
 
-/// Of version 2: without `fetch` SQLite does not map the file, past the cache.
+/// Version 2 has no `fetch`, so SQLite does not map the file, which would bypass the cache.
 static METHODS: IoMethods = IoMethods {
     version: 2,
     close: Some(close),

@@ -1,5 +1,5 @@
-//! The SQLite VFS `entresol`: the pages of a database go through a cache on a fast device, its write-ahead log, journal and
-//! shared memory to the file system as ever.
+//! The SQLite VFS `entresol`: the pages of a database go through a cache on a fast device. Its write-ahead log, journal
+//! and shared memory go to the file system as without it.
 //!
 //! As a loadable extension, in the `sqlite3` shell:
 //!
@@ -21,8 +21,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The database file and its cache belong to one process while they are open, and to each other until the cache is drained
-//! (`PRAGMA entresol_drain`). `docs/sqlite.md` has the parameters and what is promised.
+//! While they are open, the database file and its cache belong to one process. They belong to each other until the
+//! cache is drained (`PRAGMA entresol_drain`). `docs/sqlite.md` has the parameters and the guarantees.
 
 mod api;
 mod backing;

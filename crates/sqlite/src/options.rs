@@ -1,5 +1,5 @@
-//! Settings with which the cache of a database is made and run: parameters of the database's URI over those that the
-//! VFS was registered with.
+//! Settings of a database's cache: the parameters of the database's URI, over the options with which the VFS was
+//! registered.
 
 use crate::api::Api;
 use crate::backing::GrowingFile;
@@ -17,38 +17,37 @@ use std::sync::Arc;
 /// Function that makes the disk between a cache and its database file, such as an emulated device.
 pub type Below = Arc<dyn Fn(Arc<GrowingFile>) -> io::Result<Arc<dyn Disk>> + Send + Sync>;
 
-/// The largest that a database can become to its cache, unless a program says otherwise: 256 TiB.
+/// Default limit on a database's size, which a program can change: 256 TiB.
 pub const CAPACITY_BYTES: u64 = 1 << 48;
 
-/// Settings with which the cache of a database is made and run.
+/// Settings of a database's cache.
 #[derive(Clone)]
 pub struct Options {
     /// The cache: a file, or a block device that was formatted for the database. Without one, and without
-    /// [`below`](Options::below), a database is opened as if there were no Entresol. (`cache_file`)
+    /// [`below`](Options::below), a database is opened as without Entresol. (`cache_file`)
     pub cache: Option<PathBuf>,
     /// The policy, as `NAME` or `NAME:OPTION=VALUE:...`. (`cache_policy`)
     pub policy: String,
     /// Treatment of writes. (`cache_mode`: `write-back`, `write-through`, `write-around` or `read-only`)
     pub mode: Mode,
-    /// Memory for the upper tier of a policy that manages two; the policy's own share without. (`cache_dram`)
+    /// Memory for the upper tier of a policy that manages two. Default: the policy's own share. (`cache_dram`)
     pub dram: Option<Size>,
-    /// Size of a cache file that is not there yet, in bytes. (`cache_size`)
+    /// Size in bytes of a cache file that does not exist yet. (`cache_size`)
     pub size_bytes: u64,
-    /// Page size of a cache file that is not there yet, in bytes: best the database's. (`cache_page`)
+    /// Page size in bytes of a cache file that does not exist yet; best is the database's. (`cache_page`)
     pub page_bytes: u32,
-    /// A CSV file that every request of the database file is recorded in. (`cache_trace`)
+    /// A CSV file for a record of every request to the database file. (`cache_trace`)
     pub trace: Option<PathBuf>,
-    /// Pages that the policy can know at once, residents and ghosts; three times the pages that fit without.
+    /// Pages that the policy can know at once, residents and ghosts. Default: three times the pages that fit.
     pub handles: Option<usize>,
-    /// The largest that the database can become, in bytes. A cache is made for one such size.
+    /// Largest size that the database can reach, in bytes. A cache is made for one such size.
     pub capacity_bytes: u64,
-    /// Maker of the disk between the cache and the database file; without it there is none between them.
+    /// Maker of the disk between the cache and the database file. Without it there is none.
     pub below: Option<Below>,
 }
 
 impl Default for Options {
-    /// No cache file; if one is given, `face-gsc`, write-back, made with 256 MiB of 4-KiB pages, for a database of at most
-    /// 256 TiB.
+    /// No cache file. For a given one: `face-gsc`, write-back, 256 MiB of 4-KiB pages, a database of at most 256 TiB.
     fn default() -> Self {
         Options {
             cache: None,
@@ -69,17 +68,17 @@ impl Default for Options {
 const PARAMETERS: [&CStr; 7] =
     [c"cache_file", c"cache_policy", c"cache_mode", c"cache_dram", c"cache_size", c"cache_page", c"cache_trace"];
 
-/// Options of one connection, and the texts of those that its URI gave.
+/// Options of one connection, and the texts of the parameters that its URI gave.
 pub(crate) struct Given {
     pub options: Options,
     pub texts: Vec<(&'static str, String)>,
 }
 
 impl Options {
-    /// These options, with what the URI says instead.
+    /// These options, overridden by the URI's parameters.
     ///
     /// # Safety
-    /// `filename` must be what SQLite hands to `xOpen` of a main database.
+    /// `filename` must be the one that SQLite passes to `xOpen` of a main database.
     pub(crate) unsafe fn with_uri(&self, api: &Api, filename: *const c_char) -> Result<Given, Error> {
         let mut given = Given { options: self.clone(), texts: Vec::new() };
         // SAFETY: the caller vouches for the file name.
@@ -147,7 +146,7 @@ pub(crate) fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// A number of bytes, bare or with a unit.
+/// A number of bytes, with or without a unit.
 fn bytes(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(bytes),

@@ -1,4 +1,4 @@
-//! Pragmas that a connection can ask of its cache: `PRAGMA entresol_stats`, `entresol_drain`, `entresol_mode`.
+//! Pragmas of a connection's cache: `PRAGMA entresol_stats`, `entresol_drain`, `entresol_mode`.
 
 use crate::options::{mode, mode_name};
 use crate::shared::Shared;
@@ -14,7 +14,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Takes name and value out of the argument of the file control.
+    /// Reads name and value from the argument of the file control.
     ///
     /// # Safety
     /// `argument` must be an array of three pointers, the second to a C string, the third null or to one.
@@ -27,10 +27,10 @@ impl Asked {
         Asked { name: text(1).unwrap_or_default().to_ascii_lowercase(), value: text(2) }
     }
 
-    /// The answer; none when the pragma is not one of the cache's.
+    /// The answer; `None` if the pragma is not the cache's.
     ///
     /// # Errors
-    /// Errors of the cache; `InvalidInput` for a value that makes no sense.
+    /// Errors of the cache; `InvalidInput` for an invalid value.
     pub fn answer(&self, shared: &Shared) -> io::Result<Option<String>> {
         let known = matches!(&*self.name, "entresol_stats" | "entresol_drain" | "entresol_mode");
         let Some(cache) = shared.cache().filter(|_| known) else { return Ok(None) };

@@ -11,7 +11,7 @@ pub(crate) struct Recorder(Mutex<State>);
 
 struct State {
     out: BufWriter<File>,
-    /// The first line that could not be written: nothing is written after it.
+    /// The first error of writing a line; no line is written after it.
     error: Option<io::Error>,
 }
 
@@ -22,7 +22,7 @@ impl Recorder {
         Ok(Recorder(Mutex::new(State { out, error: None })))
     }
 
-    /// Notes a request. What cannot be written shows when the recording ends: it must not fail the request.
+    /// Records a request. An error shows only at the end of the recording: it must not fail the request.
     pub fn note(&self, now_us: u64, op: Op, offset: u64, bytes: u64) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.error.is_none() {

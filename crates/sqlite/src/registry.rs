@@ -1,4 +1,4 @@
-//! The databases that this process has open through a cache: one cache each, however many connections.
+//! The databases that this process has open through a cache: one cache each, for all connections.
 
 use crate::error::Error;
 use crate::options::Given;
@@ -29,10 +29,10 @@ pub(crate) struct Handle {
     pub shared: Arc<Shared>,
 }
 
-/// Opens a database through its cache, or joins those who have. None when there is no cache to go through.
+/// Opens a database through its cache, or joins its other connections. `None` if there is no cache to use.
 ///
 /// # Errors
-/// As [`Shared::open`]; or when it is open with something else.
+/// As [`Shared::open`]; also if the database is open with other parameters.
 pub(crate) fn open(database: &Path, given: &Given, writable: bool) -> Result<Option<Handle>, Error> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open.get_or_insert_default();
@@ -46,7 +46,7 @@ pub(crate) fn open(database: &Path, given: &Given, writable: bool) -> Result<Opt
     let options = &given.options;
     if options.cache.is_none() && options.below.is_none() {
         return match given.texts.first() {
-            // Whoever says how the cache is to be run means to have one.
+            // Parameters of a cache without a cache file are a mistake.
             Some((name, _)) => Err(Error::Parameter {
                 name: (*name).to_owned(),
                 why: "without cache_file there is no cache".to_owned(),
@@ -67,7 +67,7 @@ pub(crate) fn open(database: &Path, given: &Given, writable: bool) -> Result<Opt
 }
 
 impl Entry {
-    /// May a connection with these options join?
+    /// Checks that a connection with these options may join.
     fn check(&self, database: &Path, given: &Given, writable: bool) -> Result<(), Error> {
         let other = |what: String| Err(Error::Other { path: database.into(), what });
         if writable && !self.writable {
@@ -77,17 +77,17 @@ impl Entry {
         if cache.is_some() && *cache != self.cache {
             return other("another cache".to_owned());
         }
-        // A connection that says nothing of the rest takes it as it is.
+        // A connection takes over the settings that its own URI leaves out.
         let differs = given.texts.iter().find(|&text| text.0 != "cache_file" && !self.texts.contains(text));
         differs.map_or(Ok(()), |(name, value)| other(format!("{name}={value}")))
     }
 }
 
 impl Handle {
-    /// Ends a connection's use; the last one closes the cache, and the answer is how that went.
+    /// Ends a connection's use. The last connection closes the cache and gets the result.
     ///
-    /// `unlock` is called before this process lets go of the database file, with which every POSIX lock that it has on the
-    /// file goes too.
+    /// `unlock` is called before this process closes the database file, which releases every POSIX lock that the
+    /// process has on it.
     pub fn close(self, unlock: impl FnOnce()) -> io::Result<()> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let open = open.get_or_insert_default();

@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-/// No page: what no request continues.
+/// Page number that no request continues.
 const NOWHERE: u64 = u64::MAX - 1;
 
-/// Storage that the requests of a database file go to.
+/// Target of the requests to a database file.
 enum Store {
     Cache(Arc<BlockCache>),
-    /// No cache, but something put before the file.
+    /// No cache, but a disk in front of the file.
     Plain(Arc<dyn Disk>),
 }
 
@@ -33,33 +33,33 @@ enum Store {
 pub(crate) struct Shared {
     store: Store,
     file: Arc<GrowingFile>,
-    /// The cache and the record of the database; none where that may not be written.
+    /// The cache with the record of the database; `None` where the record may not be written.
     pair: Option<StorePair>,
     page_bytes: u64,
-    /// Changes of the size one at a time.
+    /// Held to change the size.
     resizing: Mutex<()>,
-    /// The size has changed since the last sync.
+    /// True if the size has changed since the last sync.
     resized: AtomicBool,
     /// The last page of the last read, and of the last write.
     last: [AtomicU64; 2],
-    /// The policy or a recorder asks for the time.
+    /// True if the policy or a recorder needs the time.
     timed: bool,
     recorder: Option<Recorder>,
     read_only: bool,
-    /// Time of the first request counts as 0.
+    /// Time of the first request, which counts as 0.
     started: std::sync::OnceLock<Instant>,
-    /// The record says that the database has every byte although the mode is write-back: until the next write, which takes that back
-    /// first. Held by writes, and alone to change it.
+    /// True if the record says that the database has every byte, although the mode is write-back. The next write takes
+    /// that back first. Writes hold the lock shared; a change of the value holds it alone.
     complete: RwLock<bool>,
-    /// Permissions that the cache file had, if others could open it; 0 once that is said.
+    /// Permissions of a cache file that others could open; 0 if there were none, or once reported.
     permissions: AtomicU32,
 }
 
 impl Shared {
-    /// Opens a database file and its cache, which is made if it is not there.
+    /// Opens a database file and its cache, which is made if the file is missing.
     ///
     /// # Errors
-    /// When either is in use, is not what it should be, or fails.
+    /// If either is in use, is the wrong file, or fails.
     pub fn open(database: &Path, options: &Options, writable: bool) -> Result<Self, Error> {
         let at = |path: &Path| {
             let path = path.to_owned();
@@ -127,7 +127,7 @@ impl Shared {
             permissions: AtomicU32::new(permissions.unwrap_or(0)),
         };
         if !shared.read_only {
-            // A crash may have come between the end of the file moving and the cache taking notice.
+            // A crash may have come between the move of the file's end and the cache's update.
             shared.forget_beyond(shared.len(), options.capacity_bytes).map_err(at(database))?;
         }
         Ok(shared)
@@ -138,12 +138,12 @@ impl Shared {
         self.file.len()
     }
 
-    /// Nothing may be written.
+    /// True if writes are refused.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// Permissions that the cache file had, if others could open it until this did. They are told once.
+    /// Permissions of the cache file, if others could open it until it was opened here. Returned once.
     pub fn was_open_to_others(&self) -> Option<u32> {
         Some(self.permissions.swap(0, Ordering::Relaxed)).filter(|&mode| mode != 0)
     }
@@ -156,7 +156,7 @@ impl Shared {
         }
     }
 
-    /// Tag of a request: whether it is sequential, and its time. Notes the request as the last one of its kind, and in
+    /// Tag of a request: its time, and true if it is sequential. Notes the request as the last one of its kind, and in
     /// the recording.
     fn tag(&self, op: Op, offset: u64, bytes: usize) -> Tag {
         let (first, last) = (offset / self.page_bytes, (offset + bytes as u64 - 1) / self.page_bytes);
@@ -168,7 +168,7 @@ impl Shared {
         Tag { sequential: before + 1 == first, now_us }
     }
 
-    /// Fills `bytes` from `offset` on, with zeros from the end of the database on; false when it reached that.
+    /// Fills `bytes` from `offset` on, with zeros beyond the end of the database; false if the end was reached.
     ///
     /// # Errors
     /// Errors of the cache or of the database file.
@@ -186,7 +186,7 @@ impl Shared {
         Ok(beyond.is_empty())
     }
 
-    /// Writes `bytes` from `offset` on; the database grows when they reach beyond its end.
+    /// Writes `bytes` from `offset` on. The database grows when they reach beyond its end.
     ///
     /// # Errors
     /// Errors of the cache or of the database file.
@@ -201,8 +201,8 @@ impl Shared {
         self.put(offset, bytes)
     }
 
-    /// Before a write may be answered that is in the cache alone, the record no longer says that the database has every byte. Nobody
-    /// says so again as long as what is returned is held.
+    /// Begins a write that only the cache may hold when it is answered: the record must no longer claim that the
+    /// database has every byte. While the guard is held, no drain can set that claim again.
     fn begin_write(&self) -> io::Result<RwLockReadGuard<'_, bool>> {
         loop {
             let complete = self.complete.read().unwrap_or_else(PoisonError::into_inner);
@@ -218,18 +218,18 @@ impl Shared {
         }
     }
 
-    /// Writes every dirty page below, and has the record say that the database has every byte.
+    /// Writes every dirty page to the database, and then records that the database has every byte.
     ///
     /// # Errors
     /// Errors of the cache, of the database file or of the record.
     pub fn drain(&self) -> io::Result<()> {
         let Some(cache) = self.cache() else { return Ok(()) };
-        // Writes go on meanwhile; they wait while what they made dirty is written.
+        // Writes go on during the first drain. They wait during the second, which writes the pages they made dirty.
         cache.drain()?;
         let mut complete = self.complete.write().unwrap_or_else(PoisonError::into_inner);
         cache.drain()?;
         if let Some(pair) = &self.pair {
-            // Where the database is longer than is durable, it has not every byte.
+            // A database whose size is not durable does not have every byte.
             self.file.sync()?;
             pair.note_complete(true)?;
             *complete = cache.config().mode == Mode::WriteBack;
@@ -246,7 +246,7 @@ impl Shared {
         }
     }
 
-    /// Moves the end up to `end`; what lies between the old one and `from` becomes zeros.
+    /// Moves the end up to `end`. Bytes between the old end and `from` become zeros.
     fn grow(&self, from: u64, end: u64) -> io::Result<()> {
         let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.len();
@@ -255,7 +255,7 @@ impl Shared {
         }
         self.resized.store(true, Ordering::Release);
         self.file.resize(end)?;
-        // The cache may hold more of the last page than was the database's; of the pages after it it holds nothing.
+        // The cache may hold bytes of the last page beyond the old end. It holds no later page.
         let gap = from.min(old.next_multiple_of(self.page_bytes)).saturating_sub(old);
         if gap > 0 { self.put(old, &vec![0; gap as usize]) } else { Ok(()) }
     }
@@ -275,7 +275,7 @@ impl Shared {
         self.forget_beyond(bytes, old.next_multiple_of(self.page_bytes))
     }
 
-    /// Whole pages from `bytes` on, up to `end`, are nobody's any more.
+    /// Makes the cache forget the whole pages from `bytes` up to `end`.
     fn forget_beyond(&self, bytes: u64, end: u64) -> io::Result<()> {
         let from = bytes.next_multiple_of(self.page_bytes);
         match &self.store {
@@ -284,12 +284,12 @@ impl Shared {
         }
     }
 
-    /// Another mode of the cache, if there is one, and the mark of the database with it.
+    /// Sets the mode of the cache, if there is one, and the database's record with it.
     ///
     /// # Errors
     /// Errors of the cache or of the record.
     pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
-        // What the next mode makes of the mark is not for the next write to take back.
+        // The claim is taken back first, so that no later write takes back what the new mode records.
         drop(self.begin_write()?);
         match (&self.pair, self.cache()) {
             (Some(pair), _) => pair.set_mode(mode),
@@ -298,7 +298,7 @@ impl Shared {
         }
     }
 
-    /// Makes durable what was written, and the size.
+    /// Makes the written bytes and the size durable.
     ///
     /// # Errors
     /// Errors of the cache or of the database file.
@@ -309,7 +309,7 @@ impl Shared {
                 let size = if resized { self.file.sync() } else { Ok(()) };
                 let flushed = size.and_then(|()| cache.flush());
                 if let (Ok(()), Some(pair)) = (&flushed, &self.pair) {
-                    // What could not be raised is tried again; the sync is not less done for that.
+                    // A generation that could not be raised is tried again later. The sync holds without it.
                     let _older_copies_are_told_later = pair.raise_if_due();
                 }
                 flushed
@@ -319,7 +319,7 @@ impl Shared {
         synced.inspect_err(|_| self.resized.store(true, Ordering::Release))
     }
 
-    /// Ends the use of the cache in good order, and the recording.
+    /// Closes the cache in order, and the recording.
     ///
     /// # Errors
     /// Errors of the cache, of the database file or of the recording.
@@ -333,8 +333,7 @@ impl Shared {
     }
 }
 
-/// Identity that tells a database file from all others: its inode and the inode's time of creation, as for every
-/// backing file.
+/// Identity of a database file: its inode and the inode's creation time, as for every backing file.
 fn identity(path: &Path) -> io::Result<[u8; 16]> {
     let found = std::fs::metadata(path)?;
     let made = found.created().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
@@ -344,7 +343,7 @@ fn identity(path: &Path) -> io::Result<[u8; 16]> {
     Ok(identity)
 }
 
-/// Why a cache and a database are not taken for a pair.
+/// Error of a cache and a database that do not form a pair.
 fn unpaired(path: &Path, why: PairError) -> Error {
     match why {
         PairError::Cache(source) => Error::Cache { path: path.to_owned(), source },
@@ -362,7 +361,7 @@ fn check_apart(cache: &Path, database: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens the cache's file or device; makes a cache of it when there is none and nothing else.
+/// Opens the cache's file or device. Makes a cache there if the file is missing or blank.
 fn device(
     path: &Path,
     below: &Arc<dyn Disk>,
@@ -375,18 +374,18 @@ fn device(
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
         Err(source) => return Err(Error::File { path: path.to_owned(), source }),
     };
-    // Taken now, so that it cannot be missing later.
+    // The space is reserved now, so that it cannot be missing later.
     let reserved = made.as_ref().map_or(Ok(()), |file| take_room(file, options.size_bytes).map(drop));
     let reserved = reserved.map_err(|source| Error::File { path: path.to_owned(), source });
     let opened = reserved.and_then(|()| formatted(path, below, options, identity, place));
     if made.is_some() && opened.is_err() {
-        // The error that led here says more than one of removing the file would.
+        // The earlier error says more than an error of removing the file would.
         let _ = std::fs::remove_file(path);
     }
     opened
 }
 
-/// Opens a cache, which is made first where there are only zeros.
+/// Opens a cache, which is made first on a blank device.
 fn formatted(
     path: &Path,
     below: &Arc<dyn Disk>,
@@ -407,7 +406,7 @@ fn formatted(
     Ok((device, geometry))
 }
 
-/// Makes a cache and its record, unless another cache has what the database has not.
+/// Makes a cache and its record, unless another cache holds bytes that the database lacks.
 fn make(
     device: &FileDisk,
     geometry: Geometry,
@@ -425,20 +424,20 @@ fn make(
         return Err(Error::Parameter { name: "cache_file".to_owned(), why: why.to_owned() });
     }
     let failed = |error| unpaired(path, PairError::Record { place: place.name(), error });
-    // The record first: a process that is killed in between leaves a cache that is its, or none, which is made again.
+    // The record first: a process killed in between leaves the record's cache, or a blank one that is made again.
     let record = Record::first(uuid, place.volume().map_err(failed)?, None);
     place.write(&record).map_err(failed)?;
     BlockCache::format_of(device, geometry, below, uuid, identity, record.generation).map_err(cache)
 }
 
-/// Are there zeros where a cache, a file system or anything else begins?
+/// True if the first MiB is zeros, where a cache, a file system or other data would begin.
 fn is_blank(device: &FileDisk) -> io::Result<bool> {
     let mut head = vec![0; device.size_bytes().min(1 << 20) as usize];
     device.read_at(0, &mut head)?;
     Ok(head.iter().all(|&byte| byte == 0))
 }
 
-/// Pages of each tier: the lower one takes all that the store has room for.
+/// Pages of each tier; the lower tier takes all that fit the store.
 fn tiers(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> Result<Vec<usize>, Error> {
     let top = match (info.tiers.len(), dram) {
         (1, None) => return Ok(vec![room as usize]),

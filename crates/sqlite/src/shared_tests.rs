@@ -1,9 +1,9 @@
-//! The bytes of a database against a plain vector: writes and reads anywhere, the end moved both ways, other lives.
+//! The bytes of a database against a plain vector: writes and reads anywhere, the end moved both ways, several runs.
 
 use super::*;
 use entresol_core::Random;
 
-/// Somewhere in the first 60 pages, often across the end of what is there.
+/// An offset in the first 60 pages, often shortly before the end of the database.
 fn somewhere(random: &mut Random, len: u64) -> u64 {
     if random.chance(0.3) { len.saturating_sub(random.below(3000)) } else { random.below(60 * 1024) }
 }
@@ -56,7 +56,7 @@ fn bytes_are_those_of_a_plain_file_across_changes_of_size_and_restarts() {
             live(&shared, &mut truth, &mut random);
             shared.sync().expect("a sync");
             if life % 3 == 1 {
-                // As if a crash had come between the end of the file moving and anything else.
+                // As after a crash between the move of the file's end and anything else.
                 truth.truncate(truth.len() / 2);
                 shared.file.resize(truth.len() as u64).expect("another size");
             }

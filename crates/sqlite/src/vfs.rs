@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// A registered VFS, of which SQLite sees the first part.
+/// A registered VFS. SQLite sees the first part.
 #[repr(C)]
 struct Shim {
     base: Vfs,
@@ -20,12 +20,12 @@ struct Shim {
     options: Options,
 }
 
-/// Registers a VFS under a name, over the one that is the default now. Databases that name it in their URI
-/// (`file:PATH?vfs=NAME`), or all where it becomes the default, go through a cache with these options, but for what their URI
-/// says itself. It stays registered as long as the process lives.
+/// Registers a VFS under a name, over the present default one. Databases that name it in their URI
+/// (`file:PATH?vfs=NAME`) go through a cache, and all databases if it becomes the default. The cache has these options,
+/// overridden by the URI's. The VFS stays registered until the process ends.
 ///
 /// # Errors
-/// When the name is taken, or the default VFS is none that this can be put over.
+/// If the name is taken, or the default VFS cannot serve as the lower one.
 pub fn register(api: Api, name: &str, options: Options, make_default: bool) -> Result<(), Error> {
     let refused = |why: &str| Error::Register { name: name.to_owned(), why: why.to_owned() };
     let c_name = CString::new(name).map_err(|_| refused("its name has a zero byte"))?;
@@ -36,10 +36,10 @@ pub fn register(api: Api, name: &str, options: Options, make_default: bool) -> R
     if lower.is_null() {
         return Err(refused("there is no default VFS"));
     }
-    // SAFETY: a registered VFS lives as long as the process.
+    // SAFETY: a registered VFS stays valid until the process ends.
     let base = shim_over(unsafe { &*lower }, c_name.into_raw());
     let shim = Box::leak(Box::new(Shim { base, lower, api, options }));
-    // SAFETY: it is complete, and leaked so that it lives as long as the process.
+    // SAFETY: the VFS is complete, and leaked so that it stays valid until the process ends.
     match unsafe { api.register(&raw mut shim.base, make_default) } {
         ffi::OK => Ok(()),
         code => Err(refused(&format!("it answered {code}"))),
@@ -80,7 +80,7 @@ unsafe extern "C" fn open(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
-    // SAFETY: SQLite hands over the VFS that was registered, which is the first part of a shim.
+    // SAFETY: SQLite passes the VFS that was registered, which is the first part of a shim.
     let shim = unsafe { &*vfs.cast::<Shim>() };
     // SAFETY: the lower VFS is registered, and a registered VFS can open files.
     let open_lower =
@@ -99,7 +99,7 @@ unsafe extern "C" fn open(
         Ok(given) => given,
         Err(error) => return refuse(&error),
     };
-    // SAFETY: there is room for the lower file behind this one.
+    // SAFETY: the memory has space for the lower file behind this one.
     let lower = unsafe { file.cast::<u8>().add(LOWER_AT).cast::<File>() };
     let mut lower_flags = 0;
     let code = open_lower(lower, &raw mut lower_flags);
@@ -129,7 +129,7 @@ unsafe extern "C" fn open(
                 let said = format!("the cache file was open to others (mode {mode:04o}); it is 0600 now");
                 shim.api.log(ffi::NOTICE, &format!("entresol: {}: {said}", path.display()));
             }
-            // SAFETY: the memory is of `os_file_bytes`, with the lower file open behind.
+            // SAFETY: the memory has `os_file_bytes`, with the lower file open behind.
             unsafe { CachedFile::place(file, shim.api, handle) };
         }
         Ok(None) => {
@@ -150,12 +150,12 @@ unsafe extern "C" fn open(
     ffi::OK
 }
 
-/// Methods that the lower VFS answers.
+/// Methods that the lower VFS carries out.
 macro_rules! lower {
     ($($method:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {$(
         unsafe extern "C" fn $method(vfs: *mut Vfs, $($argument: $kind),*) -> $answer {
-            // SAFETY: SQLite hands over the VFS that was registered, which is the first part of a shim; the method is
-            // only offered where the lower VFS has it.
+            // SAFETY: SQLite passes the VFS that was registered, which is the first part of a shim; the method is
+            // offered only where the lower VFS has it.
             unsafe {
                 let lower = (*vfs.cast::<Shim>()).lower;
                 ((*lower).$method.expect("it was there when the VFS was registered"))(lower, $($argument),*)

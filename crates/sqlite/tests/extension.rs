@@ -1,4 +1,4 @@
-//! The loadable extension in the `sqlite3` shell of the distribution, which brings a SQLite of its own.
+//! The loadable extension in the distribution's `sqlite3` shell, which brings a SQLite of its own.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ fn shell(commands: &str) -> Option<Output> {
     Some(run)
 }
 
-/// Runs a script with the extension loaded; none where there is no shell.
+/// Runs a script with the extension loaded; `None` where there is no shell.
 fn script(lines: &str) -> Option<Output> {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = scratch.path().join("script");
@@ -77,7 +77,7 @@ fn a_second_process_is_refused_with_the_reason() {
 fn the_shared_library_asks_for_no_sqlite_of_its_own() {
     let library = std::env::current_exe().expect("this test").with_file_name("libentresol_sqlite.so");
     let bytes = std::fs::read(&library).expect("the library");
-    // Names in its table of symbols: the entry points are its own, and nothing else of SQLite's is asked for.
+    // Names in the symbol table: the entry points are the extension's own, and no symbol of SQLite is imported.
     for (name, expected) in [("sqlite3_entresol_init\0", true), ("\0sqlite3_vfs_find\0", false)] {
         let found = bytes.windows(name.len()).any(|window| window == name.as_bytes());
         assert_eq!(found, expected, "{name:?}");

@@ -1,5 +1,5 @@
-//! A process that writes a database through the VFS is killed with SIGKILL, again and again: whatever it had been told is
-//! committed is there, whole, and nothing else is but perhaps the one transaction that was under way.
+//! A process that writes a database through the VFS is killed with SIGKILL, again and again. Every transaction reported
+//! as committed must be there, whole. Beyond those there may be only the one transaction that was under way.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn rows_of(transaction: i64) -> i64 {
     1 + transaction * 7 % 23
 }
 
-/// The transactions one after the other, as long as the process lives. A line per commit.
+/// Runs transactions one after the other until the process is killed, and prints a line per commit.
 fn write_on(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS t(k INTEGER PRIMARY KEY, transaction_id INTEGER, v BLOB);
@@ -56,7 +56,7 @@ fn write_on(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Body of the child process, which returns at once where there is no parent that asks for it.
+/// Body of the child process. It returns at once where no parent has set its variables.
 #[test]
 fn the_process_that_is_killed() {
     let (Ok(directory), Ok(how)) = (std::env::var(DIRECTORY), std::env::var(HOW)) else { return };
@@ -76,7 +76,7 @@ fn open_in(directory: &Path, journal: &str, parameters: &str) -> Connection {
     connection
 }
 
-/// Runs the child for a while and kills it: the last transaction that it was told is committed, 0 for none.
+/// Runs the child for a while and kills it. Returns the last transaction reported as committed, 0 for none.
 fn run_and_kill(directory: &Path, how: usize, lifetime: Duration) -> i64 {
     let mut child = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "the_process_that_is_killed", "--nocapture"])
@@ -94,7 +94,7 @@ fn run_and_kill(directory: &Path, how: usize, lifetime: Duration) -> i64 {
     committed
 }
 
-/// Checks all there is after so many kills, and gives the number of the last transaction.
+/// Checks the database after `kills` kills, and returns the number of the last transaction.
 fn check(connection: &Connection, committed: i64, kills: i64) -> i64 {
     assert_eq!(integrity(connection), "ok");
     let number = |sql: &str| -> i64 { connection.query_row(sql, [], |row| row.get(0)).expect("a number") };
@@ -128,7 +128,7 @@ fn rounds(rounds: u64, seed: u64) {
         let directory = scratch.path("");
         let (mut last, mut kills_within) = (0, 0);
         for _ in 0..rounds {
-            // Some are killed while they open and recover, some find what an earlier kill has left.
+            // Some children are killed while they open and recover; some find the remains of an earlier kill.
             let mut committed = last;
             let kills = 1 + random.below(2) as i64;
             for _ in 0..kills {

@@ -1,12 +1,12 @@
-//! The VFS as a program sees it: SQLite over it does what SQLite does over the file system.
+//! The VFS as a program sees it: SQLite over it behaves as over the file system.
 
 mod support;
 
 use rusqlite::{Connection, Error, OpenFlags, ffi};
 use support::{Scratch, fingerprint, integrity, open, random_sql};
 
-/// Parameters of caches smaller and larger than the databases below, with pages smaller than, as large as and larger than
-/// the database's.
+/// Parameters of caches smaller and larger than the databases below, with pages smaller than, as large as and larger
+/// than the database's.
 const CACHES: [&str; 6] = [
     "cache_policy=lru&cache_size=640KiB",
     "cache_policy=face-gsc&cache_size=640KiB&cache_dram=64KiB",
@@ -32,7 +32,7 @@ fn random_sql_gives_what_the_unix_vfs_gives() {
             assert_eq!(differs, None, "(plain, cached)");
             assert_eq!(fingerprint(&plain), fingerprint(&cached));
             assert_eq!(integrity(&cached), "ok");
-            // Again, as another life of the cache finds it, and as the file alone has it once it is drained.
+            // Read again through the cache in another run, and from the drained file alone.
             drop(cached);
             let cached = open(&scratch, "cached.db", parameters);
             assert_eq!((fingerprint(&cached), integrity(&cached)), (fingerprint(&plain), "ok".to_owned()));
@@ -99,7 +99,7 @@ fn connections_of_one_process_share_a_cache() {
     let scratch = Scratch::new();
     let writer = open(&scratch, "data.db", "cache_size=1MiB");
     writer.execute_batch("PRAGMA journal_mode=wal; CREATE TABLE t(x)").expect("a table");
-    // It need not say again how the cache is run.
+    // The second connection need not repeat the cache's parameters.
     let flags = OpenFlags::default();
     let bare = scratch.path("data.db");
     let reader = Connection::open_with_flags_and_vfs(&bare, flags, "entresol").expect("a second connection");
@@ -189,7 +189,7 @@ fn an_older_copy_of_its_cache_is_refused_and_a_second_one_while_the_first_has_pa
     assert!(Connection::open(scratch.uri("data.db", "")).is_err());
     let said = support::logged();
     assert!(said.iter().any(|line| line.contains("this cache is an older copy")), "{said:?}");
-    // A cache that is not there is made, unless it would stand before what another one has alone.
+    // A missing cache is made, unless another cache alone holds bytes of the database.
     std::fs::remove_file(&cache).expect("a cache");
     assert!(Connection::open(scratch.uri("data.db", "")).is_err());
     let said = support::logged();

@@ -1,6 +1,6 @@
-//! Turns records into a [`Trace`]: splits them into page requests, numbers pages, and keeps count of what it leaves out.
+//! Turns records into a [`Trace`]: splits them into page requests, numbers pages, and counts the records left out.
 //!
-//! The three page-splitting rules are those of docs (policies, "Semantics shared by all"), see [`Split`].
+//! [`Split`] describes the three page-splitting rules.
 
 use crate::numbering::{Numbered, Numbering};
 use crate::parse::Bad;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest single I/O, in bytes: longer ones are taken for damage.
+/// The longest single I/O, in bytes: longer ones count as damage.
 pub const IO_BYTES_MAX: u64 = 1 << 30;
 /// The longest single reference of a source that counts pages, in pages.
 pub const IO_PAGES_MAX: u64 = 1 << 18;
@@ -70,7 +70,7 @@ impl FromStr for Split {
 pub struct BuildOptions {
     /// Page size in bytes, a power of two from 64 B to 16 MiB.
     pub page_bytes: u32,
-    /// Splitting rule; has no bearing on a source that counts pages.
+    /// Splitting rule; without effect on a source that counts pages.
     pub split: Split,
     /// Unit of the offsets and sizes in the records.
     pub unit: Unit,
@@ -109,7 +109,7 @@ pub struct Counts {
     pub query_ends_unmatched: u64,
     /// Queries that never ended.
     pub queries_unended: u64,
-    /// Records that are no references, by what they are.
+    /// Records other than references, by kind.
     pub others: BTreeMap<&'static str, u64>,
 }
 
@@ -130,7 +130,7 @@ struct Query {
 
 /// Key of a sequence of requests: stream, object, and true for writes.
 ///
-/// The recorders of our database traces judge by the same three, so shares of sequential requests can be compared.
+/// The recorders of our database traces use the same key, so shares of sequential requests can be compared.
 type Course = (u32, u32, bool);
 
 /// Builds a trace record by record.
@@ -149,7 +149,7 @@ pub struct TraceBuilder {
     queries: u32,
     /// Last page of each course but the current one.
     courses: HashMap<Course, u64>,
-    /// The course of the last request and its page.
+    /// Course and page of the last request.
     course: Option<(Course, u64)>,
     stream: u32,
     /// Time of the last I/O.
@@ -190,10 +190,10 @@ impl TraceBuilder {
         })
     }
 
-    /// Adds a record. False when the limit is reached: nothing more is taken.
+    /// Adds a record. False when the limit is reached: no further record is taken.
     ///
     /// # Errors
-    /// When the record is wrong; it may be skipped and the next one pushed.
+    /// When the record is wrong; the caller may skip it and push the next one.
     pub fn push(&mut self, record: Record) -> Result<bool, Bad> {
         match record {
             Record::Io { time_us, op, stream, object, offset, size, .. } => {
@@ -243,8 +243,8 @@ impl TraceBuilder {
         usize::try_from(requests).unwrap_or(usize::MAX).min(self.pages.room())
     }
 
-    /// Adds reads of the stream and object of the last I/O, not more than there is room for; the same as one
-    /// [`TraceBuilder::push_io`] for each, only faster.
+    /// Adds reads of the stream and object of the last I/O, at most [`TraceBuilder::room_for_reads`]. The result is
+    /// that of one [`TraceBuilder::push_io`] for each, only faster.
     pub fn push_reads(&mut self, reads: &PageReads) {
         let Some(&last) = reads.pages.last() else { return };
         let (_, object) = self.last_object.expect("there is room for reads after an I/O");
@@ -264,11 +264,11 @@ impl TraceBuilder {
         }
     }
 
-    /// Reserves memory for this many more requests; should they not come, it is not touched.
+    /// Reserves memory for this many more requests. Memory of requests that do not come is not touched.
     pub fn reserve(&mut self, requests: u64) {
         let requests = requests.min(self.options.limit.unwrap_or(u64::MAX)).min(REQUESTS_MAX) as usize;
         self.pages.reserve(requests);
-        // As in the numbering: only a hint.
+        // As in the numbering, the reservation is only a hint.
         let _ = self.ops.try_reserve_exact(requests);
         if self.options.times {
             let _ = self.times_us.try_reserve_exact(requests);
@@ -280,7 +280,7 @@ impl TraceBuilder {
         self.pages.len() as u64 >= self.options.limit.unwrap_or(u64::MAX)
     }
 
-    /// The trace, with what was counted. Its provenance is empty.
+    /// The trace, with the counts of its records. Its provenance is empty.
     ///
     /// # Errors
     /// When no request was kept.
@@ -312,7 +312,7 @@ impl TraceBuilder {
         Ok((trace, self.counts))
     }
 
-    /// Refuses what no I/O can be.
+    /// Refuses an offset and size that no I/O can have.
     fn check(&self, offset: u64, size: u64) -> Result<(), Bad> {
         let (unit, size_max) = match self.options.unit {
             Unit::Bytes => ("bytes", IO_BYTES_MAX),
@@ -363,7 +363,7 @@ impl TraceBuilder {
         Ok(Some(index))
     }
 
-    /// Notes the next page of a course and tells what the one before it was.
+    /// Sets the latest page of a course and returns the one before it.
     #[inline]
     fn follow(&mut self, course: Course, place: u64) -> Option<u64> {
         match &mut self.course {
@@ -429,7 +429,7 @@ impl TraceBuilder {
         Ok(())
     }
 
-    /// One page request. `place` tells pages of an object apart, and `step` is the distance to the next one.
+    /// Adds one page request. `place` identifies the page within its object; `step` is the distance to the next place.
     #[inline]
     fn request(&mut self, op: Op, object: u32, place: u64, block: u64, step: u64, first: bool) -> Result<(), Bad> {
         if self.is_full() {

@@ -19,7 +19,7 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 /// Compression of a file, found by its first bytes, never by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     Plain,
     /// Zstandard.
     Zstd,
@@ -75,7 +75,7 @@ impl Input {
         Ok(Input { file_bytes: kind.is_file().then_some(kind.len()), ..input })
     }
 
-    /// Reads from anything; `path` is what messages call it.
+    /// Reads from any reader; messages call it `path`.
     pub fn new(path: &Path, mut raw: Box<dyn Read + Send>) -> Result<Self, TraceError> {
         let mut magic = Vec::new();
         raw.by_ref().take(8).read_to_end(&mut magic).map_err(|e| TraceError::io(path, e))?;
@@ -105,7 +105,7 @@ impl Input {
         &self.head
     }
 
-    /// Returns the number of decompressed bytes, where that is known before they are read; a file that grows has more.
+    /// Number of decompressed bytes, where known in advance; a file that grows has more.
     pub fn bytes_expected(&self) -> Option<u64> {
         self.file_bytes.filter(|_| self.compression == Compression::Plain)
     }
@@ -115,7 +115,7 @@ impl Input {
         self.head.len() < HEAD_BYTES
     }
 
-    /// Everything from the first byte on.
+    /// A reader of the whole input, from the first byte on.
     fn into_reader(self) -> impl Read + Send {
         Cursor::new(self.head).chain(self.rest)
     }
@@ -154,7 +154,8 @@ fn buffered<R: Read>(raw: R) -> std::io::BufReader<R> {
     std::io::BufReader::with_capacity(BUFFER_BYTES, raw)
 }
 
-/// A plain file fails for a reason of the system; a compressed one most likely because its stream is damaged.
+/// Chooses the error: a plain file fails for a reason of the system, a compressed one most likely because its stream
+/// is damaged.
 fn read_error(path: &Path, compression: Compression, offset: u64, source: std::io::Error) -> TraceError {
     if compression == Compression::Plain {
         return TraceError::io(path, source);
@@ -168,7 +169,7 @@ fn read_error(path: &Path, compression: Compression, offset: u64, source: std::i
     )
 }
 
-/// A buffer that is refilled from the front; what lies between `start` and `end` is unread.
+/// A buffer that is refilled from the front; the bytes from `start` to `end` are unread.
 struct Window {
     path: PathBuf,
     compression: Compression,
@@ -332,7 +333,7 @@ impl Records {
         self.last
     }
 
-    /// Records that lie in memory already, at most `most` of them, one after the other.
+    /// Records that lie in memory already, at most `most`, one after the other.
     pub fn buffered(&mut self, most: usize) -> &[u8] {
         let records = ((self.window.end - self.window.start) / self.size).min(most);
         let from = self.window.start;

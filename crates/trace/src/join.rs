@@ -1,14 +1,14 @@
-//! Traces one after the other, or at the same time.
+//! Traces joined one after the other, or mixed at the same time.
 
 use crate::trace::{Column, Event, EventKind, Object, Trace};
 
-/// Why traces cannot be joined.
+/// Reason for which traces cannot be joined.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum JoinError {
-    /// There is none.
+    /// There is no trace.
     #[error("there is no trace to join")]
     Nothing,
-    /// A page is not the same in all of them.
+    /// The page sizes differ.
     #[error("a trace of pages of {second} B cannot follow one of {first} B")]
     PageSizes {
         /// Page size of the first trace, in bytes.
@@ -16,10 +16,10 @@ pub enum JoinError {
         /// Page size of another one.
         second: u32,
     },
-    /// Together they are too long.
+    /// The joined trace would be too long.
     #[error("the traces have {0} requests or pages together; a trace may have {max}", max = u32::MAX - 1)]
     TooLong(usize),
-    /// There is not one share for each.
+    /// The number of shares is not that of the traces.
     #[error("{shares} shares for {traces} traces")]
     Shares {
         /// Shares given.
@@ -27,20 +27,20 @@ pub enum JoinError {
         /// Traces.
         traces: usize,
     },
-    /// A share that is none.
+    /// A share that is not a number above 0.
     #[error("a share of {0}: a number above 0 is expected")]
     Share(f64),
-    /// So short that its share of what the others have is not one request.
+    /// A trace so short that its share is not one request.
     #[error("the trace '{0}' is too short for its share")]
     TooShort(String),
 }
 
 impl Trace {
-    /// The requests of these traces one after the other. Their objects stay apart, whatever their names: no page of one
-    /// trace is a page of another. Times are dropped, for each trace has a clock of its own.
+    /// The requests of these traces one after the other. Their objects stay apart, whatever their names: no page of
+    /// one trace is a page of another. Times are dropped, because each trace has a clock of its own.
     ///
     /// # Errors
-    /// When there is none, their page sizes differ, or their requests or pages are too many together.
+    /// When there is no trace, their page sizes differ, or their requests or pages are too many together.
     pub fn joined(traces: &[Trace]) -> Result<Trace, JoinError> {
         let first = traces.first().ok_or(JoinError::Nothing)?;
         if let Some(other) = traces.iter().find(|trace| trace.page_bytes != first.page_bytes) {
@@ -88,12 +88,14 @@ impl Trace {
 const NOWHERE: u32 = u32::MAX;
 
 impl Trace {
-    /// The requests of these traces at the same time: a machine that serves them all. Of all requests each trace has its share
-    /// (shares are weights, they need not add up to 1), evenly spread, in its own order, from its first one on; the end comes
-    /// when one of the traces is used up. Pages that are never asked for are no part of it. Otherwise as [`Trace::joined`].
+    /// The requests of these traces at the same time, as of a machine that serves all of them. Each trace has its
+    /// share of all requests, evenly spread, in its own order, from its first one on; shares are weights and need not
+    /// add up to 1. The mix ends when one of the traces is used up. Pages that are never requested are left out.
+    /// Otherwise as [`Trace::joined`].
     ///
     /// # Errors
-    /// Those of [`Trace::joined`]; and when there is not one share above 0 for each trace, or a trace has no request in it.
+    /// Those of [`Trace::joined`]; also when there is not one share above 0 for each trace, or a trace contributes no
+    /// request.
     pub fn mixed(traces: &[Trace], shares: &[f64]) -> Result<Trace, JoinError> {
         if shares.len() != traces.len() {
             return Err(JoinError::Shares { shares: shares.len(), traces: traces.len() });
@@ -118,12 +120,12 @@ impl Trace {
     }
 }
 
-/// Places in the joined trace: of each trace so many of its first requests, evenly spread.
+/// Positions in the joined trace: the first `counts[i]` requests of trace `i`, evenly spread.
 fn evenly(traces: &[Trace], counts: &[usize]) -> Vec<u32> {
     let firsts: Vec<usize> =
         traces.iter().scan(0, |next, trace| Some(std::mem::replace(next, *next + trace.len()))).collect();
     let mut taken = vec![0; counts.len()];
-    // The middle of the next request of a trace, as a share of all that it has here: the earliest comes next.
+    // Each next request stands at its middle, as a share of its trace's count; the earliest comes next.
     let earlier = |taken: &[usize], a: usize, b: usize| {
         (2 * taken[a] as u128 + 1) * (counts[b] as u128) < (2 * taken[b] as u128 + 1) * (counts[a] as u128)
     };
@@ -136,7 +138,7 @@ fn evenly(traces: &[Trace], counts: &[usize]) -> Vec<u32> {
     (0..counts.iter().sum()).map(|_| next(&mut taken)).collect()
 }
 
-/// The requests of a trace in another order, some of them left out; so are pages that nothing asks for.
+/// The requests of a trace in another order, without those not in `order` and without pages that no request uses.
 fn reordered(trace: &Trace, order: &[u32]) -> Trace {
     let (mut page_object, mut page_block) = (Vec::new(), Vec::new());
     let mut page_of = vec![NOWHERE; trace.footprint()];
@@ -152,7 +154,7 @@ fn reordered(trace: &Trace, order: &[u32]) -> Trace {
         }
         pages.push(page_of[old]);
     }
-    // What happens before a request that is left out happens in no trace that is cut off there.
+    // An event before a request that is left out is left out too, as in a trace cut off there.
     let place = |event: &Event| place_of.get(event.at as usize).copied().filter(|&place| place != NOWHERE);
     let mut events: Vec<Event> = trace
         .events
@@ -174,7 +176,7 @@ fn reordered(trace: &Trace, order: &[u32]) -> Trace {
     }
 }
 
-/// An event with its query and objects counted on from those of the traces before.
+/// An event with its query and object numbers moved behind those of the traces before.
 fn moved(kind: &EventKind, first_query: u32, first_object: u32) -> EventKind {
     match kind {
         EventKind::QueryBegin { query, label, objects } => EventKind::QueryBegin {
@@ -231,7 +233,7 @@ mod tests {
             generated("olap:n=2000:pages=1000"),
         ];
         let mixed = Trace::mixed(&parts, &[3.0, 1.0, 2.0]).expect("a trace");
-        // The first is used up: 900 of 3 sixths.
+        // The first trace is used up: 900 of 3 sixths.
         assert_eq!(mixed.len(), 900 + 300 + 600);
         let mut taken = [0usize; 3];
         let object_base = [0, parts[0].objects.len() as u32, (parts[0].objects.len() + parts[1].objects.len()) as u32];

@@ -48,13 +48,13 @@ pub struct LoadReport {
     pub format: Format,
     /// Compression of the file.
     pub compression: Compression,
-    /// Counts of what was kept and left out; all zero for a native trace, from which nothing is left out.
+    /// Counts of the records kept and left out; all zero for a native trace, from which nothing is left out.
     pub counts: Counts,
     /// Malformed lines or records that were skipped.
     pub bad: u64,
-    /// The first of them, as the error it would have been.
+    /// The first malformed line or record, as the error it would have been.
     pub first_bad: Option<String>,
-    /// Records that were older than the one before them; their time was raised to it, their order kept.
+    /// Records that were older than the one before them. Their time was raised to it, their order kept.
     pub clock_reversals: u64,
 }
 
@@ -64,7 +64,7 @@ impl LoadReport {
         LoadReport { format, compression, counts: Counts::default(), bad: 0, first_bad: None, clock_reversals: 0 }
     }
 
-    /// Returns all that was left out or altered, one clause each, for a terminal or a report; empty when nothing was.
+    /// All omissions and alterations, one clause each, for a terminal or a report; empty when there were none.
     pub fn left_out(&self) -> Vec<String> {
         let counts = &self.counts;
         let mut clauses = Vec::new();
@@ -87,11 +87,11 @@ impl LoadReport {
     }
 }
 
-/// A trace and how it was read.
+/// A trace and the report of its load.
 pub struct Loaded {
     /// The trace.
     pub trace: Trace,
-    /// Report of what was read and what was left out.
+    /// Report of the records read and left out.
     pub report: LoadReport,
 }
 
@@ -125,10 +125,10 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, TraceError> {
     Ok(Loaded { trace, report })
 }
 
-/// Builds a trace from a source. What is left out is counted in `report`; the provenance is left empty.
+/// Builds a trace from a source. `report` counts the omissions; the provenance is left empty.
 ///
 /// # Errors
-/// See [`load`]; `path` is what they call the source.
+/// See [`load`]; errors call the source `path`.
 pub fn build(
     path: &Path,
     source: &mut dyn Source,
@@ -180,7 +180,7 @@ pub fn build(
 /// Moves one record from the source to the builder; false at the end or at the limit.
 #[inline]
 fn step(path: &Path, source: &mut dyn Source, builder: &mut TraceBuilder) -> Result<bool, TraceError> {
-    // An I/O is taken apart where it lies: to move it whole costs more than to number its page.
+    // An I/O is taken apart in place: moving it whole costs more than numbering its page.
     let pushed = match source.next() {
         Ok(Some(Record::Io { time_us, op, stream, object, offset, size, .. })) => {
             builder.push_io(time_us, stream, op, object, offset, size)

@@ -1,12 +1,12 @@
 //! The pages of a trace's requests, numbered a few requests late.
 //!
-//! The table of pages is far larger than the processor's cache, and to look up a page at once is to wait for memory:
-//! more than half of the time of loading a binary trace. So a request first only asks for its place in the table, and is
+//! The table of pages is far larger than the processor's cache. Looking up a page at once would wait for memory: more
+//! than half of the time of loading a binary trace. So a request first prefetches its entry in the table, and is
 //! numbered when 16 more have come.
 
 use crate::page_map::{PAGES_MAX, PageMap};
 
-/// Requests that wait for their place in the table.
+/// Requests that wait for their table entry.
 const AHEAD: usize = 16;
 
 #[derive(Clone, Copy, Default)]
@@ -21,12 +21,12 @@ pub struct Numbering {
     map: PageMap,
     /// A ring: request `i` is at `i % AHEAD`.
     coming: [Coming; AHEAD],
-    /// Requests that have their number; the pages of later ones are not yet known.
+    /// Number of requests that are numbered; the pages of later ones are not yet known.
     numbered: usize,
     pages: Vec<u32>,
     page_object: Vec<u32>,
     page_block: Vec<u64>,
-    /// There were more distinct pages than there are numbers.
+    /// True if there were more distinct pages than numbers.
     too_many: bool,
 }
 
@@ -63,7 +63,8 @@ impl Numbering {
     /// Adds a request to the page that is called by its object and place; `block` is its address should it be new.
     ///
     /// # Errors
-    /// When there are more distinct pages than numbers, which may show only after 16 more requests, or in the end.
+    /// When there are more distinct pages than numbers; the error may come up to 16 requests later, or in
+    /// [`Numbering::finish`].
     #[inline]
     pub fn push(&mut self, object: u32, place: u64, block: u64) -> Result<(), String> {
         if self.pages.len() - self.numbered == AHEAD {
@@ -78,8 +79,8 @@ impl Numbering {
         Ok(())
     }
 
-    /// Adds requests to pages of one object, whose places are also their addresses. There is [`Numbering::room`] for
-    /// them.
+    /// Adds requests to pages of one object, whose places are also their addresses. The caller has checked
+    /// [`Numbering::room`].
     pub fn push_all(&mut self, object: u32, places: &[u64]) {
         self.number_all();
         for &place in &places[..places.len().min(AHEAD)] {
@@ -99,15 +100,15 @@ impl Numbering {
         self.numbered = self.pages.len();
     }
 
-    /// Returns the number of distinct pages that may still come.
+    /// Number of distinct pages that may still be added.
     pub fn room(&mut self) -> usize {
         self.number_all();
         PAGES_MAX as usize - self.page_object.len()
     }
 
-    /// Reserves memory for this many more requests, if there is so much.
+    /// Reserves memory for this many more requests, if that much is available.
     pub fn reserve(&mut self, requests: usize) {
-        // A hint need not be right, so that it cannot be met is no error.
+        // The reservation is only a hint, so its failure is no error.
         let _ = self.pages.try_reserve_exact(requests);
     }
 
@@ -127,7 +128,7 @@ impl Numbering {
         self.numbered += 1;
     }
 
-    /// The page of the last request, at once.
+    /// The page of the last request, numbered at once.
     pub fn last_page(&mut self) -> Option<u32> {
         self.number_all();
         self.pages.last().copied()

@@ -37,7 +37,7 @@ impl PageMap {
         (hash.wrapping_mul(RUN).wrapping_add(place % RUN) as usize) & (self.entries.len() - 1)
     }
 
-    /// Loads the place of a page in the table into the processor's cache.
+    /// Prefetches the table entry of a page into the processor's cache.
     #[inline]
     pub fn prefetch(&self, object: u32, place: u64) {
         prefetch(&self.entries, self.slot(object, place));

@@ -3,7 +3,7 @@
 use entresol_core::Op;
 use std::borrow::Cow;
 
-/// Why a line, record or field is malformed.
+/// Reason for which a line, record or field is malformed.
 #[derive(Debug)]
 pub struct Bad(pub Cow<'static, str>);
 
@@ -67,8 +67,8 @@ pub fn int(field: &[u8]) -> Result<i64, Bad> {
     decimal(field, 0)
 }
 
-/// A decimal number such as `-12.345` as an integer scaled by 10^`digits`; what lies beyond those digits is cut off.
-/// `digits` 0 takes integers only.
+/// A decimal number such as `-12.345` as an integer scaled by 10^`digits`; further digits are cut off. `digits` 0
+/// takes integers only.
 #[inline]
 pub fn decimal(field: &[u8], digits: u32) -> Result<i64, Bad> {
     let text = field.trim_ascii();
@@ -125,7 +125,7 @@ pub fn commas<const N: usize>(line: &[u8]) -> Result<[&[u8]; N], Bad> {
     Ok(fields)
 }
 
-/// At least `N` fields separated by commas; what follows them is ignored.
+/// At least `N` fields separated by commas; further fields are ignored.
 #[inline]
 pub fn commas_at_least<const N: usize>(line: &[u8]) -> Result<[&[u8]; N], Bad> {
     let (fields, count) = leading_commas(line);

@@ -26,7 +26,7 @@ pub enum Record {
         /// does not rely on it: a limit or a skipped line would make it wrong.
         next_use: Option<u32>,
     },
-    /// The page that this stream most recently referenced at this place was modified (pre-buffer traces).
+    /// Marks the page that this stream most recently referenced at this place as modified (pre-buffer traces).
     MarkDirty {
         /// The stream.
         stream: u32,
@@ -51,14 +51,15 @@ pub enum Record {
         /// Its label.
         label: String,
     },
-    /// The query that started last with this label, up to the parts that only the end carries, ends.
+    /// Ends the query that started last with this label, up to the parts that only the end carries.
     QueryEnd {
         /// Microseconds since the first record.
         time_us: u64,
         /// Its label.
         label: String,
     },
-    /// A checkpoint, commit, flush, unlink or other event that is no reference: kept only as a count under this name.
+    /// A checkpoint, commit, flush, unlink or other event that is no reference. Only its count is kept, under this
+    /// name.
     Other(&'static str),
 }
 
@@ -82,25 +83,25 @@ pub struct PageReads {
 
 /// A stream of records.
 pub trait Source {
-    /// The next record, `None` at the end. After [`TraceError::Malformed`] for a single line or record the source may
-    /// be read on; after any other error it may not.
+    /// The next record, `None` at the end. After [`TraceError::Malformed`] for a single line or record the caller may
+    /// continue reading; after any other error it may not.
     fn next(&mut self) -> Result<Option<Record>, TraceError>;
 
-    /// Takes at most `most` of the records that come next as columns, in place of what `reads` held: those that lie in
-    /// memory already, whole, and read one page of the stream and object of the last I/O each, where the source counts
-    /// pages. None is always a right answer, and [`Source::next`] then tells what comes next. A record that is taken
-    /// one by one costs as much again as to number its page.
+    /// Takes at most `most` of the next records as columns, in place of the contents of `reads`. Only records that lie
+    /// in memory already, whole, and read one page of the stream and object of the last I/O are taken, where the
+    /// source counts pages. Taking no record is always correct; [`Source::next`] then returns the next one. The reason
+    /// is speed: taking a record one by one costs as much again as numbering its page.
     fn buffered_reads(&mut self, _most: usize, reads: &mut PageReads) {
         reads.pages.clear();
         reads.times_us.clear();
     }
 
-    /// Number of requests that the source will come to, where that shows beforehand: a hint, for what to reserve.
+    /// Number of requests that the source will yield, where known in advance: a hint for reservations.
     fn requests_expected(&self) -> Option<u64> {
         None
     }
 
-    /// Unit of its offsets and sizes.
+    /// Unit of the offsets and sizes.
     fn unit(&self) -> Unit {
         Unit::Bytes
     }
@@ -129,7 +130,7 @@ pub trait Source {
     fn place(&self) -> String;
 }
 
-/// Reason why a trace cannot be read or written, with the position of the fault where there is one.
+/// Reason for which a trace cannot be read or written, with the position of the fault where there is one.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read or written.
@@ -137,7 +138,8 @@ pub enum TraceError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Error from the system: part of this error's own text and so not its `source`, lest a chain print it twice.
+        /// Error of the system. It is part of this error's own text and so not its `source`, lest a chain print it
+        /// twice.
         error: std::io::Error,
     },
     /// A line or record is malformed.
@@ -147,7 +149,7 @@ pub enum TraceError {
         path: PathBuf,
         /// `line 17` or `byte 4096`.
         place: String,
-        /// Text that says what was found and what was expected.
+        /// The text found and the text expected.
         what: String,
     },
     /// Any other reason to refuse the whole file.

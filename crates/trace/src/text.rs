@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// A text format, given line by line.
 pub trait LineFormat: Send {
-    /// Parses one line that is not blank; `None` when it holds nothing (a header, a comment).
+    /// Parses one line that is not blank; `None` when the line has no record (a header, a comment).
     fn line(&mut self, line: &[u8], context: &mut Context) -> Result<Option<Record>, Bad>;
 
     /// See [`Source::unit`].
@@ -103,7 +103,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The number of a data object that is called by its bytes in the line, with `,` written as `_`.
+    /// The number of a data object, keyed by its bytes in the line. `,` is written as `_` in its name.
     #[inline]
     pub fn number(&mut self, key: &[u8]) -> Result<u32, Bad> {
         self.number_as(key, |key| {
@@ -142,13 +142,13 @@ pub struct TextSource<F> {
     lines: Lines,
     format: F,
     context: Context,
-    /// A record that waits for the declarations of its objects.
+    /// A record that waits until the declarations of its objects have been returned.
     waiting: Option<Record>,
     header: bool,
 }
 
 impl<F: LineFormat> TextSource<F> {
-    /// Reads an input; `header` when its first line that is not blank was dealt with before.
+    /// Reads an input; `header` when its first line that is not blank was consumed before.
     pub fn new(input: Input, format: F, header: bool) -> Self {
         TextSource { lines: Lines::new(input), format, context: Context::default(), waiting: None, header }
     }
@@ -214,7 +214,7 @@ fn malformed_line(lines: &Lines, what: &str) -> TraceError {
     TraceError::malformed(path, format!("line {}", lines.number()), what)
 }
 
-/// Returns the number of these lines that a format accepts, for the detection. Lines must not be blank.
+/// Number of these lines that a format accepts, for detection. Lines must not be blank.
 pub fn accepted(mut format: impl LineFormat, lines: &[&[u8]]) -> usize {
     let mut context = Context::default();
     lines.iter().filter(|line| format.line(line, &mut context).is_ok()).count()

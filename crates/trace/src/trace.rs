@@ -13,7 +13,7 @@ pub enum Column<T: 'static> {
     Mapped(Mapped<T>),
 }
 
-/// A slice together with what keeps its memory alive.
+/// A slice and the owner of its memory.
 pub struct Mapped<T: 'static> {
     /// Valid as long as `_owner`; never handed out for longer than `self` is borrowed.
     slice: &'static [T],
@@ -26,8 +26,8 @@ impl<T> Mapped<T> {
     /// # Safety
     /// The memory of `slice` must stay where it is, and unchanged, until `owner` is dropped.
     pub(crate) unsafe fn new(slice: &[T], owner: Arc<dyn Any + Send + Sync>) -> Self {
-        // SAFETY: the caller promises that the memory lives as long as `owner`, which is kept beside the slice, and the
-        // slice is private: it leaves only through `Deref`, bound to a borrow of `self`.
+        // SAFETY: the caller promises that the memory is valid as long as `owner`, which is kept beside the slice, and
+        // the slice is private: it leaves only through `Deref`, bound to a borrow of `self`.
         let slice: &'static [T] = unsafe { std::slice::from_raw_parts(slice.as_ptr(), slice.len()) };
         Mapped { slice, _owner: owner }
     }
@@ -84,13 +84,13 @@ impl OpByte {
         self.0 & !(Self::OP | Self::SEQUENTIAL | Self::FIRST) == 0 && self.0 & Self::OP <= 2
     }
 
-    /// The request continues a sequential run.
+    /// True if the request continues a sequential run.
     #[inline(always)]
     pub const fn sequential(self) -> bool {
         self.0 & Self::SEQUENTIAL != 0
     }
 
-    /// The request is the first page of an I/O of the original trace.
+    /// True if the request is the first page of an I/O of the original trace.
     #[inline(always)]
     pub const fn first(self) -> bool {
         self.0 & Self::FIRST != 0
@@ -120,7 +120,7 @@ pub struct Object {
     pub pages: u64,
 }
 
-/// Something that happens between requests.
+/// An event between requests.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Event {
     /// Number of requests before it.
@@ -151,8 +151,8 @@ pub enum EventKind {
 
 /// A trace ready to be driven.
 ///
-/// Shapes: `pages`, `ops`, and `times_us`, `next_use` where present, have one entry per page request; `addresses`
-/// has one entry per distinct page, indexed by page id, in order of first appearance.
+/// Shapes: `pages`, `ops`, and `times_us`, `next_use` where present, have one entry per page request. `page_object`
+/// and `page_block` have one entry per distinct page, indexed by page id, in order of first appearance.
 pub struct Trace {
     /// Page size in bytes.
     pub page_bytes: u32,
@@ -182,7 +182,7 @@ impl Trace {
         self.pages.len()
     }
 
-    /// True when there is no request.
+    /// True when the trace has no request.
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }

@@ -7,7 +7,7 @@ use entresol_trace::{
 use std::io::{Cursor, Read};
 use std::path::Path;
 
-/// Passes everything on but the reads at once.
+/// A source without `buffered_reads`, so that its records are taken one by one.
 struct OneByOne(Box<dyn Source>);
 
 impl Source for OneByOne {
@@ -58,7 +58,7 @@ fn records(seed: u64, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// Everything that loading comes to, as text.
+/// The complete outcome of loading, as text.
 fn outcome(bytes: &[u8], at_once: bool, options: &LoadOptions) -> String {
     let path = Path::new("x");
     let pieces = Pieces(Cursor::new(bytes.to_vec()), Random::new(bytes.len() as u64));

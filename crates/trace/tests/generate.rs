@@ -1,4 +1,4 @@
-//! Generated traces: bit-exact against the digests of the oracle traces, and what each kind promises.
+//! Generated traces: bit-exact against the digests of the oracle traces, and the promised properties of each kind.
 
 use entresol_core::Op;
 use entresol_trace::{EventKind, GenerateSpec, OpByte, Trace, generate};

@@ -67,7 +67,7 @@ fn meta() -> Meta {
     Meta::new(8192, (0..).zip(names))
 }
 
-/// Reads to the end, or to a limit of requests that bounds the memory, skipping whatever is bad.
+/// Reads to the end, or to a limit of requests that bounds the memory, skipping malformed records.
 fn read(format: Format, bytes: Vec<u8>) -> Result<usize, String> {
     let path = Path::new("hostile");
     let input = Input::new(path, Box::new(Cursor::new(bytes))).map_err(|e| e.to_string())?;

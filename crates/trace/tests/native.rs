@@ -1,4 +1,4 @@
-//! The native format: what is written is what is read, and nothing else is.
+//! The native format: a written trace reads back equal, and a damaged one is refused.
 
 mod common;
 
@@ -83,14 +83,14 @@ fn nothing_is_left_behind_when_writing_fails() {
     std::fs::remove_dir(folder.path("taken.etr")).expect("removed");
     assert!(matches!(native::write(&trace, &folder.path("none/t.etr")), Err(TraceError::Io { .. })));
     assert_eq!(folder.names(), before);
-    // Nor when the trace to convert is bad.
+    // No file is left either when the trace to convert is bad.
     let bad = folder.file("bad.csv", format!("{RECORDED}torn"));
     folder.file("bad.meta.json", META);
     assert!(convert(&bad, &folder.path("bad.etr"), &LoadOptions::default()).is_err());
     assert!(!folder.path("bad.etr").exists());
 }
 
-/// A file, with every section's and the header's checksum made right again after a change.
+/// A file with every section's and the header's checksum recomputed after a change.
 fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes")) as usize;
     let sections = u32::from_le_bytes(bytes[12..16].try_into().expect("4 bytes")) as usize;

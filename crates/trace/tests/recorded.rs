@@ -197,7 +197,7 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The format of a file of the shared data by its place and name; `None` for what is no trace.
+/// The format of a file of the shared data by its path; `None` for a file that is no trace.
 fn format_of(path: &Path) -> Option<Format> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let folder = path.parent().unwrap_or(Path::new("")).file_name().unwrap_or_default().to_string_lossy();

@@ -48,7 +48,7 @@ fn number(field: &str) -> u64 {
     field.parse().unwrap_or_else(|_| panic!("'{field}' is not a number"))
 }
 
-/// A trace of what reaches storage, logs left out.
+/// A trace of the requests that reach storage, without logs.
 fn storage_trace(directory: &std::path::Path, name: &str, meta: &Value) -> Trace {
     let sectors_per_page = meta["page_size"].as_u64().expect("a page size") / 512;
     let names: HashMap<u64, &str> = meta["objects"]
@@ -81,7 +81,8 @@ fn storage_trace(directory: &std::path::Path, name: &str, meta: &Value) -> Trace
                     objects.len() as u32 - 1
                 });
                 let (sector, sectors) = (number(fields[4]), number(fields[5]));
-                // As the recorder counts: a few writes to spill files cross page boundaries, each is one page to it.
+                // Block numbers are the recorder's: a few writes to spill files cross page boundaries, and each is one
+                // page to the recorder.
                 let block = sector / sectors_per_page;
                 let blocks = block..block + (sectors / sectors_per_page).max(1);
                 let op = if op == "R" { Op::Read } else { Op::Write };
@@ -151,7 +152,7 @@ fn check_storage_trace(directory: &std::path::Path, name: &str) -> Stat {
 #[test]
 fn transaction_traces_agree_with_the_recorder() {
     let Some(directory) = directory() else { return };
-    // Not pg_auctionmark: its recorded statistics are of the whole run, of which the file holds the beginning.
+    // pg_auctionmark is left out: its recorded statistics are of the whole run, of which the file holds the beginning.
     for name in ["pg_voter_sb16m", "my_tpcc_w20_bp64m", "pg_tpcc_w20_sb32m"] {
         check_storage_trace(&directory, name);
     }

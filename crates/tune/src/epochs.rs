@@ -1,4 +1,4 @@
-//! A tuner at work: what is done between a cache and its tuner, by whoever drives both.
+//! The loop between a cache and its tuner: epochs, readings and settings, for any driver.
 
 use crate::objective::Epoch;
 use crate::save::Saved;
@@ -6,7 +6,7 @@ use crate::{Proposal, Role, Tuner};
 use entresol_core::{Demand, PARTS};
 use serde::{Deserialize, Serialize};
 
-/// The tuner is asked this many times in an epoch whether it has seen enough.
+/// Times in an epoch that the tuner is asked whether the epoch may end early.
 const BEATS: u64 = 32;
 
 /// Progress of a cache: cumulative counts, which never decrease.
@@ -14,7 +14,7 @@ const BEATS: u64 = 32;
 pub struct Reading {
     /// Requests so far.
     pub requests: u64,
-    /// Time, in nanoseconds from any beginning: virtual or real.
+    /// Time in nanoseconds from an arbitrary origin: virtual or real.
     pub now_ns: u64,
     /// Pages written so far to the tier that wears.
     pub pages_written: u64,
@@ -31,31 +31,32 @@ impl Reading {
     }
 }
 
-/// Record of one epoch: its counts, its settings and the state of the search at its end.
+/// Record of one epoch: its counts, its settings, and the state of the search at its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochRow {
-    /// Requests before it.
+    /// Requests before the epoch.
     pub at: u64,
-    /// Requests in it.
+    /// Requests in the epoch.
     pub requests: u64,
-    /// Time that it took, in seconds.
+    /// Length of the epoch in seconds.
     pub seconds: f64,
-    /// Pages written in it to the tier that wears.
+    /// Pages written in the epoch to the tier that wears.
     pub pages_written: u64,
     /// Role of the epoch.
     pub role: Role,
-    /// The settings that it was run with.
+    /// Settings of the epoch.
     pub values: Vec<f64>,
-    /// The settings that were held at its end.
+    /// Settings held at the end of the epoch.
     pub held: Vec<f64>,
-    /// The search was over at its end.
+    /// True if the search was over at the end of the epoch.
     pub settled: bool,
 }
 
-/// Divides the life of a cache into epochs: asks the tuner for the settings of each and tells it what came of them.
+/// Divides the run of a cache into epochs: asks the tuner for the settings of each, and reports the results to the
+/// tuner.
 ///
-/// Like the tuner it reads no clock and knows no cache. Its driver hands it [`Reading`]s and gives the cache the
-/// [`values`](Epochs::values), so that a simulator and an engine with the same readings do the same.
+/// Like the tuner, `Epochs` reads no clock and knows no cache. Its driver passes in [`Reading`]s and gives the cache
+/// the [`values`](Epochs::values). So a simulator and an engine with the same readings do the same.
 ///
 /// ```
 /// use entresol_tune::{Epochs, Fixed, Reading};
@@ -78,12 +79,12 @@ pub struct Epochs<T> {
     epoch_requests: u64,
     begun: Reading,
     proposal: Proposal,
-    /// Requests at which the tuner is to be asked next.
+    /// Requests at which [`look`](Epochs::look) is to be called next.
     due: u64,
 }
 
 impl<T: Tuner> Epochs<T> {
-    /// Begins the first epoch. `epoch_requests` are those of one that is not ended early; 0 is taken as 1.
+    /// Begins the first epoch. `epoch_requests` is the length of an epoch that does not end early; 0 is taken as 1.
     pub fn new(mut tuner: T, epoch_requests: u64, now: Reading) -> Self {
         let proposal = tuner.propose();
         let mut epochs = Epochs { tuner, epoch_requests: epoch_requests.max(1), begun: now, proposal, due: 0 };
@@ -91,18 +92,18 @@ impl<T: Tuner> Epochs<T> {
         epochs
     }
 
-    /// The settings to run with now.
+    /// Settings to run with now.
     pub fn values(&self) -> &[f64] {
         &self.proposal.values
     }
 
-    /// After so many requests [`look`](Epochs::look) is to be called, before the next one.
+    /// Number of requests after which, and before the next one, [`look`](Epochs::look) is to be called.
     #[inline(always)]
     pub fn due(&self) -> u64 {
         self.due
     }
 
-    /// Ends the epoch if it is full, or has shown enough, and begins the next: the settings may then be others.
+    /// Ends the epoch if it is full or may end early, and begins the next, perhaps with other settings.
     pub fn look(&mut self, now: Reading) -> Option<EpochRow> {
         let so_far = now.since(&self.begun);
         let ends = so_far.requests >= self.epoch_requests || so_far.requests > 0 && self.tuner.enough(&so_far);
@@ -117,23 +118,23 @@ impl<T: Tuner> Epochs<T> {
         Some(row)
     }
 
-    /// Ends the epoch under way, however short, and gives the tuner back.
+    /// Ends the current epoch, however short, and returns the tuner.
     pub fn stop(mut self, now: Reading) -> (T, EpochRow) {
         let row = self.end(now.since(&self.begun));
         (self.tuner, row)
     }
 
-    /// Tells the tuner of a shadow, before [`look`](Epochs::look) or [`stop`](Epochs::stop).
+    /// Reports a shadow's demands to the tuner; to be called before [`look`](Epochs::look) or [`stop`](Epochs::stop).
     pub fn foretold(&mut self, id: u64, parts: &[Demand; PARTS]) {
         self.tuner.foretold(id, parts);
     }
 
-    /// The tuner at work.
+    /// The tuner.
     pub fn tuner(&self) -> &T {
         &self.tuner
     }
 
-    /// Asks again at the next beat of an epoch that has had so many requests.
+    /// Sets the next call of [`look`](Epochs::look) to the next beat of an epoch with `requests` requests so far.
     fn wait(&mut self, requests: u64) {
         let beat = (self.epoch_requests / BEATS).max(1);
         self.due = self.begun.requests + ((requests / beat + 1) * beat).min(self.epoch_requests);
@@ -154,7 +155,7 @@ impl<T: Tuner> Epochs<T> {
     }
 }
 
-/// Settings that never change: what a tuner is compared with.
+/// Settings that never change: the baseline for a tuner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fixed(pub Vec<f64>);
 
@@ -186,7 +187,7 @@ impl Tuner for Fixed {
 mod tests {
     use super::*;
 
-    /// Ends every epoch after so many requests, and notes what it is told.
+    /// Ends every epoch after `enough` requests, and records the reports it gets.
     #[derive(Clone, Debug, Default)]
     struct Impatient {
         enough: u64,
@@ -248,7 +249,7 @@ mod tests {
         );
         assert_eq!(rows[0].seconds, 320_000.0 / 1e9);
         assert_eq!(rows.iter().map(|row| row.pages_written).sum::<u64>(), 95);
-        // 31 beats of ten in a whole epoch, at the 32nd of which it is full.
+        // An epoch of full length has 31 beats of ten, and is full at the 32nd.
         let asked = tuner.asked_at.borrow();
         assert_eq!(asked[..4], [10, 20, 30, 40]);
         assert_eq!(asked.len(), 31 + 31 + 30);

@@ -1,14 +1,14 @@
 //! Evidence for or against the incumbent (the settings that are held), compared with the start.
 //!
-//! It is for epochs so noisy that two of the same settings differ by far more than the settings do. Two sums are kept
-//! since the incumbent was adopted. The first is a weighted mean of comparisons with runs of the start, in which newer
-//! runs count for more. The second is the loss against the start: gains make up for losses, but no gain is saved up
-//! (Page, "Continuous inspection schemes", 1954). The mean is believed beyond the noise; the loss bounds what doubt may
-//! cost.
+//! Made for epochs so noisy that two of the same settings differ far more than the settings do. Two sums are kept since
+//! the incumbent was adopted. The first is a weighted mean of comparisons with runs of the start, in which newer runs
+//! count for more. The second is the loss against the start: gains make up for losses, but are not saved up (Page,
+//! "Continuous inspection schemes", 1954). The mean decides when it exceeds the noise; the loss bounds the cost of
+//! doubt.
 
 use serde::{Deserialize, Serialize};
 
-/// Weight that a run of the start keeps when there is a newer one.
+/// Factor on the weight of a run of the start when a newer one comes.
 const KEPT: f64 = 0.8;
 /// Loss beyond which the start is run at once, in epochs of the start.
 const ALARMING: f64 = 0.5;
@@ -16,7 +16,7 @@ const ALARMING: f64 = 0.5;
 /// Comparisons of the incumbent with the start, and the loss against the start, since the incumbent was adopted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Evidence {
-    /// Weighted sum of the logarithms of what the incumbent is worth over the start, and the weights.
+    /// Weighted sum of the logarithms of the incumbent's score over the start's, and the sum of the weights.
     sum: f64,
     weight: f64,
     runs: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Evidence {
 pub(crate) enum Word {
     /// The incumbent is not worse than the start.
     Better,
-    /// The incumbent may be worse. `again` where one more run of the start could tell: that run comes at once.
+    /// The incumbent may be worse. `again` is true if one more run of the start could decide: that run comes at once.
     Unsure {
         again: bool,
     },
@@ -36,20 +36,21 @@ pub(crate) enum Word {
 }
 
 impl Evidence {
-    /// An epoch of the incumbent took so much longer than the start had, in epochs of it.
+    /// Records how much longer an epoch of the incumbent took than the start would have, in epochs of the start.
     pub fn lost(&mut self, epochs: f64) {
         self.lost = (self.lost + epochs).max(0.0);
     }
 
-    /// Has enough been lost for the start to be run at once?
+    /// True if the loss is large enough to run the start at once.
     pub fn is_alarming(&self) -> bool {
         self.lost > ALARMING
     }
 
-    /// The start was run beside the incumbent, which is worth so much more, as a logarithm.
+    /// Records a run of the start beside the incumbent. `lead` is the logarithm of the incumbent's score over the
+    /// start's.
     ///
-    /// `noise` is the mean square of what two epochs differ by, `lost_max` what may be lost before the word of a single run is
-    /// taken.
+    /// `noise` is the mean square of the difference of two epochs. `lost_max` is the loss beyond which a single run
+    /// decides.
     pub fn start_was_run(&mut self, lead: f64, margin: f64, noise: f64, lost_max: f64) -> Word {
         self.sum = KEPT * self.sum + lead;
         self.weight = KEPT * self.weight + 1.0;

@@ -1,27 +1,29 @@
-//! A search within a bound of what it may cost.
+//! A search whose cost is bounded.
 //!
-//! A cache remembers: for a while after a change it is as fast as its contents are, not as its settings are. So the first epochs
-//! after each change are run and not counted ([`Limits::settle`]). Epochs at the settings that are held (the *incumbent*) take turns with trials, so that a trial is judged by its
-//! neighbours in time and a workload that drifts does not look like a better setting. What a trial loses against the settings
-//! the tuner began with (the *start*) is paid from a credit that grows by [`Limits::bound`] per epoch; without credit there is
-//! no trial. An epoch that has lost [`Limits::stake`] is ended early. From time to time, and at once when the incumbent
-//! becomes slow, the start itself is run again; where it is better twice in a row, the tuner returns to it.
+//! A cache has a memory: for a while after a change its speed depends on its old contents, not on its settings. So the
+//! first epochs after each change are run and not counted ([`Limits::settle`]). Epochs at the held settings (the
+//! *incumbent*) alternate with trials. A trial is judged by its neighbours in time, so a workload that drifts does not
+//! look like a better setting. The loss of a trial against the settings at the beginning (the *start*) is paid from a
+//! credit. The credit grows by [`Limits::bound`] per epoch; without credit there is no trial. An epoch that has lost
+//! [`Limits::stake`] ends early. From time to time, and at once when the incumbent becomes slow, the start itself is
+//! run again. If the start is better twice in a row, the tuner returns to it.
 //!
-//! # What it may cost
-//! Let the time of n epochs at the start be 1 each, and let the workload change P times, each time to whatever is worst for the
-//! tuner: every setting as fast or slow as it likes, up to R times slower than the start, and the start itself at another speed.
-//! Then the loss against the start is at most
+//! # Bound on the cost
+//! Let the time of each of n epochs at the start be 1, and let the workload change P times, each time to the worst for
+//! the tuner. Every setting may be as fast or slow as it likes, up to R times slower than the start, and the start
+//! itself may change its speed. Then the loss against the start is at most
 //!
 //! `bound * n + credit_max + (P + 1) * c`
 //!
-//! where a change costs at most what the epochs lose until the start is run again. A change that slows the incumbent down is seen
-//! at once: c is a few stakes. One that makes the start faster and the incumbent not is seen when the start is next run,
-//! after at most [`Limits::gap_max`] epochs: c is that many times R - 1. `tests/bound.rs` plays the adversary.
+//! where c, the cost of a change, is at most the loss of the epochs until the start is run again. A change that slows
+//! the incumbent down is seen at once: c is a few stakes. A change that speeds up the start alone is seen when the
+//! start is next run, after at most [`Limits::gap_max`] epochs: c is that many times R - 1. `tests/bound.rs` plays the
+//! adversary.
 //!
 //! The bound is for a machine whose speed depends on its present settings alone. On a machine with a memory the credit
 //! also pays for the damage that a trial does to the contents. That damage is the loss of the start's own epochs after
-//! the trial against the epoch before it. The uncounted epochs and the first that counts are taken. Damage that lasts
-//! longer is not in the bound; nor is a start that looks slow because of the contents that it finds.
+//! the trial, compared with the epoch before it: the uncounted epochs and the first that counts. Damage that lasts
+//! longer is not in the bound, nor is a start that looks slow because of the contents that it finds.
 
 use crate::evidence::{Evidence, Word};
 use crate::objective::{Epoch, Objective};
@@ -34,23 +36,24 @@ use serde::{Deserialize, Serialize};
 /// Bounds of a search: the loss it may cause, and the evidence that its results need.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Time that may be lost in the long run, as a share of the time the start would take.
+    /// Time that may be lost in the long run, as a share of the time at the start.
     pub bound: f64,
-    /// Credit that can be saved up, and at the beginning, in epochs of the start.
+    /// Largest credit, and the credit at the beginning, in epochs of the start.
     pub credit_max: f64,
-    /// An epoch other than one of the start ends when it has lost this much, in epochs of the start.
+    /// Loss at which an epoch other than one of the start ends early, in epochs of the start.
     pub stake: f64,
     /// Epochs that are not counted after a change of the settings.
     pub settle: u32,
-    /// A trial must be better than the incumbent by this share, twice, and beyond the noise of the incumbent's own epochs.
+    /// Share by which a trial must be better than the incumbent, twice, and beyond the noise of the incumbent's own
+    /// epochs.
     pub margin: f64,
-    /// The start is run again after this many epochs at first, and after twice as many each time that it was not better ...
+    /// Epochs until the start is run again, at first; doubled each time that the start was not better.
     pub gap_min: u32,
-    /// ... up to this many.
+    /// Largest number of epochs until the start is run again.
     pub gap_max: u32,
-    /// A search that is over begins anew when the score has changed by this share, for good ...
+    /// Lasting change of the score, as a share, at which a search that is over begins anew.
     pub drift: f64,
-    /// ... or after this many epochs.
+    /// Epochs after which a search that is over begins anew in any case.
     pub again: u32,
 }
 
@@ -70,19 +73,19 @@ impl Default for Limits {
     }
 }
 
-/// Trials whose neighbours differ by more than this factor say more about the workload than about the trial ...
+/// Factor between a trial's neighbours above which they say more about the workload than about the trial.
 const SWING_MAX: f64 = 1.3;
-/// ... and are repeated, this many times at most.
+/// Most repeats of such a trial.
 const REPEATS_MAX: u32 = 2;
-/// An incumbent slower than before by more than this factor is compared with the start at once.
+/// Slowdown of the incumbent at which it is compared with the start at once.
 const ALARM: f64 = 1.25;
-/// A trial that is better, but not beyond the noise, is run this many times at most.
+/// Most runs of a trial that is better, but not beyond the noise.
 const TRIES_MAX: usize = 4;
-/// A step between epochs counts as noise up to this logarithm.
+/// Largest logarithm of a step between epochs that counts as noise.
 const STEP_MAX: f64 = 1.4;
-/// Weight of the newest run of the start in what it is believed to take, where single epochs say little.
+/// Weight of the newest run of the start in the estimate of its pace, where single epochs are noisy.
 const START_NEWEST: f64 = 0.4;
-/// Weight of the newest epoch in the means by which drift and noise are seen.
+/// Weight of the newest epoch in the means that show drift and noise.
 const NEWEST: f64 = 0.2;
 
 /// A measurement of some settings.
@@ -100,7 +103,7 @@ struct Trial {
     /// Logarithms of the point's score over the incumbent's, one for each run that could be judged.
     worth: Vec<f64>,
     pace: f64,
-    /// Run, and to be judged after the next epoch of the incumbent.
+    /// Result of a run that is to be judged after the next epoch of the incumbent.
     run: Option<Measured>,
     repeats: u32,
 }
@@ -114,7 +117,7 @@ struct Lead {
 
 const NO_LEAD: Lead = Lead { pace: 1.0, score: 1.0 };
 
-/// Epochs in which a cache gets its contents back.
+/// Counts of the epochs in which a cache regains its contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Recovery {
     requests: u64,
@@ -147,9 +150,9 @@ pub struct Guarded {
     /// Score of an epoch of the start, by the newest estimate.
     #[serde(default)]
     start_score: Option<f64>,
-    /// Evidence on the incumbent, for epochs that are told without the workload's part and that say little singly. The
-    /// start's pace is then the one measured when the start was run. An incumbent that became slower is no reason by
-    /// itself to run the start at once. The tuner returns to the start only for the evidence of all its runs.
+    /// Evidence on the incumbent, for epochs that are reported without the workload's part and are too noisy singly.
+    /// The start's pace is then the one measured when the start was run. A slower incumbent alone is no reason to run
+    /// the start at once. The tuner returns to the start only for the evidence of all its runs.
     #[serde(default)]
     patient: Option<Evidence>,
     credit: f64,
@@ -158,11 +161,12 @@ pub struct Guarded {
     /// The values of the last epoch, and the epochs that are still not to be counted after they changed.
     last: Vec<f64>,
     unsettled: u32,
-    /// Mean square of the logarithm of how much faster an epoch of the incumbent is than the one before it.
+    /// Mean square of the logarithm of the ratio of scores of two successive epochs of the incumbent.
     noise: f64,
-    /// Epochs of the start since a trial, the first that counts included: what they take over their usual time is its doing.
+    /// Epochs of the start since a trial, up to the first that counts. The trial is charged for their excess over the
+    /// usual time.
     recovery: Option<Recovery>,
-    /// Epochs since the start was last run, and how many there may be.
+    /// Epochs since the start was last run, and their largest number.
     since_start: u32,
     gap: u32,
     check_now: bool,
@@ -171,7 +175,7 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// A tuner that begins at a point of a space. `epoch_requests` are the requests of an epoch that is not ended early.
+    /// A tuner that begins at a point of a space. `epoch_requests` is the length of an epoch that does not end early.
     pub fn new(
         space: Space,
         start: Point,
@@ -208,8 +212,8 @@ impl Guarded {
         }
     }
 
-    /// Goes on from a saved state; the knobs must be those it was saved with. What was measured before is forgotten, for the
-    /// machine may be another; what was found is not.
+    /// Restores a saved state; the knobs must be those it was saved with. Earlier measurements are dropped, because the
+    /// machine may be another; the settings found are kept.
     ///
     /// # Errors
     /// When the text is no state of this kind, or one of other knobs.
@@ -217,7 +221,7 @@ impl Guarded {
         saved.read::<Guarded>()?.restored(saved, space)
     }
 
-    /// The same of a state that was read as a part of another one.
+    /// Restores a state that was read as a part of another one.
     pub(crate) fn restored(self, saved: &Saved, space: &Space) -> Result<Self, RestoreError> {
         let mut tuner = self;
         let trial = tuner.trial.as_ref().map(|trial| &trial.point);
@@ -258,12 +262,12 @@ impl Guarded {
         &self.incumbent
     }
 
-    /// For epochs that are told without what is the workload's doing.
+    /// A tuner for epochs that are reported without the workload's part.
     pub(crate) fn patient(self) -> Self {
         Guarded { patient: Some(Evidence::default()), ..self }
     }
 
-    /// Has the start run again as soon as may be.
+    /// Requests a run of the start as soon as possible.
     pub(crate) fn check(&mut self) {
         self.check_now = self.is_changed();
     }
@@ -272,12 +276,12 @@ impl Guarded {
         self.role
     }
 
-    /// Nothing is suspected and nothing under way.
+    /// True if no change is settling and nothing is suspected.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.unsettled == 0 && !self.check_now && self.strikes == 0
     }
 
-    /// Holds a point that is believed to be better, untried. The lead is as it was measured before until the start is run again.
+    /// Adopts a point that is believed to be better, untried. The measured lead stays until the start is run again.
     pub(crate) fn adopt(&mut self, point: Point) {
         self.lead = if point == self.start { NO_LEAD } else { self.lead };
         self.incumbent = point;
@@ -291,7 +295,7 @@ impl Guarded {
         self.incumbent != self.start
     }
 
-    /// Chooses the role of the next epoch. Where it is a trial, the point to try is in `self.trial` afterwards.
+    /// Chooses the role of the next epoch. For a trial, the point to try is in `self.trial` afterwards.
     fn next_role(&mut self) -> Role {
         let to_judge = self.trial.as_ref().is_some_and(|trial| trial.run.is_some());
         if self.reference.is_none() || to_judge {
@@ -310,13 +314,13 @@ impl Guarded {
         if self.trial.is_some() { Role::Trial } else { Role::Hold }
     }
 
-    /// Is this epoch run with other settings than the start's?
+    /// True if this epoch is run with other settings than the start's.
     fn may_lose(&self) -> bool {
         self.role == Role::Trial || self.role == Role::Hold && self.is_changed()
     }
 
-    /// Time lost against the start, in epochs of the start. What was adopted untried because it makes a device last, as was asked
-    /// for, loses nothing by being slower.
+    /// Time lost against the start, in epochs of the start. Settings adopted untried for a lifetime that was asked for
+    /// lose nothing by being slower.
     fn lost(&self, epoch: &Epoch) -> f64 {
         let Some(start_pace) = self.start_pace else { return 0.0 };
         let lost = (epoch.seconds / start_pace - epoch.requests as f64) / self.epoch_requests as f64;
@@ -325,7 +329,7 @@ impl Guarded {
         if wanted { lost.min(0.0) } else { lost }
     }
 
-    /// An epoch was run with the start's settings. Where a trial came before it, it adds to what that did.
+    /// Records an epoch with the start's settings; after a trial it counts towards the recovery from the trial.
     fn recovers(&mut self, epoch: &Epoch) {
         if let Some(recovery) = &mut self.recovery {
             recovery.requests += epoch.requests;
@@ -333,8 +337,8 @@ impl Guarded {
         }
     }
 
-    /// Charges what the epochs since a trial lost against the pace before it, or, where the workload has changed, against the
-    /// pace there is now.
+    /// Charges the loss of the epochs since a trial against the pace before it. If the workload has changed, the pace
+    /// now is taken.
     fn charge_recovery(&mut self, before: Measured, after: Measured) {
         let Some(Recovery { requests, seconds }) = self.recovery.take() else { return };
         let changed = (after.pace / before.pace).ln().abs() > SWING_MAX.ln();
@@ -347,7 +351,8 @@ impl Guarded {
         let by_lead = measured.pace * self.lead.pace;
         let slowed_down = self.is_changed() && self.start_pace.is_some_and(|pace| by_lead > pace * ALARM);
         if slowed_down {
-            // Only the start can say whether that is the workload or the settings. Until then the start is as fast as it was.
+            // Only a run of the start can tell the workload's part from the settings'. Until then the estimate of its
+            // pace stays.
             self.check_now |= self.patient.is_none_or(|evidence| evidence.is_alarming());
         } else if self.patient.is_none() || !self.is_changed() {
             self.start_is(Measured { pace: by_lead, score: measured.score / self.lead.score });
@@ -356,7 +361,7 @@ impl Guarded {
         if let Some(before) = before {
             self.charge_recovery(before, measured);
             let step = (measured.score / before.score).ln();
-            // A change of the workload is no noise, unless epochs are told without it.
+            // A change of the workload is no noise, unless epochs are reported without it.
             if step.abs() < SWING_MAX.ln() || self.patient.is_some() {
                 let step = step.clamp(-STEP_MAX, STEP_MAX);
                 self.noise += NEWEST * (step * step - self.noise);
@@ -365,7 +370,7 @@ impl Guarded {
                 self.judge(trial, before, measured);
             }
         } else if let Some(trial) = &mut self.trial {
-            // Without a neighbour before it, it says nothing.
+            // Without a neighbour before it, the run cannot be judged.
             trial.run = None;
         }
         self.look_for_drift(measured);
@@ -387,7 +392,7 @@ impl Guarded {
         trial.pace = run.pace / (before.pace * after.pace).sqrt();
         let worth = trial.worth.iter().sum::<f64>() / trial.worth.len() as f64;
         let over = worth - self.limits.margin.ln_1p();
-        // An epoch has half of the variance of a step, the mean of its two neighbours half of that.
+        // An epoch has half the variance of a step, the mean of its two neighbours a quarter.
         let beyond_noise = over > (0.75 * self.noise / trial.worth.len() as f64).sqrt();
         if over > 0.0 && (trial.worth.len() == 1 || !beyond_noise && trial.worth.len() < TRIES_MAX) {
             self.trial = Some(trial);
@@ -405,7 +410,8 @@ impl Guarded {
         self.search.told(&self.space, Verdict { value, adopted: better });
     }
 
-    /// The start is so fast. Where single epochs say little, one that is not beyond doubt changes the estimate in part.
+    /// Updates the estimate of the start. Where single epochs are noisy, a value within the noise changes the pace only
+    /// in part.
     fn start_is(&mut self, Measured { pace, score }: Measured) {
         self.start_score = Some(score);
         let before = self.start_pace.filter(|_| self.patient.is_some());
@@ -443,7 +449,7 @@ impl Guarded {
             }
             return;
         }
-        // What was settled before is settled no longer when the lead is another.
+        // A settled search is over no longer when the lead has moved.
         let moved = (lead.score / self.lead.score).ln().abs() > self.limits.drift.ln_1p();
         self.lead = lead;
         self.strikes = 0;
@@ -488,7 +494,7 @@ impl Guarded {
 
 impl Tuner for Guarded {
     fn propose(&mut self) -> Proposal {
-        // What is not settled goes on.
+        // A settling change keeps its role.
         if self.unsettled == 0 {
             self.role = self.next_role();
         }
@@ -499,7 +505,7 @@ impl Tuner for Guarded {
         };
         let values = self.space.values(point);
         if values != self.last {
-            // Before the first epoch there was no change.
+            // The first epoch follows no change.
             self.unsettled = if self.last.is_empty() { 0 } else { self.limits.settle };
             self.last.clone_from(&values);
         }
@@ -528,7 +534,7 @@ impl Tuner for Guarded {
             Role::Hold => self.recovers(epoch),
             _ => {}
         }
-        // What has lost its stake already will not make up for it.
+        // A setting that has lost its stake already will not make up for it.
         if self.unsettled > 0 && !self.enough(epoch) {
             self.unsettled -= 1;
             return;

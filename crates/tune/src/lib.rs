@@ -1,14 +1,14 @@
 //! A cache that finds its own settings.
 //!
-//! A [`Tuner`] proposes settings, is told what came of an epoch under them, and proposes the next. It is a pure state
-//! machine: it does no I/O, reads no clock, and draws at random from its seed alone, so that the simulator drives it
-//! with virtual time and an engine the same object with real time. It knows no policy: what it sets are [`Knob`]s, numbers
-//! with a list of levels. [`Epochs`] stands between a tuner and the cache that it tunes, in both.
+//! A [`Tuner`] proposes settings, receives the counts of an epoch under them, and proposes the next. A tuner is a pure
+//! state machine: it does no I/O, reads no clock, and draws at random from its seed alone. So the simulator drives it
+//! with virtual time, and an engine drives the same object with real time. A tuner knows no policy: it sets [`Knob`]s,
+//! numbers with a list of levels. [`Epochs`] connects a tuner with the cache that it tunes, in both.
 //!
-//! Arulraj, Pavlo, Malladi, "Multi-tier buffer management and storage system design for non-volatile memory", 2019 (003),
-//! section 4, tunes four migration probabilities by simulated annealing. Here that is one of three ways to
-//! [search](search::Search), each of which can run as the paper runs it ([`Plain`]) or within a bound of what it may cost
-//! ([`Guarded`]). [`Shadowing`] searches among miniature simulations instead, and tries nothing on the cache.
+//! Arulraj, Pavlo, Malladi, "Multi-tier buffer management and storage system design for non-volatile memory", 2019
+//! (003), section 4, tunes four migration probabilities by simulated annealing. Here annealing is one of three ways to
+//! [search](search::Search). Each search can run as in the paper ([`Plain`]) or with a bound on its cost ([`Guarded`]).
+//! [`Shadowing`] searches among miniature simulations instead, and tries nothing on the cache.
 #![forbid(unsafe_code)]
 
 mod epochs;
@@ -35,11 +35,11 @@ use entresol_core::{Demand, PARTS, Shadow};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The settings that are held, the best known.
+    /// Runs the held settings, the best known.
     Hold,
-    /// The settings that the tuner began with, to compare.
+    /// Runs the settings of the beginning, to compare.
     Start,
-    /// Settings that are tried.
+    /// Tries other settings.
     Trial,
 }
 
@@ -52,39 +52,40 @@ pub struct Proposal {
     pub role: Role,
 }
 
-/// Proposes settings and learns from what comes of them.
+/// Proposes settings and learns from their epochs.
 pub trait Tuner {
     /// Returns the settings for the next epoch. They stay the same until [`Tuner::told`].
     fn propose(&mut self) -> Proposal;
 
-    /// Is the epoch that was proposed to end early, after this much of it? To be asked from time to time while it runs; the
-    /// oftener, the less a bad trial costs beyond the bound.
+    /// True if the proposed epoch should end early, after the part of it in `so_far`. To be asked from time to time
+    /// during the epoch; asking more often lowers the cost of a bad trial beyond the bound.
     fn enough(&self, so_far: &Epoch) -> bool;
 
-    /// Takes notice of the epoch that was proposed. An epoch without requests says nothing.
+    /// Reports the proposed epoch. An epoch without requests is ignored.
     fn told(&mut self, epoch: &Epoch);
 
-    /// The settings that are held: the best known.
+    /// Held settings: the best known.
     fn held(&self) -> Vec<f64>;
 
-    /// Has the search come to an end, for now?
+    /// True if the search has ended, for now.
     fn settled(&self) -> bool;
 
-    /// All of its state, to go on with after a restart.
+    /// Complete state, for going on after a restart.
     fn save(&self) -> Saved;
 
-    /// Settings that it wants to be run in small beside the cache, from the next request on: those that it has already, others
-    /// new, the rest no longer. None for a tuner that looks at the cache alone.
+    /// Settings to be run in miniature beside the cache from the next request on. Listed shadows that run already stay,
+    /// new ones begin, the others end. Empty for a tuner that looks at the cache alone.
     fn shadowed(&self) -> Vec<Shadow> {
         Vec::new()
     }
 
-    /// Takes notice of what a shadow's requests demanded since it was last told of them, part by part. Of an epoch it is told
-    /// before that ends.
+    /// Reports the demands of a shadow's requests since the last report, part by part. The report on an epoch comes
+    /// before the epoch ends.
     fn foretold(&mut self, _id: u64, _parts: &[Demand; PARTS]) {}
 }
 
-/// By reference, for a driver that leaves the tuner to its caller, and in a box, for one that keeps it.
+/// Implements `Tuner` for a reference, for a driver that leaves the tuner to its caller, and for a box, for one that
+/// owns it.
 macro_rules! tuner_behind {
     ($($pointer:ty),*) => {$(
         impl<T: Tuner + ?Sized> Tuner for $pointer {

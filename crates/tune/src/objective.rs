@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Counts of an epoch, or of the part of it that is over.
+/// Counts of an epoch, or of its part so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
     /// Requests that were answered.
     pub requests: u64,
     /// Time that these requests took, in seconds.
     pub seconds: f64,
-    /// Pages written meanwhile to the tier that wears: NVM or flash.
+    /// Pages written in that time to the tier that wears: NVM or flash.
     pub pages_written: u64,
 }
 
@@ -26,20 +26,20 @@ pub enum Objective {
         /// The weight, in requests per second times pages per million requests.
         lambda: f64,
     },
-    /// Requests per second, as long as no more pages are written per second than this: the endurance of the tier over the
-    /// years that it is to last.
+    /// Requests per second, within a limit on pages written per second: the endurance of the tier over its planned
+    /// years.
     Lifetime {
         /// Pages per second.
         pages_per_second_max: f64,
     },
 }
 
-/// Settings that write 10 % more than the lifetime allows are worth about half of what their throughput says, twice as
-/// much 1/256: nothing that wears a device out is preferred to something that does not unless it is many times faster.
+/// Power of the penalty beyond the lifetime. An excess of 10 % about halves the score, writing twice the limit divides
+/// it by 256. So settings that wear the device out are preferred only if they are many times faster.
 const EXCESS_POWER: i32 = 8;
-/// Nothing is worth nothing, and of two hopeless settings one is better.
+/// Smallest factor of the penalty: the score stays above 0, and of two hopeless settings one is better.
 const SHARE_MIN: f64 = 1e-200;
-/// A time too short to measure is not none.
+/// Shortest time of an epoch, for one too short to measure.
 const SECONDS_MIN: f64 = 1e-9;
 
 impl Epoch {
@@ -50,7 +50,7 @@ impl Epoch {
 }
 
 impl Objective {
-    /// Score of an epoch: more is better, and it is always above 0.
+    /// Score of an epoch: higher is better, and always above 0.
     pub fn score(&self, epoch: &Epoch) -> f64 {
         let throughput = 1.0 / epoch.pace();
         match *self {

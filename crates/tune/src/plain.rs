@@ -1,4 +1,4 @@
-//! A search as the paper runs it: every epoch is a trial, and nothing bounds what that costs.
+//! A search as the paper runs it: every epoch is a trial, at an unbounded cost.
 
 use crate::objective::{Epoch, Objective};
 use crate::save::{RestoreError, Saved};
@@ -7,14 +7,14 @@ use crate::space::{Point, Space};
 use crate::{Proposal, Role, Tuner};
 use serde::{Deserialize, Serialize};
 
-/// A tuner that only searches, and holds the best that it found when the search is over.
+/// A tuner that only searches, and holds the best settings found once the search is over.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plain {
     pub(crate) space: Space,
     objective: Objective,
     search: Search,
     best: Point,
-    /// The best value over that of the start.
+    /// Score of the best settings over that of the start.
     best_value: f64,
     /// The score of the first epoch, at the start.
     unit: Option<f64>,
@@ -27,7 +27,7 @@ impl Plain {
         Plain { space, objective, search, best: start, best_value: 1.0, unit: None, trial: None }
     }
 
-    /// Goes on from a saved state; the knobs must be those it was saved with.
+    /// Restores a saved state; the knobs must be those it was saved with.
     ///
     /// # Errors
     /// When the text is no state of this kind, or one of other knobs.

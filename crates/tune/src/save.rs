@@ -4,14 +4,14 @@ use crate::space::{Point, Space};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The version of the format. It changes with the fields of the tuners and searches.
+/// Version of the format, to be raised when the fields of the tuners or searches change.
 const VERSION: u32 = 1;
 
 /// The state of a tuner: a line of JSON, `{"version":1,"tuner":{...}}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved(String);
 
-/// Why a tuner cannot go on from a text.
+/// Why a tuner cannot be restored from a text.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The text is no state of this tuner.
@@ -20,21 +20,21 @@ pub enum RestoreError {
     /// The state is of another version.
     #[error("a tuner's state of version {found}; this program reads version {VERSION}")]
     Version {
-        /// The version it has.
+        /// Version of the state.
         found: u32,
     },
     /// The state is of other knobs.
     #[error("a tuner's state of the knobs {found}, not {expected}")]
     Knobs {
-        /// The knobs it has, with their levels.
+        /// Knobs of the state, with their levels.
         found: String,
-        /// The knobs there are.
+        /// Knobs of this tuner.
         expected: String,
     },
     /// The state points outside its own knobs.
     #[error("a tuner's state with settings that its knobs do not have: {point:?}")]
     Outside {
-        /// The settings, as levels.
+        /// Settings as levels.
         point: Point,
     },
 }
@@ -63,7 +63,7 @@ impl Saved {
     }
 
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, RestoreError> {
-        // The version first: a state of another one need not have this shape.
+        // The version is checked first: a state of another version need not have this shape.
         let Envelope { version: found, tuner } = serde_json::from_str::<Envelope<serde_json::Value>>(&self.0)?;
         if found != VERSION {
             return Err(RestoreError::Version { found });

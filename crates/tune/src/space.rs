@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 /// A number that can be changed while a cache runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Knob {
-    /// Its name.
+    /// Name of the knob.
     pub name: String,
-    /// The values worth trying, ascending. Effects of a probability are felt over decades, those of a share over
-    /// tenths: who declares a knob knows its scale.
+    /// Values worth trying, ascending. The declaring policy knows the scale: a probability acts over decades, a share
+    /// over tenths.
     pub levels: Vec<f64>,
-    /// The value that it has now. One that is no level becomes one.
+    /// Current value. A value that is no level is added as one.
     pub value: f64,
 }
 
@@ -27,7 +27,7 @@ pub enum SpaceError {
     /// There is nothing to tune.
     #[error("there is no number to tune")]
     NoKnobs,
-    /// The levels of a knob make no sense.
+    /// The levels of a knob, its value included, are fewer than two, do not ascend, or are not finite.
     #[error("knob '{name}': its levels {levels:?} with its value {value} must be two or more ascending numbers")]
     Levels {
         /// The knob.
@@ -39,7 +39,7 @@ pub enum SpaceError {
     },
 }
 
-/// A place in a [`Space`]: an index into the levels of each knob.
+/// Position in a [`Space`]: an index into the levels of each knob.
 pub type Point = Vec<usize>;
 
 /// All combinations of the levels of some knobs.
@@ -49,7 +49,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// The space of these knobs, and where they are in it.
+    /// Returns the space of these knobs, and the point of their values.
     ///
     /// # Errors
     /// When there is no knob, or one has fewer than two levels, its value included, or levels that do not ascend.
@@ -89,7 +89,7 @@ impl Space {
         self.knobs.iter().zip(point).map(|(knob, &level)| knob.levels[level]).collect()
     }
 
-    /// The point beside this one, one level up or down at one knob; none at the edge.
+    /// The neighbour one level up or down at one knob; `None` at the edge.
     pub fn step(&self, point: &[usize], knob: usize, up: bool) -> Option<Point> {
         let level = if up { point[knob] + 1 } else { point[knob].checked_sub(1)? };
         let mut beside = point.to_vec();

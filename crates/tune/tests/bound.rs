@@ -6,7 +6,7 @@ use common::{BEAT, EPOCH, probabilities, run_epoch, searches, worth};
 use entresol_tune::{Guarded, Limits, Objective, Role};
 use proptest::prelude::*;
 
-/// A phase of the workload: the start has one speed, every other setting another, each its own.
+/// A phase of the workload: the start has one speed, and every other setting its own.
 #[derive(Clone, Debug)]
 struct Phase {
     epochs: u32,
@@ -33,7 +33,7 @@ fn phases(slower_max: f64, speed_change: f64) -> impl Strategy<Value = Vec<Phase
     prop::collection::vec(phase, 1..8)
 }
 
-/// Time lost over all epochs, in epochs of the start of the phase they are in, and the epochs' worth of requests.
+/// Time lost over all epochs, in epochs of the start of each epoch's phase, and the number of epochs by their requests.
 fn play(tuner: &mut Guarded, phases: &[Phase]) -> (f64, f64) {
     let (mut lost, mut epochs) = (0.0, 0.0);
     for phase in phases {
@@ -64,17 +64,19 @@ fn check(phases: &[Phase], seed: u64, per_change: impl Fn(&Limits, f64) -> f64) 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The workload never changes: nothing is lost beyond the share and the credit.
+    /// A steady workload: the loss stays within the share and the credit.
     #[test]
     fn a_steady_workload_loses_the_bound_at_most(phases in phases(50.0, 1.0), seed in any::<u64>()) {
         check(&phases[..1], seed, |_, _| 0.0)?;
     }
 
-    /// Changes that leave the start as fast as it was: whatever else becomes slow is seen within two epochs at the start.
+    /// Changes that leave the start's speed as it was: any setting that becomes slow is seen within two epochs at the
+    /// start.
     #[test]
     fn a_change_that_can_be_seen_costs_a_few_stakes(phases in phases(50.0, 1.0), seed in any::<u64>()) {
         check(&phases, seed, |limits, slowest| {
-            // Until the start was better twice: the incumbent's and a trial's epochs, each ended early but for a beat.
+            // The losses until the start was better twice: epochs of the incumbent and of a trial, each ended early but
+            // for a beat.
             5.0 * (limits.stake + BEAT as f64 / EPOCH as f64 * slowest)
         })?;
     }
@@ -90,8 +92,8 @@ proptest! {
     }
 }
 
-/// A machine with a memory: every setting is as fast as the start, but after any other one the start is slower for an epoch.
-/// Nothing is lost in a trial, all of it behind it.
+/// A machine with a memory: every setting is as fast as the start, but after any other one the start is slower for an
+/// epoch. A trial loses nothing itself; all of its loss comes after it.
 #[test]
 fn what_a_trial_does_to_the_epochs_after_it_is_paid_for() {
     for (seed, slowdown) in (0..20).flat_map(|seed| [1.3, 2.0].map(|slowdown| (seed, slowdown))) {
@@ -110,7 +112,7 @@ fn what_a_trial_does_to_the_epochs_after_it_is_paid_for() {
                 trials += u32::from(run.proposal.role == Role::Trial);
                 lost += (run.epoch.seconds * 1000.0 - run.epoch.requests as f64) / EPOCH as f64;
             }
-            // The trial that is under way when the credit ends may take it below nothing.
+            // The trial under way when the credit ends may take the credit below 0.
             let allowed = limits.bound * 600.0 + limits.credit_max + (slowdown - 1.0);
             assert!(lost <= allowed, "{name}, seed {seed}, {slowdown}: lost {lost}, allowed {allowed}");
             assert!(trials > 15, "{name}, seed {seed}: what costs little is still tried, {trials} times");
@@ -118,7 +120,7 @@ fn what_a_trial_does_to_the_epochs_after_it_is_paid_for() {
     }
 }
 
-/// An adversary that sees what the tuner does: whatever it adopts becomes slow at once, by 20 times.
+/// An adversary that observes the tuner: every adopted setting becomes 20 times slower at once.
 #[test]
 fn an_adversary_who_punishes_every_adoption_is_left() {
     let (space, start) = probabilities();
@@ -151,7 +153,7 @@ fn an_adversary_who_punishes_every_adoption_is_left() {
     }
 }
 
-/// Without limits the same searches cost what the settings they try cost: what the limits are for.
+/// Without limits the same searches cost what the settings they try cost; that is the reason for the limits.
 #[test]
 fn without_limits_the_papers_annealing_loses_more_than_the_bound() {
     use entresol_tune::search::{Annealing, Schedule, Search};

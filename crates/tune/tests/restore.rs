@@ -15,7 +15,7 @@ fn guarded(search: Search) -> Guarded {
     Guarded::new(space, start, search, Objective::Throughput, Limits::default(), common::EPOCH)
 }
 
-/// Saved and restored at any epoch, the search goes on from where it was and ends where it would have.
+/// A search that is saved and restored at any epoch goes on from there and ends at the same result.
 #[test]
 fn a_restart_at_any_epoch_loses_a_measurement_and_nothing_else() {
     let (space, start) = probabilities();
@@ -35,7 +35,7 @@ fn a_restart_at_any_epoch_loses_a_measurement_and_nothing_else() {
     }
 }
 
-/// Without neighbours to measure again a restart changes nothing at all.
+/// A tuner that does not measure neighbours again is unchanged by a restart.
 #[test]
 fn a_plain_tuner_goes_on_bit_by_bit() {
     let (space, start) = probabilities();
@@ -63,7 +63,7 @@ fn what_is_no_state_of_this_tuner_is_refused() {
     }
     let newer = text.replacen("\"version\":1", "\"version\":2", 1);
     assert!(matches!(restored(&newer, &space), Err(RestoreError::Version { found: 2 })));
-    // Its arms and its start, each with a level that no knob has.
+    // Arms and start of the search, each with a level that no knob has.
     for broken in [text.replacen("\"point\":[", "\"point\":[9", 1), text.replacen("\"start\":[5", "\"start\":[6", 1)] {
         assert_ne!(broken, text);
         assert!(matches!(restored(&broken, &space), Err(RestoreError::Outside { .. })), "{broken}");

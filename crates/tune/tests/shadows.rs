@@ -1,4 +1,4 @@
-//! A tuner with shadows on surfaces that are known: what it finds, what it costs when the shadows are wrong, and a restart.
+//! A tuner with shadows on known surfaces: its result, its cost when the shadows are wrong, and a restart.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn it_finds_the_best_through_noise_without_a_trial() {
 
 #[test]
 fn epochs_that_differ_by_chance_do_not_drive_it_back() {
-    // Between half and twice as fast: of single comparisons of settings 1.6 times apart, a fifth mislead.
+    // Noise between half and twice the speed: a fifth of the single comparisons of settings 1.6 times apart mislead.
     let mut worst: f64 = f64::INFINITY;
     for seed in 0..10 {
         let (mut tuner, mut random, mut chance) = (shadowing(seed), Random::new(seed), Random::new(!seed));
@@ -51,7 +51,7 @@ fn epochs_that_differ_by_chance_do_not_drive_it_back() {
 
 #[test]
 fn it_follows_a_workload_that_changes() {
-    // Then nothing is better than what was worst.
+    // Two knobs are mirrored: the settings that were best are now among the worst.
     let other = |values: &[f64]| speed(&[1.0 - values[0], values[1], 1.0 - values[2], values[3]]);
     for seed in 0..5 {
         let (mut tuner, mut random) = (shadowing(seed), Random::new(seed));
@@ -62,7 +62,7 @@ fn it_follows_a_workload_that_changes() {
     }
 }
 
-/// A phase of the workload: the speed of every setting on the cache, and in the shadows, which may be wrong in any way.
+/// A phase of the workload: the speed of every setting on the cache and in the shadows, which may be wrong in any way.
 #[derive(Clone, Debug)]
 struct Phase {
     epochs: u32,
@@ -92,7 +92,7 @@ fn phase(change: f64) -> impl Strategy<Value = Phase> {
     )
 }
 
-/// Epochs of the start that are lost, of how many.
+/// Lost epochs of the start, and the number of epochs.
 fn play(tuner: &mut Shadowing, phases: &[Phase]) -> (f64, f64) {
     let (mut lost, mut epochs, mut random) = (0.0, 0.0, Random::new(1));
     for phase in phases {
@@ -110,19 +110,20 @@ fn play(tuner: &mut Shadowing, phases: &[Phase]) -> (f64, f64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Shadows that know nothing: what they praise is up to 20 times slower. The workload stays.
+    /// Shadows without any information: the settings they favour are up to 20 times slower. The workload stays the
+    /// same.
     #[test]
     fn shadows_that_are_wrong_cost_no_more_than_the_bound(phase in phase(1.0), seed in any::<u64>()) {
         let mut tuner = shadowing(seed);
         let limits = Limits::default();
         let (lost, epochs) = play(&mut tuner, &[Phase { epochs: 5 * phase.epochs, ..phase.clone() }]);
         let beat = BEAT as f64 / EPOCH as f64 * phase.slower;
-        // What is adopted is slower from its first epoch, and 2 % slower or less is taken for as good.
+        // An adopted setting is slower from its first epoch, and one that is 2 % slower or less is taken for as good.
         let allowed = limits.bound * epochs + limits.credit_max + 4.0 * beat;
         prop_assert!(lost <= allowed, "lost {lost} of {epochs}, allowed {allowed}: {phase:?}");
     }
 
-    /// The same where phases change, each to another speed of the start and of its shadow.
+    /// The same with changing phases, each with another speed of the start and of its shadow.
     #[test]
     fn each_change_costs_until_the_start_is_run(phases in prop::collection::vec(phase(4.0), 1..6), seed in any::<u64>()) {
         let mut tuner = shadowing(seed);

@@ -1,4 +1,4 @@
-//! Every search finds the best settings of machines whose best settings are known.
+//! Every search finds the best settings of machines with known optima.
 
 mod common;
 
@@ -7,7 +7,7 @@ use entresol_core::Random;
 use entresol_tune::search::{Annealing, Climb, Schedule, Search};
 use entresol_tune::{Epoch, Guarded, Knob, Limits, Objective, Plain, Role, Space, Tuner};
 
-/// Lazy for DRAM and eager for NVM is best, as 003 found for TPC-C: by 79 % over eager for both.
+/// Best when lazy for DRAM and eager for NVM, by 79 % over eager for both, as 003 found for TPC-C.
 fn like_tpcc(values: &[f64]) -> f64 {
     // Distance in decades from 0.01, to which reads matter more than writes.
     let lazy = |d: f64| (d.max(1e-4).log10() + 2.0).abs() / 2.0;
@@ -16,7 +16,7 @@ fn like_tpcc(values: &[f64]) -> f64 {
     10_000.0 * log.exp()
 }
 
-/// Eager for both is best, as 003 found for AuctionMark: nothing is to be gained.
+/// Best when eager for both, as 003 found for AuctionMark: there is nothing to gain.
 fn like_auctionmark(values: &[f64]) -> f64 {
     10_000.0 * values.iter().map(|p| 0.5 + 0.5 * p).product::<f64>()
 }
@@ -49,7 +49,7 @@ fn each_search_finds_the_best_settings_in_the_noise() {
     for (name, mut shares) in found {
         shares.sort_by(f64::total_cmp);
         println!("{name}: worst {:.3}, median {:.3} of the best", shares[0], shares[10]);
-        // Samples may miss in one knob what walks from neighbour to neighbour come upon.
+        // Samples may miss the best level of one knob, which walks from neighbour to neighbour find.
         let (median, worst) = if name == "halving" { (0.85, 0.7) } else { (0.98, 0.9) };
         assert!(shares[10] > median && shares[0] > worst, "{name}: {shares:?}");
     }
@@ -94,13 +94,13 @@ fn annealing_crosses_the_valley_that_stops_a_climb() {
         tuner.held()[0]
     };
     assert_eq!(held(Search::Climb(Climb::new(&start))), 3.0);
-    // Chance may fail it; half of ten it does not.
+    // A single seed may fail by chance; half of ten seeds do not.
     let crossed = (0..10).filter(|&seed| held(Search::Annealing(Annealing::new(Schedule::FAST, &start, seed))) == 0.0);
     let crossed: Vec<u64> = crossed.collect();
     assert!(crossed.len() >= 5, "crossed with the seeds {crossed:?} of 0 to 9");
 }
 
-/// Cooled down in full, without limits, algorithm 1 ends at the best point: 003's claim.
+/// A full cooling of algorithm 1 without limits ends at the best point: 003's claim.
 #[test]
 fn the_papers_annealing_cools_down_to_the_best_point_but_not_within_a_hundred_steps() {
     for seed in 0..5 {
@@ -129,7 +129,7 @@ fn what_was_found_follows_the_workload() {
                 Guarded::new(space.clone(), start.clone(), search, Objective::Throughput, limits, common::EPOCH);
             (0..500).for_each(|_| _ = run_epoch(&mut tuner, |values, _| like_tpcc(values)));
             assert!(like_tpcc(&tuner.held()) > 1.1 * like_tpcc(&[1.0; 4]), "{name}, seed {seed}");
-            // The workload changes; lazy is bad now.
+            // The workload changes: lazy is bad now.
             (0..500).for_each(|_| _ = run_epoch(&mut tuner, |values, _| like_auctionmark(values)));
             let found = like_auctionmark(&tuner.held());
             assert!(found >= 0.97 * 10_000.0, "{name}, seed {seed}: {found} at {:?}", tuner.held());
@@ -157,7 +157,7 @@ fn a_lifetime_is_kept() {
     assert_eq!(tuner.held(), [0.3]);
 }
 
-/// Once it has settled, what a tuner costs is the start run now and then, and the search that begins anew.
+/// A settled tuner costs the run of the start now and then, and the search that begins anew.
 #[test]
 fn settled_it_costs_two_per_cent_at_most() {
     let (space, start) = probabilities();

@@ -1,4 +1,4 @@
-//! Clients and the clock: sessions that carry out transactions one after the other, each on a thread of its own.
+//! Clients and the clock: sessions that run transactions one after the other, each on a thread of its own.
 
 use crate::driver::{Database, Session};
 use crate::tpcc::{Done, Entry, Input, Kind, Ledger, Scale, Terminal, perform};
@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 pub struct Plan {
     /// Scale of the database that was loaded.
     pub scale: Scale,
-    /// Seed that the database was loaded with; the clients draw from it too.
+    /// Seed of the loaded database; the clients draw from it too.
     pub seed: u64,
-    /// The number of the first client; a run on what another left takes others.
+    /// The number of the first client; a run on the database of an earlier run takes other numbers.
     pub first_client: u64,
     /// Number of clients.
     pub clients: u64,
-    /// Warm-up: the time before anything is counted.
+    /// Warm-up: the time before counting begins.
     pub warmup: Duration,
-    /// Time that is counted, after the warm-up.
+    /// Counted time, after the warm-up.
     pub duration: Duration,
 }
 
@@ -34,12 +34,12 @@ pub struct Second {
     pub committed: u64,
 }
 
-/// Results of one kind of transaction, in the time that is counted.
+/// Results of one kind of transaction, in the counted time.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Transactions that were committed.
     pub committed: u64,
-    /// Transactions that were rolled back as they were meant to be.
+    /// Transactions that were rolled back on purpose.
     pub rolled_back: u64,
     /// Retries after a deadlock or a serialization failure.
     pub retries: u64,
@@ -58,44 +58,44 @@ pub struct Ran {
     pub ledger: Ledger,
     /// Error that ended the clients early, that of one of them.
     pub lost: Option<DriverError>,
-    /// Length of the time that was counted.
+    /// Length of the counted time.
     pub counted: Duration,
 }
 
 impl Ran {
-    /// New orders a minute in the time that is counted: what TPC-C counts, though nothing here is a tpmC in its sense.
+    /// New orders a minute in the counted time: TPC-C's figure, though nothing here is a tpmC in its sense.
     pub fn new_orders_a_minute(&self) -> f64 {
         self.tallies[0].committed as f64 * 60.0 / self.counted.as_secs_f64()
     }
 
-    /// Transactions of all kinds a second in the time that is counted.
+    /// Transactions of all kinds a second in the counted time.
     pub fn transactions_a_second(&self) -> f64 {
         let all: u64 = self.tallies.iter().map(|tally| tally.committed).sum();
         all as f64 / self.counted.as_secs_f64()
     }
 
-    /// Retries of all kinds of transactions, in the time that is counted.
+    /// Retries of all kinds of transactions, in the counted time.
     pub fn retries(&self) -> u64 {
         self.tallies.iter().map(|tally| tally.retries).sum()
     }
 }
 
-/// Flags and counts by which a run is watched and ended from outside.
+/// Flags and counts by which another thread watches and ends a run.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// Ends it at once.
+    /// Ends the run at once.
     pub ended: Arc<AtomicBool>,
     /// New orders committed so far.
     pub new_orders: AtomicU64,
-    /// From now on an error ends the clients and is none of the run: something is killed.
+    /// True when a kill is under way: an error then ends the clients and is not the run's.
     pub crash: AtomicBool,
-    /// When counting begins, for who must know; set once.
+    /// True once counting has begun; set once.
     pub counting: AtomicBool,
-    /// When the clients have ended, in whatever way, for who must know; set once.
+    /// True once the clients have ended, for whatever reason; set once.
     pub over: AtomicBool,
 }
 
-/// Notes that a client keeps for itself.
+/// Results that a client collects for itself.
 #[derive(Default)]
 struct Notes {
     seconds: Vec<Second>,
@@ -103,7 +103,7 @@ struct Notes {
     ledger: Ledger,
 }
 
-/// Retries of one transaction after which its error ends the client: with so many something is wrong.
+/// Most retries of one transaction; its error then ends the client, because so many retries indicate a fault.
 const TRIES_MAX: u32 = 1000;
 
 /// Runs clients until the time is over. An error of one ends all, and is the run's unless a crash is under way.
@@ -200,7 +200,7 @@ fn client(
     }
 }
 
-/// Tries again until it is committed or rolled back, or until everybody is to end: none then.
+/// Retries until the transaction is committed or rolled back, or until the run is to end: none then.
 fn until_done(
     session: &mut dyn Session,
     input: &Input,
@@ -249,7 +249,7 @@ impl Notes {
     }
 }
 
-/// Numbers of orders, payments and deliveries that clients were told are committed.
+/// Numbers of orders, payments and deliveries whose commit was acknowledged to clients.
 pub fn acknowledged(ledger: &Ledger) -> [u64; 3] {
     let count = |of: fn(&Entry) -> bool| ledger.committed.iter().filter(|entry| of(entry)).count() as u64;
     [

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Reason why something could not be done.
+/// Reason for which a step could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// A program that the distribution would have to provide.
+    /// A program that the distribution has to provide is missing.
     #[error("{program} is not installed here (Debian: apt-get install {package})")]
     Missing {
         /// The program.
@@ -22,7 +22,7 @@ pub enum BenchError {
         /// Last lines that the server or the tool wrote.
         said: Vec<String>,
     },
-    /// The system refused something on a file.
+    /// The system refused an operation on a file.
     #[error("{}: {error}", path.display())]
     Path {
         /// The file.
@@ -36,13 +36,13 @@ pub enum BenchError {
     /// A database refused something.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// Somebody asked for an end.
+    /// The user asked for an end.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl BenchError {
-    /// For `map_err`: what was refused on this path.
+    /// For `map_err`: an error on this path.
     pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |error| Self::Path { path, error }
@@ -66,11 +66,11 @@ impl fmt::Display for Said<'_> {
 /// Meaning of a failed statement for the session that sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A deadlock or a serialization failure: the transaction is rolled back, the same may be tried again.
+    /// A deadlock or a serialization failure: the transaction is rolled back, and may be tried again.
     Transient,
-    /// The connection is gone. If it was the commit that failed, nobody knows whether it was carried out.
+    /// The connection is gone. If the commit failed, it may have been carried out or not.
     Lost,
-    /// Anything else: the statement is wrong, or the database.
+    /// Any other error: the statement is wrong, or the database.
     Refused,
 }
 

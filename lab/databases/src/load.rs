@@ -1,10 +1,11 @@
-//! Loading of tables, whatever their contents.
+//! Loading of tables from rows of any contents.
 
 use crate::BenchError;
 use crate::driver::{Row, Session, Table};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Makes the tables and their indexes and fills them. `progress` is told how many more rows there are; `ended` ends it early.
+/// Makes the tables and their indexes and fills them. `progress` receives the number of further rows; `ended` ends the
+/// load early.
 ///
 /// # Errors
 /// The database's error, or [`BenchError::Interrupted`].

@@ -1,4 +1,5 @@
-//! Plain loads on the tables of [`tpcc`](crate::tpcc), for what lies below a database to be compared where it can help with nothing.
+//! Plain loads on the tables of [`tpcc`](crate::tpcc), to compare the storage below a database where it cannot speed
+//! anything up.
 
 use crate::BenchError;
 use crate::driver::{Database, Session, TextRow, Value, unexpected};
@@ -11,11 +12,11 @@ use std::time::{Duration, Instant};
 /// Operation that clients repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Load {
-    /// A customer is read by key, each as likely as any.
+    /// Reads a customer by key, drawn uniformly.
     Reads,
-    /// One in ten of the customers is changed instead, and each change committed.
+    /// As `Reads`, but changes one customer in ten instead, and commits each change.
     Updates,
-    /// The rows of `stock` are counted and their quantities added up, without an index.
+    /// Counts the rows of `stock` and adds up their quantities, without an index.
     Scan,
 }
 
@@ -30,7 +31,7 @@ pub struct Client {
     load: Load,
     scale: Scale,
     random: Random,
-    /// Answer of the first scan; no other may answer anything else.
+    /// Answer of the first scan; every later one must equal it.
     scanned: Option<Vec<TextRow>>,
 }
 
@@ -77,16 +78,16 @@ impl Client {
     }
 }
 
-/// Operations that clients finished, and how long they took.
+/// Finished operations of clients, and their time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pass {
     /// Operations of all clients.
     pub operations: u64,
-    /// From the beginning of the first to the end of the last.
+    /// Time from the beginning of the first to the end of the last.
     pub took: Duration,
 }
 
-/// Lets clients work side by side for so long; what one has begun by then it finishes. An error of one ends all.
+/// Runs clients side by side for this long; operations begun by then are finished. An error of one ends all.
 ///
 /// # Errors
 /// The database's error, that of a wrong answer, or [`BenchError::Interrupted`].
@@ -103,7 +104,7 @@ pub fn round(clients: &mut [Client], ended: &AtomicBool) -> Result<Pass, BenchEr
     work(clients, ended, |done| done == 0)
 }
 
-/// Lets clients work side by side as long as `more` says of how many operations they have finished.
+/// Runs clients side by side as long as `more` is true of the number of finished operations.
 fn work(clients: &mut [Client], ended: &AtomicBool, more: impl Fn(u64) -> bool + Sync) -> Result<Pass, BenchError> {
     let (started, failed) = (Instant::now(), AtomicBool::new(false));
     let over = || ended.load(Relaxed) || failed.load(Relaxed);

@@ -1,5 +1,5 @@
-//! CH's queries on private servers: all databases answer alike on the same contents, and a query can be ended. A server that is
-//! not installed is passed over with a word.
+//! CH's queries on private servers: all databases give the same answers on the same contents, and a query can be
+//! ended. A server that is not installed is reported and skipped.
 
 mod common;
 
@@ -11,7 +11,7 @@ use entresol_bench::tpcc::{self, Scale};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Few enough items that some of each kind are ordered, and enough that some match the queries' patterns.
+/// A scale with so few items that some of each kind are ordered, and enough that some match the queries' patterns.
 fn scale() -> Scale {
     Scale::new(2).shrunk(10)
 }
@@ -27,7 +27,7 @@ fn loaded(database: &dyn Database) -> Box<dyn Session> {
     session
 }
 
-/// Changes that stand for those of clients in a long time: some queries look for rows that no load makes.
+/// Changes in place of those of clients over a long time: some queries look for rows that no load makes.
 const CHANGES: [&str; 4] = [
     "UPDATE stock SET s_order_cnt = s_i_id % 7",
     "UPDATE customer SET c_balance = c_id * 100 - 5000",
@@ -35,7 +35,7 @@ const CHANGES: [&str; 4] = [
     "DELETE FROM orders WHERE o_c_id % 10 = 3",
 ];
 
-/// Each query as it is, and those that look for two digits in the few items there are here also for one of them.
+/// Each query as it is. Queries that look for two digits are also asked for one, because this scale has few items.
 fn statements() -> Vec<String> {
     let as_it_is: Vec<String> = QUERIES.iter().map(Query::sql).collect();
     let wider = |sql: &String| sql.replace("'%11'", "'%1'").replace("'10%'", "'1%'");
@@ -44,7 +44,7 @@ fn statements() -> Vec<String> {
     as_it_is.into_iter().chain(widened).collect()
 }
 
-/// Sorted, for a query leaves open in which order rows come that it sorts as equal, and without what some pad with.
+/// The sorted answer without padding: a query does not define the order of rows that it sorts as equal.
 fn answer(session: &mut dyn Session, sql: &str) -> Vec<TextRow> {
     let mut rows = session.texts(sql).unwrap_or_else(|error| panic!("{error}: {sql}"));
     for field in rows.iter_mut().flatten().flatten() {
@@ -54,7 +54,7 @@ fn answer(session: &mut dyn Session, sql: &str) -> Vec<TextRow> {
     rows
 }
 
-/// A query that takes longer than any test waits is ended soon, and the session goes on after that.
+/// Checks that a query longer than any test waits is ended soon, and that the session continues after that.
 fn can_be_cancelled(session: &mut dyn Session) {
     let endless = "SELECT count(*) FROM order_line a, order_line b, order_line c WHERE a.ol_amount + b.ol_amount = c.ol_amount - 1";
     let cancel = session.canceller();
@@ -83,7 +83,8 @@ fn all_databases_answer_alike_and_can_be_told_to_stop() {
     for (sql, rows) in statements.iter().zip(&expected).filter(|(_, rows)| rows.is_empty()) {
         println!("seed {SEED}, no rows ({}): {sql}", rows.len());
     }
-    // As they are the two that group what matches two digits may find nothing here; everything else finds something.
+    // In their original form the two queries that group matches of two digits may find nothing here; all others find
+    // rows.
     let found = expected.iter().filter(|rows| rows.iter().flatten().any(Option::is_some)).count();
     assert!(found >= statements.len() - 2, "seed {SEED}");
     assert!(expected[QUERIES.len()..].iter().all(|rows| !rows.is_empty()), "seed {SEED}");

@@ -1,4 +1,4 @@
-//! TPC-C on private servers: a whole life with a kill in it. A server that is not installed is passed over with a word.
+//! TPC-C on private servers: a whole run with a kill in it. A server that is not installed is reported and skipped.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn mariadb_keeps_what_it_said_through_a_kill() {
     }
 }
 
-/// Shared memory of the system that the server in this directory has mapped.
+/// System V shared memory that the server in this directory has mapped.
 fn shared_memory(data: &Path) -> Vec<PathBuf> {
     let read = |path: &Path| std::fs::read_to_string(path).expect("text");
     let pid = read(&data.join("postmaster.pid")).lines().next().expect("a number").to_owned();

@@ -1,4 +1,4 @@
-//! TPC-C on SQLite: what holds after a run, that damage is found, and that a load is the same again.
+//! TPC-C on SQLite: conditions hold after a run, damage is found, and a load can be reproduced.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! TPC-H on private servers: all databases answer alike, and as the specification says. A server that is not installed is
-//! passed over with a word.
+//! TPC-H on private servers: all databases give the same answers, and those of the specification. A server that is not
+//! installed is reported and skipped.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn answers(database: &dyn Database) -> Vec<Vec<TextRow>> {
     queries().iter().map(|query| session.texts(&query.sql()).expect("an answer")).collect()
 }
 
-/// Sums of products are floating-point numbers to SQLite, and decimals to the servers.
+/// Rows with rounded numbers: sums of products are floating-point to SQLite, and decimals to the servers.
 fn rounded(rows: &[TextRow]) -> Vec<TextRow> {
     let round = |field: &Option<String>| match field.as_deref().map(str::parse::<f64>) {
         Some(Ok(number)) => Some(format!("{number:.4}")),
@@ -86,8 +86,8 @@ fn servers_tell_where_their_tables_lie() {
     }
 }
 
-/// Rows of the answers that come with the specification: a line each behind one with names, fields between bars, numbers
-/// rounded.
+/// Rows of the answers that come with the specification: a line each after one with names, fields between bars,
+/// numbers rounded.
 fn official(number: u32) -> Vec<TextRow> {
     let text = tpchgen::q_and_a::answers_sf1::answer(number as i32).expect("an answer");
     let lines = text.lines().filter(|line| !line.trim().is_empty()).skip(1);

@@ -1,4 +1,5 @@
-//! Sessions that ask analytical queries beside the clients of a load, one after the other, until the clients have ended.
+//! Sessions that ask analytical queries one after the other beside the clients of a load, until the clients have
+//! ended.
 
 use super::mounted::{Shared, ask};
 use anyhow::{Context, Error, Result};
@@ -14,11 +15,11 @@ pub struct Analysts<'a> {
     pub queries: &'a [&'static Query],
     pub sessions: u64,
     pub seed: u64,
-    /// True if policies are told when a query begins and ends.
+    /// True if policies are notified when a query begins and ends.
     pub hints: bool,
 }
 
-/// A query that was answered.
+/// An answered query.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Number of the session that asked, from 1.
@@ -26,11 +27,11 @@ pub struct Asked {
     pub number: u32,
     pub seconds: f64,
     pub rows: usize,
-    /// True if the query ended in the time that is counted.
+    /// True if the query ended in the counted time.
     pub counted: bool,
 }
 
-/// A session at work.
+/// A running session.
 struct Analyst<'a, 'm> {
     number: u64,
     session: Box<dyn Session>,
@@ -45,17 +46,17 @@ struct Analyst<'a, 'm> {
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Analysts<'_> {
-    /// Asks until the clients have ended, or something is wrong: that ends the clients too.
+    /// Asks until the clients have ended or an error occurs; an error ends the clients too.
     ///
     /// # Errors
     /// The error of the database, or of the process that mounts, where it came before the end.
     pub fn ask(&self, database: &dyn Database, watch: &Watch, mounted: &Shared) -> Result<Vec<Asked>> {
-        // A session that cannot begin ends the clients like one that cannot go on.
+        // A session that cannot begin ends the clients like one that cannot continue.
         let open = |number| self.open(number, database, watch, mounted);
         let analysts = (1..=self.sessions).map(open).collect::<Result<Vec<_>>>();
         let analysts = analysts.inspect_err(|_| watch.ended.store(true, Relaxed))?;
         std::thread::scope(|scope| {
-            // All that are there are started before the first is waited for.
+            // All sessions are started before the first is waited for.
             let working: Vec<_> = analysts
                 .into_iter()
                 .map(|analyst| {
@@ -89,7 +90,7 @@ impl Analysts<'_> {
     }
 }
 
-/// True if no answer is wanted any more: the clients have ended, or are to end at once.
+/// True if no answer is needed any more: the clients have ended, or are to end at once.
 fn is_over(watch: &Watch) -> bool {
     watch.over.load(Relaxed) || watch.ended.load(Relaxed)
 }
@@ -100,7 +101,7 @@ impl Analyst<'_, '_> {
         let mut order: Vec<usize> = (0..self.of.queries.len()).collect();
         let mut asked = Vec::new();
         while !is_over(self.watch) {
-            // Each time all of them in another order.
+            // Each round has another order.
             for at in (1..order.len()).rev() {
                 order.swap(at, random.below(at as u64 + 1) as usize);
             }
@@ -110,7 +111,7 @@ impl Analyst<'_, '_> {
                 }
                 match self.one(at) {
                     Ok(answered) => asked.push(answered),
-                    // It was told to end, or will not be missed.
+                    // The session was told to end, or its error no longer matters.
                     Err(_) if is_over(self.watch) => break,
                     Err(error) => {
                         self.watch.ended.store(true, Relaxed);

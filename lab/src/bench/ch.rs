@@ -1,4 +1,4 @@
-//! `entresol-lab bench ch`.
+//! `entresol-lab bench ch`: a TPC-C-like load and analytical queries at the same time.
 
 use super::analysts::{Analysts, Asked};
 use super::ch_report as report;
@@ -37,21 +37,21 @@ fn number(text: &str) -> Result<u32, String> {
     known.ok_or_else(|| "there are queries 1 to 22".to_owned())
 }
 
-/// A run that was measured.
+/// A measured run.
 pub struct Measured {
     pub load: Loaded,
     pub asked: Vec<Asked>,
 }
 
 impl Measured {
-    /// Queries that were answered an hour, in the time that is counted.
+    /// Queries answered an hour, in the counted time.
     pub fn queries_an_hour(&self) -> f64 {
         let counted = self.asked.iter().filter(|asked| asked.counted).count();
         counted as f64 * 3600.0 / self.load.ran.counted.as_secs_f64()
     }
 }
 
-/// Products of numbers of warehouses and items are of 32 bits, as all numbers of rows are.
+/// Most warehouses: products of the numbers of warehouses and items are of 32 bits, as all numbers of rows are.
 const WAREHOUSES_MAX: u64 = 20_000;
 
 /// Runs the command.

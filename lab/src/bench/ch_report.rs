@@ -11,7 +11,7 @@ use entresol_cli::shared as output;
 use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle, Tone};
 use serde_json::{Value, json};
 
-/// All there is to tell.
+/// All measurements of the benchmark.
 pub struct Report<'a> {
     pub arguments: &'a ChArgs,
     pub testbed: &'a Testbed,
@@ -19,7 +19,7 @@ pub struct Report<'a> {
     pub runs: &'a [Measured],
 }
 
-/// A run in a line, as soon as it is over.
+/// A run in a line, for printing as soon as it is over.
 pub fn line(run: &Measured) -> String {
     format!("{}, {:.0} queries/h", report::line(&run.load), run.queries_an_hour())
 }
@@ -35,18 +35,18 @@ impl Report<'_> {
         self.runs.iter().filter(move |run| run.load.variant == *variant)
     }
 
-    /// Queries that were answered an hour, the median over the runs.
+    /// Queries answered an hour, the median over the runs.
     fn queries_an_hour(&self, variant: &Variant) -> f64 {
         median(self.of(variant).map(Measured::queries_an_hour).collect())
     }
 
-    /// Seconds of each time that a query was answered, in all runs.
+    /// Seconds of every answer to a query, in all runs.
     fn seconds(&self, variant: &Variant, query: &Query) -> Vec<f64> {
         let asked = self.of(variant).flat_map(|run| &run.asked).filter(|asked| asked.number == query.number);
         asked.map(|asked| asked.seconds).collect()
     }
 
-    /// The first variant is what the others are compared with.
+    /// The table of runs. The first variant is the baseline of the others.
     fn table(&self) -> Table {
         let load = self.load();
         let variants = load.variants();
@@ -72,7 +72,7 @@ impl Report<'_> {
                 let of = |run: &super::tpcc::Measured| Some(run.ran.tallies[0].latency.quantile(q) as f64 / 1e6);
                 Cell::fixed(load.middle(variant, of).unwrap_or_default(), 2)
             };
-            // Where nothing was answered in time, nothing can be said.
+            // Where no query was answered in time, there is no factor.
             let factor = |its: f64, first: f64| match first > 0.0 {
                 true => Cell::short(its / first, NumberFormat::Factor),
                 false => Cell::missing(),
@@ -132,7 +132,7 @@ impl Report<'_> {
     }
 }
 
-/// For the terminal.
+/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
     for table in [report.table(), report.query_table()].into_iter().chain(report.load().device_table()) {
@@ -145,7 +145,7 @@ pub fn text(report: &Report) -> String {
     text + "Like CH-benCHmark: not audited, not comparable with published results.\n"
 }
 
-/// As a page.
+/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let load = report.load();
     let variants = load.variants();
@@ -172,7 +172,7 @@ pub fn page(report: &Report) -> Page {
     ))
 }
 
-/// All figures: those of the clients, and in each run what was asked beside them.
+/// All figures as JSON: those of the clients, and in each run the queries answered beside them.
 pub fn json(report: &Report) -> Result<String> {
     let mut all = report::figures(&report.load());
     let setting = report.setting().into_iter().map(|(name, value)| (name.to_owned(), Value::from(value)));

@@ -1,7 +1,8 @@
-//! The process that mounts a database's directory for a benchmark: with a cache or without, on emulated devices or not.
+//! The process that mounts a database's directory for a benchmark: with or without a cache, on emulated devices or
+//! not.
 //!
-//! It is a process of its own so that it can be killed. It takes a word a line on its input and answers each with a line of
-//! JSON; the end of the input is its own.
+//! The process is separate so that it can be killed. It reads one command a line on its input and answers each with a
+//! line of JSON; it ends with its input.
 
 use super::recorder::{AskedFigures, Recorder};
 use anyhow::{Context, Result, bail};
@@ -84,9 +85,9 @@ pub struct DeviceFigures {
     pub sequential_writes: u64,
     pub flushes: u64,
     pub busy_s: f64,
-    /// Bytes programmed into the medium, of a flash device.
+    /// Bytes programmed into the medium of a flash device.
     pub media_written_bytes: u64,
-    /// I/Os whose bytes this machine had only after the model's time.
+    /// I/Os whose bytes were ready only after the model's time.
     pub late: u64,
     /// Time from the model's completion of I/Os to their handover, in seconds, summed over all I/Os.
     #[serde(default)]
@@ -104,29 +105,29 @@ pub struct CacheFigures {
     pub bypasses: u64,
     /// Misses whose page was admitted.
     pub admissions: u64,
-    /// Pages of whole tables that were brought before a query.
+    /// Pages of whole tables that were prefetched before a query.
     #[serde(default)]
     pub placed: u64,
     pub dirty_pages: u64,
-    /// Pages that the log copied to make room.
+    /// Pages that reclaim copied.
     pub copied_pages: u64,
-    /// Pages that were written to the backing store, and the writes and syncs of that.
+    /// Pages written to the backing store, and the writes and syncs for them.
     #[serde(default)]
     pub below_pages: u64,
     #[serde(default)]
     pub below_writes: u64,
     #[serde(default)]
     pub below_syncs: u64,
-    /// Of these pages those that were written because of their age.
+    /// Pages among these that were written because of their age.
     #[serde(default)]
     pub aged_pages: u64,
-    /// Writes that had to wait because the bound on ages could not be kept.
+    /// Writes that waited because the bound on ages could not be kept.
     #[serde(default)]
     pub aged_waits: u64,
     pub failed: bool,
 }
 
-/// Pages that the cache's open found, and the bytes and seconds that it took.
+/// Pages that the cache found when it was opened, and the bytes read and seconds taken for that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenFigures {
     pub pages: u64,
@@ -135,7 +136,7 @@ pub struct OpenFigures {
     pub seconds: f64,
 }
 
-/// An answer.
+/// An answer to a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     pub opened: OpenFigures,
@@ -147,7 +148,7 @@ pub struct Figures {
     pub asked: Option<AskedFigures>,
 }
 
-/// The account of a file, in pages, and what the policy makes of it.
+/// Counts of a file, in pages, and the policy's verdict on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFigures {
     /// Path below the directory.
@@ -155,7 +156,7 @@ pub struct FileFigures {
     pub reads: u64,
     pub read_hits: u64,
     pub resident: u64,
-    /// Usage of the file as the policy has found it, in a word.
+    /// Usage of the file as the policy has classified it, in a word.
     pub verdict: Option<String>,
 }
 
@@ -204,7 +205,7 @@ pub fn run(arguments: &DaemonArgs) -> Result<()> {
     }
     daemon.hurry(true);
     match mount.wait() {
-        // Nobody uses the copy: the directory is this benchmark's alone.
+        // The copy has no user: the directory is this benchmark's alone.
         Ok(()) | Err(Error::Elsewhere { .. }) => {}
         Err(error) => bail!(error),
     }
@@ -236,12 +237,12 @@ fn paced<D: Disk + Clone + 'static>(disk: D, name: Option<&str>, arguments: &Dae
     Ok((paced.clone(), Some(paced)))
 }
 
-/// The files as they are below the mount.
+/// The files of the directory, for serving through the mount.
 fn served(arguments: &DaemonArgs) -> Served {
     Served::new(arguments.mountpoint.clone(), arguments.backing.clone())
 }
 
-/// Of an emulated device that has no size of its own.
+/// Capacity of an emulated device that has no size of its own.
 const CAPACITY_BYTES: u64 = 16 << 30;
 
 fn random() -> Result<[u8; 16]> {
@@ -250,7 +251,8 @@ fn random() -> Result<[u8; 16]> {
     Ok(bytes)
 }
 
-/// A store that has room for so many pages: a quarter of it is the log's, and some of it tables.
+/// Size in bytes and geometry of a store for `pages` pages. The size is a third more than the pages, for reclaim and
+/// tables, and grows until the capacity suffices.
 fn store(pages: u64, page_bytes: u32, layout: Layout) -> Result<(u64, Geometry)> {
     let wanted = pages * u64::from(page_bytes);
     let mut bytes = (wanted + wanted / 3).max(4 << 20).next_multiple_of(1 << 20);
@@ -340,7 +342,8 @@ impl Daemon {
         [&self.cache_device, &self.backing_device].into_iter().flatten().for_each(|device| device.hurry(hurried));
     }
 
-    /// A query begins: its number, which none has that runs, and the files that it reads, their further segments too.
+    /// Begins a query, given by its number, which no running query has, and the files that it reads with their further
+    /// segments.
     fn query_begins(&self, said: &str) -> Result<()> {
         let Some(cached) = &self.cached else { return Ok(()) };
         let mut files = Vec::new();
@@ -352,13 +355,13 @@ impl Daemon {
             self.served.relation(Path::new(""), Use::Rows, path, &mut files);
         }
         cached.query_begins(query.parse()?, &files);
-        // Tables are placed before the query runs.
+        // Tables are prefetched before the query runs.
         cached.wait_placed();
         Ok(())
     }
 
-    /// Reads a byte of each segment, as a cache knows nothing of a file before that: the first query too shall find its tables
-    /// placed. What cannot be read the database will find out.
+    /// Reads a byte of each segment, so that the first query too finds its tables prefetched: a cache knows a file
+    /// only from its first use. The database will report a file that cannot be read.
     fn touch(&self, cached: &CachedFiles, path: &str) {
         let segments = std::iter::once(path.to_owned()).chain((1..).map(|n| format!("{path}.{n}")));
         for segment in segments {
@@ -376,7 +379,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The accounts of all files.
+    /// The counts of all files.
     fn files(&self) -> Result<Vec<FileFigures>> {
         let Some(cached) = &self.cached else { return Ok(Vec::new()) };
         let counted = cached.counts()?;
@@ -465,7 +468,7 @@ impl DeviceFigures {
         self.with(before, Sub::sub, Sub::sub)
     }
 
-    /// Figures of this time and another together.
+    /// Sum of these figures and others.
     pub fn and(&self, other: &Self) -> Self {
         self.with(other, Add::add, Add::add)
     }
@@ -487,22 +490,22 @@ impl DeviceFigures {
 }
 
 impl CacheFigures {
-    /// Counts since an earlier look; states as they are now.
+    /// Counts since an earlier look; states keep their current values.
     pub fn since(&self, before: &Self) -> Self {
         self.with(before, Sub::sub)
     }
 
-    /// Counts of this time and a later one together; states as they are in the later one.
+    /// Sums of these counts and later ones; states have the later values.
     pub fn and(&self, later: &Self) -> Self {
         later.with(self, Add::add)
     }
 
-    /// Pages that came into the cache: admitted by misses, or placed.
+    /// Pages that entered the cache: admitted by misses, or prefetched.
     pub fn migrated(&self) -> u64 {
         self.admissions + self.placed
     }
 
-    /// Share of the pages that were asked for and found.
+    /// Share of the requested pages that were found.
     pub fn hit_ratio(&self) -> f64 {
         (self.read_hits + self.write_hits) as f64 / (self.reads + self.writes).max(1) as f64
     }
@@ -517,7 +520,7 @@ impl CacheFigures {
         1.0 - self.write_backs as f64 / self.writes.max(1) as f64
     }
 
-    /// States stay.
+    /// Combines the counts; states stay.
     fn with(&self, other: &Self, count: fn(u64, u64) -> u64) -> Self {
         CacheFigures {
             reads: count(self.reads, other.reads),

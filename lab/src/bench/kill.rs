@@ -1,4 +1,5 @@
-//! Kills under load: what was committed must be there afterwards, and the database's own checker content.
+//! Kills under load: committed transactions must be found afterwards, and the database's own checker must find no
+//! fault.
 
 use super::daemon::OpenFigures;
 use super::mounted::Mounted;
@@ -20,9 +21,9 @@ use std::time::{Duration, Instant};
 struct Killed {
     variant: String,
     round: u32,
-    /// Seconds of load before it.
+    /// Seconds of load before the kill.
     after_s: f64,
-    /// Orders, payments and deliveries that clients were told are committed, in this round.
+    /// Orders, payments and deliveries in this round whose commit was acknowledged to clients.
     acknowledged: [u64; 3],
     in_doubt: usize,
     /// Figures of the cache's open after the kill; none if the cache was not killed.
@@ -32,7 +33,7 @@ struct Killed {
     faults: Vec<String>,
 }
 
-/// Clients of a round have numbers that no other round's have.
+/// Numbers of clients in a round, which no other round uses.
 pub const CLIENTS_A_ROUND: u64 = 1000;
 
 /// Runs the rounds on every variant and prints the verdict.
@@ -58,10 +59,10 @@ pub fn run(bench: &mut Bench, victim: Victim, rounds: u32) -> Result<()> {
 
 /// Longest time that clients may take to connect.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(60);
-/// Longest time that clients may take to notice that something is gone before they are told.
+/// Longest time that clients may take to notice a kill before they are ended.
 const NOTICED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Waits for so long, or until it is over before.
+/// Waits for `time`, or until `over` is true.
 pub fn pause(time: Duration, over: &dyn Fn() -> bool) {
     let started = Instant::now();
     while started.elapsed() < time && !over() {
@@ -118,8 +119,8 @@ impl Bench<'_> {
         Ok(killed)
     }
 
-    /// Load, then the kill: what clients did until they noticed. From when all clients are at work `until` passes the time until the
-    /// kill; it is given what says whether that is over before.
+    /// Runs the load, kills, and returns the results of the clients up to their notice of it. Once all clients are at
+    /// work, `until` passes the time until the kill. Its argument is true if the load is over before.
     pub fn strike<T>(
         &mut self,
         victim: Victim,
@@ -128,14 +129,14 @@ impl Bench<'_> {
         until: impl FnOnce(&dyn Server, &dyn Fn() -> bool) -> Result<T>,
     ) -> Result<(Ran, T)> {
         let plan = self.plan(first_client, Duration::ZERO, Duration::from_secs(3600));
-        // Its own, for who tells the clients of the kill does not want an end of all.
+        // A separate watch: ending the clients after the kill must not end the benchmark.
         let watch = Watch::default();
         let database = self.testbed.server.database();
         std::thread::scope(|scope| {
             let clients = scope.spawn(|| drive::run(&*database, &plan, &watch));
             let finished = || clients.is_finished();
             let ended = || finished() || self.testbed.ended.load(Relaxed);
-            // Not before all are connected and at work.
+            // The kill comes once all clients are connected and at work.
             pause(CONNECTED_WITHIN, &|| ended() || watch.counting.load(Relaxed));
             let passed = until(&*self.testbed.server, &ended);
             if !clients.is_finished() {

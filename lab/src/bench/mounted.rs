@@ -1,4 +1,4 @@
-//! The benchmark's side of the process that mounts.
+//! The benchmark's handle on the process that mounts.
 
 use super::daemon::{Figures, FileFigures};
 use anyhow::{Context, Result, anyhow, bail};
@@ -25,12 +25,13 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Starts it with these arguments, as this user; `run` is a directory that the user may enter. What its open found.
+    /// Starts the process with these arguments, as this user; `run` is a directory that the user may enter. Returns
+    /// the figures of its open.
     pub fn start(arguments: &[String], mountpoint: &Path, run: &Path, owner: &Owner) -> Result<(Self, Figures)> {
         let log = run.join("mount.log");
         let errors = OpenOptions::new().create(true).append(true).open(&log);
         let errors = errors.with_context(|| log.display().to_string())?;
-        // By this name a user can run it who could not enter the directory where it lies.
+        // A user who may not enter the program's directory can run it by this name.
         let mut command = Command::new("/proc/self/exe");
         command.args(["--quiet", "bench", "daemon"]).args(arguments).current_dir(run);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
@@ -55,18 +56,18 @@ impl Mounted {
         serde_json::from_str(&line).map_err(|error| anyhow!("the process that mounts: {error}: {line}"))
     }
 
-    /// Its number.
+    /// Process id.
     pub fn pid(&mut self) -> u32 {
         self.process.child().id()
     }
 
-    /// Gives it a word; its figures after that.
+    /// Sends a command and returns the figures after it.
     pub fn ask(&mut self, word: &str) -> Result<Figures> {
         self.say(word)?;
         self.answer()
     }
 
-    /// The accounts of all files that went through a cache.
+    /// The counts of all files that were used through a cache.
     pub fn files(&mut self) -> Result<Vec<FileFigures>> {
         self.say("files")?;
         self.answer()
@@ -77,7 +78,7 @@ impl Mounted {
         input.write_all(format!("{word}\n").as_bytes()).context("the process that mounts")
     }
 
-    /// Processor time that it has spent.
+    /// Processor time that the process has spent.
     pub fn processor_time(&mut self) -> Duration {
         self.process.processor_time()
     }
@@ -95,16 +96,16 @@ impl Mounted {
         }
     }
 
-    /// Kills it, as a crash does; the mount stays without anybody behind it until it is taken away or replaced.
+    /// Kills the process, as a crash does. The mount stays without a server until it is removed or replaced.
     pub fn kill(&mut self) {
         self.process.kill_all();
     }
 }
 
-/// The process that mounts, asked by several threads.
+/// The process that mounts, shared by several threads.
 pub type Shared<'a> = Mutex<&'a mut Mounted>;
 
-/// Gives it a word when nobody else does; its figures after that.
+/// Sends a command while no other thread does, and returns the figures after it.
 pub fn ask(mounted: &Shared, word: &str) -> Result<Figures> {
     mounted.lock().unwrap_or_else(PoisonError::into_inner).ask(word)
 }
@@ -118,7 +119,7 @@ impl Drop for Mounted {
         }
         let mut command = Command::new("fusermount3");
         command.args(["-u", "-z", "--"]).arg(&self.mountpoint).current_dir("/").stderr(Stdio::null());
-        // Root may take away anybody's mount; without either the next start replaces it.
+        // Root may remove any user's mount. If it cannot be removed, the next start replaces it.
         let gone = self.owner.applied(&mut command).status().is_ok_and(|status| status.success());
         if !gone {
             let _tried = rustix::mount::unmount(&self.mountpoint, rustix::mount::UnmountFlags::DETACH);

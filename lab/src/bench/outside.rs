@@ -1,4 +1,4 @@
-//! `entresol-lab bench pgbench` and `entresol-lab bench sysbench`: load generators that the distribution has.
+//! `entresol-lab bench pgbench` and `entresol-lab bench sysbench`: load generators of the distribution.
 
 use super::outside_report as report;
 use super::span::{Look, Span};
@@ -60,7 +60,7 @@ pub struct SysbenchArgs {
     pub run: RunArgs,
 }
 
-/// The one of this name.
+/// The value of this name.
 fn named<T: Copy>(all: &[T], name: fn(T) -> &'static str, text: &str) -> Result<T, String> {
     let there_are = || all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", ");
     all.iter().copied().find(|&one| name(one) == text).ok_or_else(|| format!("there are {}", there_are()))
@@ -121,10 +121,10 @@ fn test(text: &str) -> Result<Test, String> {
     named(&[Test::ReadWrite, Test::ReadOnly, Test::WriteOnly, Test::PointSelect], Test::name, text)
 }
 
-/// A run that was measured.
+/// A measured run.
 pub struct Measured {
     pub variant: Variant,
-    /// From 1.
+    /// Number of the repetition, from 1.
     pub repeat: u32,
     pub said: Said,
     pub span: Span,
@@ -156,7 +156,7 @@ pub fn sysbench(arguments: &SysbenchArgs, quiet: bool) -> Result<()> {
 }
 
 fn run(generator: Box<dyn Generator>, what: String, arguments: &RunArgs, quiet: bool) -> Result<()> {
-    // Whether it is there is known before anything is made.
+    // A missing program is reported before any database is made.
     let program = Program::find(generator, Owner::dropping(&arguments.testbed.user)?)?;
     let load = |database: &dyn Database, ended: &AtomicBool| {
         let _bar = Progress::start("loading", Some(1), Unit::Items("database"), quiet);
@@ -182,7 +182,7 @@ fn run(generator: Box<dyn Generator>, what: String, arguments: &RunArgs, quiet: 
     }
 }
 
-/// A run of one variant on a fresh copy.
+/// Measures one variant on a fresh copy.
 fn measure(
     program: &Program,
     arguments: &RunArgs,
@@ -204,13 +204,13 @@ fn measure(
             .run(&*database, &pace, &testbed.ended, &each_second)
             .map_err(|error| said(&*testbed.server, error.into()))
     };
-    // What comes before is a run of its own, of other keys.
+    // The warm-up is a run of its own, with other keys.
     let warm = go(arguments.warmup, arguments.testbed.seed.wrapping_add(1))?;
     let pid = mounted.pid();
     let before = Look::take(testbed, variant, pid, || mounted.ask("figures"))?;
     let ran = go(arguments.duration, arguments.testbed.seed)?;
     let after = Look::take(testbed, variant, pid, || mounted.ask("figures"))?;
-    // What comes now is not measured.
+    // The rest is not measured.
     mounted.ask("hurry")?;
     bar.note(format!("{}, run {repeat}: checking", variant.name()));
     let faults = program.faults(&mut *database.connect()?, warm.transactions + ran.transactions)?;

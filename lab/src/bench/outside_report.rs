@@ -1,4 +1,4 @@
-//! Report of a benchmark by another's load generator: on the terminal, as JSON and as a page.
+//! Report of a benchmark by an external load generator: on the terminal, as JSON and as a page.
 
 use super::outside::Measured;
 use super::parts::{Asked, device_table, median};
@@ -12,16 +12,16 @@ use entresol_report::{
 };
 use serde_json::{Value, json};
 
-/// All there is to tell.
+/// All measurements of the benchmark.
 pub struct Report<'a> {
     pub arguments: &'a RunArgs,
-    /// The program, and what it did on what.
+    /// The program, its load and its database.
     pub what: &'a str,
     pub testbed: &'a Testbed,
     pub runs: &'a [Measured],
 }
 
-/// A run in a line, as soon as it is over.
+/// A run in a line, for printing as soon as it is over.
 pub fn line(run: &Measured) -> String {
     let hits = run.span.hits();
     let sound = if run.faults.is_empty() { "" } else { ": NOT SOUND" };
@@ -48,7 +48,7 @@ impl Report<'_> {
         format!("{} on {}", self.what, self.testbed.server.name())
     }
 
-    /// The first variant is what the others are compared with.
+    /// The table of runs. The first variant is the baseline of the others.
     fn table(&self) -> Table {
         let variants = self.variants();
         let first = variants[0];
@@ -108,7 +108,7 @@ impl Report<'_> {
     }
 }
 
-/// For the terminal.
+/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
     for table in [report.table()].into_iter().chain(report.device_table()) {
@@ -121,7 +121,7 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-/// As a page.
+/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let variants = report.variants();
     let rates = Axis::new("transactions per second", NumberFormat::Count);
@@ -144,7 +144,7 @@ pub fn page(report: &Report) -> Page {
     page.section(Section::new("How it was run").facts(report.setting()))
 }
 
-/// All figures.
+/// All figures as JSON.
 pub fn json(report: &Report) -> Result<String> {
     let run = |run: &Measured| -> Value {
         let said = &run.said;

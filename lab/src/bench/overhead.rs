@@ -1,4 +1,4 @@
-//! `entresol-lab bench overhead`: the cost of a mount and a cache where they cannot help.
+//! `entresol-lab bench overhead`: the cost of a mount and a cache for loads that they cannot speed up.
 
 use super::daemon::CacheFigures;
 use super::mounted::Mounted;
@@ -105,7 +105,7 @@ impl On {
     }
 }
 
-/// One load, once.
+/// One measurement of a load.
 pub struct Timed {
     pub load: LoadArg,
     pub pass: Pass,
@@ -114,12 +114,12 @@ pub struct Timed {
     pub cache: Option<CacheFigures>,
 }
 
-/// Processor time by who spent it.
+/// Processor time by process.
 #[derive(Clone, Copy, Default)]
 pub struct Spent {
     pub server: Duration,
     pub mount: Duration,
-    /// The clients and what drives them.
+    /// The clients and the code that drives them.
     pub clients: Duration,
 }
 
@@ -145,22 +145,22 @@ impl Spent {
     }
 }
 
-/// All loads at one place, once.
+/// All loads at one place, measured once.
 pub struct Measured {
     pub on: On,
-    /// From 1.
+    /// Number of the repetition, from 1.
     pub repeat: u32,
     pub loads: Vec<Timed>,
 }
 
-/// Writes what is dirty and makes the kernel forget what it holds of files.
+/// Writes dirty pages and makes the kernel drop its cached file pages.
 fn drop_kernel_caches() -> Result<()> {
     const SWITCH: &str = "/proc/sys/vm/drop_caches";
     rustix::fs::sync();
     std::fs::write(SWITCH, "1").with_context(|| format!("{SWITCH}; --load cold-scan is for root"))
 }
 
-/// A benchmark and what it works with.
+/// A benchmark with its testbed.
 struct Bench<'a> {
     arguments: &'a OverheadArgs,
     testbed: Testbed,
@@ -216,7 +216,7 @@ impl<'a> Bench<'a> {
         Ok(Bench { arguments, testbed, scale })
     }
 
-    /// All loads on a fresh copy.
+    /// Measures all loads on a fresh copy.
     fn measure(&mut self, on: &On, repeat: u32, bar: &Progress) -> Result<Measured> {
         bar.note(format!("{}, run {repeat}: starting", on.name()));
         let mut mounted = match on {
@@ -236,7 +236,7 @@ impl<'a> Bench<'a> {
             bar.advance(1);
         }
         if let Some(mounted) = &mut mounted {
-            // What comes now is not measured.
+            // The rest is not measured.
             mounted.ask("hurry")?;
         }
         self.testbed.server.stop()?;
@@ -278,7 +278,7 @@ impl<'a> Bench<'a> {
         Ok(Timed { load, pass, processor, cache })
     }
 
-    /// Carries out some work; its result, and the processor time that it took.
+    /// Runs `work`; returns its result and the processor time that it took.
     fn counted(
         &mut self,
         mounted: &mut Option<&mut Mounted>,

@@ -10,14 +10,14 @@ use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Pag
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// All there is to tell.
+/// All measurements of the benchmark.
 pub struct Report<'a> {
     pub arguments: &'a OverheadArgs,
     pub testbed: &'a Testbed,
     pub runs: &'a [Measured],
 }
 
-/// Loads at one place, a line each, as soon as they are over.
+/// Loads at one place, a line each, for printing as soon as they are over.
 pub fn lines(run: &Measured) -> String {
     let line = |timed: &Timed| {
         let (rate, spent) = (timed.rate(), timed.spent_us(|timed| timed.processor.all()));
@@ -37,12 +37,12 @@ impl Timed {
         self.pass.operations as f64 / self.pass.took.as_secs_f64()
     }
 
-    /// Microseconds of processor time an operation.
+    /// Microseconds of processor time per operation.
     fn spent_us(&self, of: impl Fn(&Timed) -> Duration) -> f64 {
         of(self).as_secs_f64() * 1e6 / self.pass.operations.max(1) as f64
     }
 
-    /// Pages that the cache was asked for an operation.
+    /// Pages requested of the cache per operation.
     fn pages(&self) -> Option<f64> {
         self.cache.map(|cache| (cache.reads + cache.writes) as f64 / self.pass.operations.max(1) as f64)
     }
@@ -72,7 +72,7 @@ impl Report<'_> {
         median(self.of(on, load).into_iter().map(value).collect())
     }
 
-    /// Each round is compared with itself: what the machine did meanwhile is in both.
+    /// Compares within each round: other load on the machine affects both sides of the comparison.
     fn against(&self, on: &On, load: LoadArg) -> Against {
         let first = self.places()[0];
         let ratios = |value: &dyn Fn(&Timed) -> f64| {
@@ -140,7 +140,7 @@ impl Report<'_> {
     }
 }
 
-/// For the terminal.
+/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     let mut text = report.table().to_text(TextStyle::stdout()) + "\n";
     for (name, value) in report.setting() {
@@ -149,7 +149,7 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-/// As a page.
+/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let (places, loads) = (report.places(), &report.arguments.load);
     let chart = |title: &str, of: fn(Against) -> f64| {
@@ -170,7 +170,7 @@ pub fn page(report: &Report) -> Page {
         .section(Section::new("How it was run").facts(report.setting()))
 }
 
-/// All figures.
+/// All figures as JSON.
 pub fn json(report: &Report) -> Result<String> {
     let timed = |timed: &Timed| -> Value {
         let spent = timed.processor;

@@ -1,9 +1,9 @@
-//! Parts that the benchmarks' reports share.
+//! Common parts of the benchmarks' reports.
 
 use super::daemon::DeviceFigures;
 use entresol_report::{Cell, Column, Table};
 
-/// The middle one of some values, or the mean of the two in the middle; 0 of none.
+/// The median of some values, the mean of the middle two for an even number; 0 of none.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -13,7 +13,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// Each of these once, in the order in which they come first.
+/// Each value once, in order of first occurrence.
 pub fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut once: Vec<T> = Vec::new();
     for one in all {
@@ -72,7 +72,7 @@ pub fn device_table_of(title: &str, runs: impl Iterator<Item = Asked>) -> Option
                 Cell::percent(share(device.sequential_writes, device.writes), 1),
                 Cell::percent(device.busy_s / seconds, 1),
                 mib(device.written_bytes),
-                // A model may move pages where nothing was written: that is no factor.
+                // A model may move pages without any host write: then there is no factor.
                 match (device.media_written_bytes, device.written_bytes) {
                     (0, _) | (_, 0) => Cell::missing(),
                     (media, written) => Cell::fixed(media as f64 / written as f64, 2),

@@ -1,4 +1,4 @@
-//! Place of a benchmark's databases: one directory, which is removed with it.
+//! Place of a benchmark's databases: one directory, removed at the end.
 
 use anyhow::{Context, Result, bail};
 use entresol_bench::server::Owner;
@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The directory, and in it: what was loaded, the copy that a run works on, where that is mounted, the cache, and what
-/// processes leave while they run.
+/// The directory and its parts: the loaded database, the working copy of a run, its mount point, the cache, and files
+/// that processes leave while they run.
 pub struct Place {
     root: PathBuf,
     run: PathBuf,
@@ -16,7 +16,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Makes a directory of its own in `scratch`. Its user must be able to get there.
+    /// Makes a new directory in `scratch`, which its user must be able to enter.
     pub fn make(scratch: &Path, owner: Owner) -> Result<Self> {
         let at = |path: &Path| path.display().to_string();
         fs::create_dir_all(scratch).with_context(|| at(scratch))?;
@@ -62,7 +62,7 @@ impl Place {
         &self.run
     }
 
-    /// A fresh copy of what was loaded, and no cache.
+    /// Makes a fresh copy of the loaded database, without a cache.
     pub fn renew(&self) -> Result<()> {
         self.clear()?;
         let mut copy = Command::new("cp");
@@ -74,7 +74,7 @@ impl Place {
         Ok(())
     }
 
-    /// Removes what a run worked on.
+    /// Removes the working copy and the cache of a run.
     pub fn clear(&self) -> Result<()> {
         if self.work().exists() {
             fs::remove_dir_all(self.work()).with_context(|| self.work().display().to_string())?;
@@ -87,7 +87,7 @@ impl Place {
         }
     }
 
-    /// Bytes of the files that a cache would see.
+    /// Bytes of the files that a cache would hold.
     pub fn loaded_bytes(&self) -> Result<u64> {
         let patterns: Vec<Pattern> = NOT_CACHED.iter().filter_map(|name| name.parse().ok()).collect();
         let (root, mut bytes) = (self.loaded(), 0);

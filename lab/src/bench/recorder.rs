@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 pub struct AskedFigures {
     /// Pages that were read or written.
     pub requests: u64,
-    /// Those that were written.
+    /// Pages among these that were written.
     pub writes: u64,
-    /// Time that all requesters waited together, in seconds. Divided by the time that passed, it is the number that
-    /// waited at a time (Little's law).
+    /// Time that all requesters waited together, in seconds. Divided by the elapsed time, it is the mean number of
+    /// waiting requests (Little's law).
     pub waited_s: f64,
 }
 
@@ -34,7 +34,7 @@ impl AskedFigures {
     }
 }
 
-/// Writes a trace of what it hears.
+/// Writes the requests that it receives to a trace.
 pub struct Recorder {
     page_bytes: u64,
     started: Instant,
@@ -42,25 +42,25 @@ pub struct Recorder {
 }
 
 struct State {
-    /// None when it was finished.
+    /// None once the trace is finished.
     spool: Option<Spool>,
     files: HashMap<u64, File>,
     figures: AskedFigures,
-    /// The first thing that went wrong: nothing is written from then on.
+    /// The first error; no request is written after it.
     failed: Option<TraceError>,
 }
 
-/// A file in the trace, and the pages with which its last read and its last write ended.
+/// A file in the trace, and the last pages of its latest read and its latest write.
 struct File {
     object: u32,
     ends: [u64; 2],
 }
 
 impl Recorder {
-    /// Begins a trace that will be at `path`, of pages of so many bytes.
+    /// Begins a trace that will be at `path`, of pages of `page_bytes` bytes.
     ///
     /// # Errors
-    /// When there cannot be a file at that place.
+    /// When a file cannot be created there.
     pub fn create(path: &Path, page_bytes: u32) -> Result<Self> {
         let spool = Some(Spool::create(path, page_bytes)?);
         let state = State { spool, files: HashMap::new(), figures: AskedFigures::default(), failed: None };
@@ -72,10 +72,10 @@ impl Recorder {
         self.state().figures
     }
 
-    /// Puts the trace in its place; what is heard later is none of it.
+    /// Puts the trace under its name; later requests are not recorded.
     ///
     /// # Errors
-    /// The first error of the recording, at whatever time it happened.
+    /// The first error of the recording, at whatever time it occurred.
     pub fn finish(&self) -> Result<()> {
         let mut state = self.state();
         match (state.failed.take(), state.spool.take()) {

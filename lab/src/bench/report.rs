@@ -13,14 +13,14 @@ use entresol_report::{
 };
 use serde_json::{Value, json};
 
-/// All there is to tell.
+/// All measurements of the benchmark.
 pub struct Report<'a> {
     pub arguments: &'a LoadArgs,
     pub testbed: &'a Testbed,
     pub runs: Vec<&'a Measured>,
 }
 
-/// A run in a line, as soon as it is over.
+/// A run in a line, for printing as soon as it is over.
 pub fn line(run: &Measured) -> String {
     let hits = run.span.hits();
     format!(
@@ -51,7 +51,7 @@ impl Report<'_> {
         self.middle(variant, |run| Some(run.ran.new_orders_a_minute())).unwrap_or_default()
     }
 
-    /// The first variant is what the others are compared with.
+    /// The table of runs. The first variant is the baseline of the others.
     fn table(&self) -> Table {
         let first = self.variants()[0];
         let columns = [
@@ -171,7 +171,7 @@ pub fn setting(arguments: &LoadArgs, on: &Testbed) -> Vec<(&'static str, String)
     setting
 }
 
-/// For the terminal.
+/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     tables(&report.table(), report.device_table(), report.setting())
 }
@@ -190,7 +190,7 @@ pub fn tables(runs: &Table, devices: Option<Table>, setting: Vec<(&'static str, 
     text + "TPC-C-like: not audited, not comparable with published results.\n"
 }
 
-/// As a page.
+/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let variants = report.variants();
     let rates = Axis::new("new orders per minute", NumberFormat::Count);

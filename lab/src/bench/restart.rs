@@ -1,8 +1,8 @@
-//! Restarts after a crash of everything in the middle between two checkpoints, and the throughput afterwards: 001, section
-//! 6.8, table 8 and figure 14.
+//! Restarts after a crash of database server and mount in the middle between two checkpoints, and the throughput
+//! afterwards: 001, section 6.8, table 8 and figure 14.
 //!
-//! The time between checkpoints is the benchmark's: the server makes none of its own accord, and is asked for one half of that
-//! time before the kill. (PostgreSQL takes no less than 30 s between its own, and spreads their writes.)
+//! The benchmark sets the time between checkpoints: the server makes none of its own accord, and is asked for one half
+//! of that time before the kill. (PostgreSQL takes no less than 30 s between its own, and spreads their writes.)
 
 use super::daemon::{CacheFigures, DeviceFigures, Figures, OpenFigures};
 use super::kill::{CLIENTS_A_ROUND, pause};
@@ -22,29 +22,29 @@ use std::time::{Duration, Instant};
 /// All restarts of a variant, one after the other on the same database.
 pub struct RestartRun {
     pub variant: Variant,
-    /// From 1.
+    /// Number of the repetition, from 1.
     pub repeat: u32,
     pub restarts: Vec<Restarted>,
     /// Faults that the checks at the end found.
     pub faults: Vec<String>,
 }
 
-/// A crash and what came after it. Times are in seconds.
+/// A crash and the restart after it. Times are in seconds.
 pub struct Restarted {
     /// Time between two checkpoints.
     pub interval_s: f64,
     pub crash: Crash,
-    /// New orders a minute from the checkpoint to the kill; none where there was not a whole second.
+    /// New orders a minute from the checkpoint to the kill; none where that is less than a whole second.
     pub before: Option<f64>,
-    /// Until the process that mounts served.
+    /// Time until the process that mounts served.
     pub mounted_s: f64,
     /// Figures of the cache's open by that process.
     pub opened: OpenFigures,
-    /// Until the server answered, from the same beginning.
+    /// Time until the server answered, from the same beginning.
     pub answered_s: f64,
     /// Figures of the cache and the devices until then.
     pub recovery: Figures,
-    /// Until clients were at work, from the same beginning.
+    /// Time until clients were at work, from the same beginning.
     pub at_work_s: f64,
     pub after: Ran,
     /// Counts of the cache from then on; none without a cache.
@@ -55,17 +55,17 @@ pub struct Restarted {
 pub struct Crash {
     /// Time that the last checkpoint took.
     pub checkpoint_s: f64,
-    /// From its beginning to the kill.
+    /// Time from the checkpoint's beginning to the kill.
     pub after_s: f64,
-    /// Bytes of the log from where the server will have to go through it.
+    /// Bytes of the log that the server will have to replay.
     pub redo_bytes: u64,
-    /// From when clients were at work to the kill.
+    /// Time from when clients were at work to the kill.
     pub load_s: f64,
 }
 
 impl Restarted {
-    /// Bytes of files that were read in the recovery: through the cache, or from an emulated device below it. None where neither
-    /// is there to count.
+    /// Bytes of files that were read in the recovery: through the cache, or from an emulated device below it. None
+    /// where neither counts them.
     pub fn read_bytes(&self, page_size: u32) -> Option<u64> {
         self.moved(page_size, |cache| cache.reads, |device| device.read_bytes)
     }
@@ -87,10 +87,10 @@ impl Restarted {
     }
 }
 
-/// So many restarts have clients of numbers of their own.
+/// Most restarts: each has clients of its own numbers.
 const RESTARTS_MAX: usize = 100;
 
-/// Measures all variants and tells about them.
+/// Measures all variants and reports them.
 pub fn run(bench: &mut Bench, intervals: &[Duration], quiet: bool) -> Result<()> {
     let arguments = &bench.arguments.run;
     if intervals.len() > RESTARTS_MAX {
@@ -137,10 +137,10 @@ impl Bench<'_> {
                 self.restart(variant, mounted, (warmup, interval), first_client, &mut ledger, bar)?;
             mounted = again;
             restarts.push(restarted);
-            // The clients after a restart have warmed it up.
+            // The clients after a restart have warmed up the server.
             warmup = Duration::ZERO;
         }
-        // What comes now is not measured.
+        // The rest is not measured.
         mounted.ask("hurry")?;
         bar.note(format!("{}, run {repeat}: checking", variant.name()));
         let mut faults = self.faults(&ledger)?;
@@ -151,7 +151,7 @@ impl Bench<'_> {
         Ok(RestartRun { variant: variant.clone(), repeat, restarts, faults })
     }
 
-    /// Load, crash, restart, load.
+    /// One restart: load, crash, restart, load.
     fn restart(
         &mut self,
         variant: &Variant,
@@ -171,7 +171,7 @@ impl Bench<'_> {
         let before = rate(&ran, &crash);
         ledger.append(ran.ledger);
         bar.note(format!("{}: recovery", variant.name()));
-        // Taking away the dead mount is not the restart's time.
+        // The time to remove the dead mount is not part of the restart.
         drop(mounted);
         let started = Instant::now();
         let (mut mounted, found) = self.testbed.devices.mount(&self.testbed.place, variant)?;
@@ -200,8 +200,8 @@ fn rate(ran: &Ran, crash: &Crash) -> Option<f64> {
     Some(seconds.iter().map(|second| second.new_orders).sum::<u64>() as f64 * 60.0 / seconds.len() as f64)
 }
 
-/// The warm-up, a checkpoint, and the time from its beginning to the middle before the next. Where the checkpoint takes longer
-/// than that, the kill comes at its end.
+/// Passes the warm-up, a checkpoint, and the time from its beginning to the middle before the next. If the checkpoint
+/// takes longer than that, the kill comes at its end.
 fn until_crash(server: &dyn Server, warmup: Duration, interval: Duration, over: &dyn Fn() -> bool) -> Result<Crash> {
     let started = Instant::now();
     pause(warmup, over);

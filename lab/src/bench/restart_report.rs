@@ -14,16 +14,16 @@ use entresol_report::{
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// All there is to tell.
+/// All measurements of the benchmark.
 pub struct Report<'a> {
     pub arguments: &'a LoadArgs,
-    /// Between checkpoints, in the order in which restarts follow each other.
+    /// Times between checkpoints, in the order of the restarts.
     pub intervals: &'a [Duration],
     pub testbed: &'a Testbed,
     pub stories: &'a [RestartRun],
 }
 
-/// Restarts of a variant, a line each, as soon as they are over.
+/// Restarts of a variant, a line each, for printing as soon as they are over.
 pub fn lines(restart_run: &RestartRun) -> String {
     let line = |restarted: &Restarted| {
         format!(
@@ -45,7 +45,7 @@ impl Report<'_> {
         distinct(self.stories.iter().map(|restart_run| &restart_run.variant))
     }
 
-    /// Intervals as they were given, by which restarts are found.
+    /// The intervals as seconds, by which restarts are found.
     fn intervals(&self) -> Vec<f64> {
         self.intervals.iter().map(|interval| interval.as_secs_f64()).collect()
     }
@@ -66,7 +66,7 @@ impl Report<'_> {
         self.middle(variant, nth, |its| Some(its.answered_s)).unwrap_or_default()
     }
 
-    /// The first variant is what the others are compared with.
+    /// The table of restarts. The first variant is the baseline of the others.
     fn table(&self) -> Table {
         let variants = self.variants();
         let columns = [
@@ -140,12 +140,12 @@ impl Report<'_> {
     }
 }
 
-/// For the terminal.
+/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     report::tables(&report.table(), report.device_table(), report.setting())
 }
 
-/// New orders a minute since both processes began to start, a point for each whole second of load.
+/// New orders a minute by time since both processes began to start, a point for each whole second of load.
 fn since_restart(restarted: &Restarted) -> impl Iterator<Item = (f64, f64)> + '_ {
     let whole = restarted.after.counted.as_secs() as usize;
     let seconds = restarted.after.seconds.iter().take(whole).enumerate();
@@ -153,7 +153,7 @@ fn since_restart(restarted: &Restarted) -> impl Iterator<Item = (f64, f64)> + '_
     [(0.0, 0.0), (restarted.at_work_s, 0.0)].into_iter().chain(points)
 }
 
-/// As a page.
+/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let (variants, intervals) = (report.variants(), report.intervals());
     let seconds = Axis::new("seconds until the server answered", NumberFormat::Count);
@@ -187,7 +187,7 @@ pub fn page(report: &Report) -> Page {
     ))
 }
 
-/// All figures.
+/// All figures as JSON.
 pub fn json(report: &Report) -> Result<String> {
     let page_size = report.testbed.devices.page_size;
     let one = |its: &Restarted| -> Value {

@@ -1,4 +1,4 @@
-//! Span between two looks at a run, and the recording of the run.
+//! Figures of a run between two moments, and the recording of the run.
 
 use super::daemon::Figures;
 use super::testbed::Testbed;
@@ -8,12 +8,12 @@ use entresol_bench::server::{PoolCounts, processor_time, processor_time_but};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Figures of a run at a moment.
+/// Figures of a run at one moment.
 pub struct Look {
     figures: Figures,
     /// Counts of the server's own pool, where the requests that pass it are recorded and the server counts them.
     pool: Option<PoolCounts>,
-    /// Processor time of everybody but the process that mounts.
+    /// Processor time of all processes but the one that mounts.
     processor: Duration,
     /// Processor time of the process that mounts.
     mounting: Duration,
@@ -21,7 +21,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// A look while the process `mounting` mounts, whose figures `ask` asks for.
+    /// Takes a look while the process `mounting` mounts; `ask` asks that process for its figures.
     pub fn take(
         testbed: &Testbed,
         variant: &Variant,
@@ -29,7 +29,7 @@ impl Look {
         ask: impl FnOnce() -> Result<Figures>,
     ) -> Result<Self> {
         let figures = ask()?;
-        // Asking costs a little, so only where it says what is missing in a recording.
+        // Asking the pool costs a little, so it is asked only where a recording needs its counts.
         let pool = if testbed.records(variant) { testbed.server.pool()? } else { None };
         Ok(Look {
             figures,
@@ -40,7 +40,7 @@ impl Look {
         })
     }
 
-    /// Look with zero for every figure, where nothing was looked at.
+    /// A look with zero for every figure, for a time without measurements.
     pub fn nothing(at: Instant) -> Self {
         Look { figures: Figures::default(), pool: None, processor: Duration::ZERO, mounting: Duration::ZERO, at }
     }
@@ -62,7 +62,7 @@ impl Look {
     }
 }
 
-/// Figures of the time between two looks.
+/// Figures between two looks.
 #[derive(Clone, Debug, Default)]
 pub struct Span {
     pub figures: Figures,
@@ -94,7 +94,7 @@ impl Span {
     }
 }
 
-/// JSON with more names in it.
+/// A JSON object with the names of `more` added.
 pub fn joined(mut all: Value, more: Value) -> Value {
     if let (Value::Object(all), Value::Object(more)) = (&mut all, more) {
         all.extend(more);
@@ -108,7 +108,7 @@ impl Testbed {
         self.devices.record.is_some() && *variant == Variant::None
     }
 
-    /// Puts the recording of a run that is over in its place.
+    /// Puts the recording of a finished run under its name.
     pub fn keep_recording(&self, variant: &Variant) -> Result<()> {
         if let Some(path) = self.devices.record.as_ref().filter(|_| self.records(variant)) {
             std::fs::copy(self.place.recording(), path).with_context(|| path.display().to_string())?;
@@ -117,7 +117,7 @@ impl Testbed {
     }
 
     /// Description of the last recording of these runs, with the options by which it is simulated; none if nothing was
-    /// recorded. With each run comes the number of `what` that it did in a second.
+    /// recorded. Each run comes with its number of `what` in a second.
     pub fn recorded<'a>(
         &self,
         runs: impl DoubleEndedIterator<Item = (&'a Span, f64)>,

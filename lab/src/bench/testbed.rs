@@ -1,4 +1,4 @@
-//! Common ground of the benchmarks: the database, its place, the devices below it, and the variants to compare.
+//! The benchmarks' testbed: the database, its place, the devices below it, and the variants to compare.
 
 use super::mounted::Mounted;
 use super::place::Place;
@@ -121,7 +121,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// Prepares the ground for caches of the size that is asked for.
+    /// Prepares the testbed for caches of the requested size.
     pub fn prepare(
         &self,
         wanted: Wanted,
@@ -140,7 +140,7 @@ impl RunArgs {
         Ok(testbed)
     }
 
-    /// Of the seconds of all runs.
+    /// Progress bar over the seconds of all runs.
     pub fn bar(&self, testbed: &Testbed) -> Progress {
         let each = (self.warmup + self.duration).as_secs();
         let total = each * u64::from(self.testbed.repeat) * testbed.variants.len() as u64;
@@ -169,7 +169,7 @@ impl Db {
     }
 }
 
-/// A time as a person writes it.
+/// A duration in the notation of the command line.
 pub fn time(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -195,10 +195,10 @@ pub struct Wanted {
     pub checkpoint: Duration,
 }
 
-/// Memory of the server that loads, at least: what the runs have would take it long.
+/// Least memory of the server that loads: the runs' memory would make loading slow.
 const LOADING_BYTES: u64 = 256 << 20;
 
-/// All that the runs of a benchmark work with. The order is that of the end: the server, then the place.
+/// Server, place and devices of a benchmark's runs. Fields are dropped in order: the server, then the place.
 pub struct Testbed {
     pub server: Box<dyn Server>,
     pub place: Place,
@@ -210,7 +210,8 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Makes the place, the server and, by `load`, the database that all runs begin with. A signal sets `ended` from now on.
+    /// Makes the place, the server and, by `load`, the database that all runs begin with. From then on a signal sets
+    /// `ended`.
     pub fn prepare(
         arguments: &TestbedArgs,
         policies: &[String],
@@ -233,7 +234,7 @@ impl Testbed {
         for name in [&arguments.backing_profile, &arguments.cache_profile].into_iter().flatten() {
             Waf::profile(arguments.waf, name)?;
         }
-        // SQLite's processes are this one, which must get at the mount.
+        // SQLite runs in this process, which must have access to the mount.
         let owner = if arguments.db == Db::Sqlite { Owner::own() } else { Owner::dropping(&arguments.user)? };
         let page_size = u32::try_from(arguments.page_size.unwrap_or(arguments.db.page_bytes()))?;
         let scratch = arguments.scratch.clone().unwrap_or_else(std::env::temp_dir);
@@ -273,7 +274,8 @@ impl Testbed {
         Ok(Testbed { server, place, devices, variants, ended, loaded_bytes, quiet })
     }
 
-    /// Mounts a fresh copy of the database as a variant has it and starts the server there; how long that took to be ready.
+    /// Mounts a fresh copy of the database as the variant says and starts the server there; also returns the server's
+    /// start-up time.
     pub fn start(&mut self, variant: &Variant) -> Result<(Mounted, Duration)> {
         self.place.renew()?;
         let (mounted, _) = self.devices.mount(&self.place, variant)?;
@@ -283,7 +285,7 @@ impl Testbed {
         Ok((mounted, started.elapsed()))
     }
 
-    /// Pages of a cache of this size over what was loaded.
+    /// Pages of a cache of this size over the loaded database.
     pub fn cache_pages(&self, size: Size) -> Result<u64> {
         let page_size = self.devices.page_size;
         let pages = size.pages(page_size, self.loaded_bytes / u64::from(page_size));
@@ -308,7 +310,7 @@ impl Testbed {
         ]
     }
 
-    /// Which policies have theirs in which layout.
+    /// The layouts of the policies' caches.
     fn layouts(&self) -> String {
         let of = |layout: Layout| {
             let names: Vec<_> =
@@ -320,13 +322,13 @@ impl Testbed {
     }
 }
 
-/// With the last words of a server whose statement failed.
+/// The error with the last log lines of a server whose statement failed.
 pub fn said(server: &dyn Server, error: anyhow::Error) -> anyhow::Error {
     let said = server.said().join(" | ");
     if said.is_empty() { error } else { error.context(format!("the server said: {said}")) }
 }
 
-/// Bytes for a person.
+/// A number of bytes for display.
 pub fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
 }

@@ -1,4 +1,4 @@
-//! `entresol-lab bench tpcc`.
+//! `entresol-lab bench tpcc`: a TPC-C-like load, kills under it, and restarts.
 
 use super::mounted::{Mounted, Shared, ask};
 use super::span::{Look, Span};
@@ -67,10 +67,10 @@ pub enum Victim {
     Both,
 }
 
-/// A run that was measured.
+/// A measured run.
 pub struct Measured {
     pub variant: Variant,
-    /// From 1.
+    /// Number of the repetition, from 1.
     pub repeat: u32,
     pub ran: Ran,
     pub span: Span,
@@ -80,7 +80,7 @@ pub struct Measured {
     pub faults: Vec<String>,
 }
 
-/// A benchmark and what it works with.
+/// A benchmark with its testbed.
 pub struct Bench<'a> {
     pub arguments: &'a LoadArgs,
     pub testbed: Testbed,
@@ -92,7 +92,7 @@ pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     if arguments.run.testbed.db == Db::Sqlite && matches!(kill, Some(Victim::Server | Victim::Both)) {
         bail!("--kill: SQLite has no server; the process with the cache can be killed (--kill daemon)");
     }
-    // For restarts the benchmark says when there are checkpoints.
+    // For restarts the benchmark makes the checkpoints.
     let checkpoint = if restart.is_empty() { arguments.run.checkpoint } else { Duration::from_secs(86_400) };
     let wanted = Wanted { connections: arguments.run.clients as usize, checkpoint };
     let mut bench = Bench::prepare(arguments, wanted, quiet, |_, _| Ok(()))?;
@@ -149,7 +149,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// A run of one variant on a fresh copy, and what was done `beside` the clients, which must end when they have.
+    /// Measures one variant on a fresh copy, and the work done `beside` the clients, which must end when they have.
     pub fn measure<B: Send>(
         &mut self,
         variant: &Variant,
@@ -162,7 +162,7 @@ impl<'a> Bench<'a> {
         let plan = self.plan(0, self.arguments.run.warmup, self.arguments.run.duration);
         let (driven, beside) = self.drive(&plan, &mut mounted, variant, bar, beside)?;
         let Driven { ran, before, after } = driven;
-        // What comes now is not measured.
+        // The rest is not measured.
         mounted.ask("hurry")?;
         bar.note(format!("{}, run {repeat}: checking", variant.name()));
         let faults = self.faults(&ran.ledger)?;
@@ -174,7 +174,7 @@ impl<'a> Bench<'a> {
         Ok((measured, beside))
     }
 
-    /// Runs the clients and looks at the figures when counting begins and when it ends.
+    /// Runs the clients and takes a look when counting begins and when it ends.
     pub fn drive<B: Send>(
         &self,
         plan: &Plan,
@@ -193,14 +193,14 @@ impl<'a> Bench<'a> {
             let (mut before, mut after) = (None, None);
             while !clients.is_finished() {
                 std::thread::sleep(Duration::from_millis(20));
-                // Its own, for what goes wrong beside the clients ends them too.
+                // A separate watch, because an error beside the clients ends them too.
                 if self.testbed.ended.load(Relaxed) {
                     watch.ended.store(true, Relaxed);
                 }
                 if before.is_none() && watch.counting.load(Relaxed) {
                     before = Some(look()?);
                 }
-                // What clients finish behind the end is not counted.
+                // Transactions that clients finish after the end are not counted.
                 let over = before.as_ref().is_some_and(|look: &Look| look.elapsed() >= plan.duration);
                 if over && after.is_none() {
                     after = Some(look()?);
@@ -216,7 +216,7 @@ impl<'a> Bench<'a> {
             let ran = clients.join().expect("clients do not panic");
             let after = after.map_or_else(look, Ok);
             let failed = |error| said(&*self.testbed.server, error);
-            // What ended the clients, if that was beside them.
+            // The error that ended the clients, if it came from the work beside them.
             let beside = beside.join().expect("what goes on beside clients does not panic").map_err(failed)?;
             let ran = ran.map_err(|error| failed(error.into()))?;
             let before = before.unwrap_or_else(|| Look::nothing(started));
@@ -224,8 +224,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Faults of the database: conditions that do not hold, and commits that are lost. Of the latter, ten at most are
-    /// named.
+    /// Faults of the database: conditions that do not hold, and lost commits. At most ten lost commits are named.
     pub fn faults(&self, ledger: &Ledger) -> Result<Vec<String>> {
         let database = self.testbed.server.database();
         let mut faults = broken_conditions(&*database)?;
@@ -253,7 +252,7 @@ fn scale(arguments: &LoadArgs) -> Scale {
     Scale::new(arguments.warehouses).shrunk(arguments.shrink)
 }
 
-/// Loads, and checks what was loaded.
+/// Loads the database and checks its contents.
 pub fn loaded(scale: Scale, seed: u64, database: &dyn Database, ended: &AtomicBool, quiet: bool) -> Result<()> {
     let bar = Progress::start("loading", Some(scale.rows_about()), Unit::Items("rows"), quiet);
     let mut session = database.connect()?;

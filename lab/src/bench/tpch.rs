@@ -1,4 +1,4 @@
-//! `entresol-lab bench tpch`.
+//! `entresol-lab bench tpch`: queries of TPC-H.
 
 use super::daemon::{CacheFigures, DeviceFigures, Figures, FileFigures};
 use super::mounted::Mounted;
@@ -88,7 +88,7 @@ fn wanted(text: &str) -> Result<Queries, String> {
     })
 }
 
-/// A table or an index in the course of a query.
+/// Counts of a table or an index during a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ObjectFigures {
     pub name: String,
@@ -96,14 +96,14 @@ pub struct ObjectFigures {
     pub read_hits: u64,
     /// Pages in the cache at the query's end.
     pub resident: u64,
-    /// Usage of the table or index as the policy found it, in a word.
+    /// Usage of the table or index as the policy classified it, in a word.
     pub verdict: Option<String>,
 }
 
 /// Figures of a query.
 pub struct Timed {
     pub seconds: f64,
-    /// Time in seconds that placing tables took before the query.
+    /// Time in seconds that prefetching tables took before the query.
     pub placing_s: f64,
     pub answer: Answer,
     pub cache: Option<CacheFigures>,
@@ -112,7 +112,7 @@ pub struct Timed {
     pub objects: Vec<ObjectFigures>,
 }
 
-/// Case to run: a variant, and the size of its cache if it has one, as it was given and in pages.
+/// Case to run: a variant, and the size of its cache if it has one, as given and in pages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub variant: Variant,
@@ -128,12 +128,12 @@ impl Case {
     }
 }
 
-/// A run that was measured.
+/// A measured run.
 pub struct Measured {
     pub case: Case,
-    /// From 1.
+    /// Number of the repetition, from 1.
     pub repeat: u32,
-    /// As many as there are queries.
+    /// One entry for each query.
     pub queries: Vec<Timed>,
     /// Answers that differ from those without a mount, described.
     pub faults: Vec<String>,
@@ -141,15 +141,15 @@ pub struct Measured {
     pub ready: Duration,
 }
 
-/// The number of the query that runs.
+/// The number of the running query.
 const QUERY: u32 = 1;
 
-/// A benchmark and what it works with.
+/// A benchmark with its testbed.
 struct Bench<'a> {
     arguments: &'a TpchArgs,
     testbed: Testbed,
     queries: Vec<Query>,
-    /// Answers to the queries before there was any mount.
+    /// Answers to the queries without a mount.
     expected: Vec<Answer>,
     names: Names,
 }
@@ -179,7 +179,7 @@ pub fn run(arguments: &TpchArgs, quiet: bool) -> Result<()> {
 }
 
 impl<'a> Bench<'a> {
-    /// Loads the database that all runs begin with, and asks it everything once.
+    /// Loads the database that all runs begin with, and asks it every query once.
     fn prepare(arguments: &'a TpchArgs, quiet: bool) -> Result<Self> {
         let queries = arguments.queries.drawn(arguments.testbed.seed);
         let mut expected = Vec::new();
@@ -204,7 +204,7 @@ impl<'a> Bench<'a> {
         Ok(Bench { arguments, testbed, queries, expected, names })
     }
 
-    /// Everything that is compared, of each cache the smallest size first.
+    /// All cases; each cache's smallest size comes first.
     fn cases(&self) -> Result<Vec<Case>> {
         let sizes = self.arguments.cache_size.iter().map(|&size| Ok((size, self.testbed.cache_pages(size)?)));
         let sizes = sizes.collect::<Result<Vec<_>>>()?;
@@ -217,7 +217,7 @@ impl<'a> Bench<'a> {
         Ok(self.testbed.variants.iter().flat_map(of).collect())
     }
 
-    /// All queries in one case, on a fresh copy.
+    /// Measures all queries in one case, on a fresh copy.
     fn measure(&mut self, case: &Case, repeat: u32, bar: &Progress) -> Result<Measured> {
         bar.note(format!("{}, run {repeat}: starting", case.name()));
         self.testbed.devices.pages = case.size.map_or(0, |(_, pages)| pages);
@@ -235,7 +235,7 @@ impl<'a> Bench<'a> {
             queries.push(timed);
             bar.advance(1);
         }
-        // What comes now is not measured.
+        // The rest is not measured.
         mounted.ask("hurry")?;
         drop(session);
         self.testbed.server.stop()?;
@@ -244,7 +244,7 @@ impl<'a> Bench<'a> {
         Ok(Measured { case: case.clone(), repeat, queries, faults, ready })
     }
 
-    /// One query, and what was asked for in its course.
+    /// Measures one query and its requests.
     fn time(&mut self, session: &mut dyn Session, at: usize, mounted: &mut Mounted) -> Result<Timed> {
         let query = &self.queries[at];
         let (untold, report) = (mounted.ask("figures")?, Instant::now());
@@ -257,7 +257,7 @@ impl<'a> Bench<'a> {
         let before = mounted.ask("figures")?;
         let ended = self.testbed.ended.clone();
         let server = &mut self.testbed.server;
-        // A query cannot be waited for when everything is to end.
+        // When the benchmark is to end, a running query is not waited for.
         let answer = asked(session, query, &ended, || {
             server.kill();
             mounted.kill();
@@ -303,7 +303,7 @@ fn rows(answer: Answer) -> String {
     format!("{} rows of checksum {:016x}", answer.rows, answer.checksum)
 }
 
-/// The rows of a query and how long it took. When everything is to end, `give_up` makes the database end it.
+/// The rows of a query and its time. If the benchmark is to end, `give_up` makes the database end the query.
 fn asked(
     session: &mut dyn Session,
     query: &Query,

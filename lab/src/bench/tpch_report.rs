@@ -11,7 +11,7 @@ use entresol_cli::shared as output;
 use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle, Tone};
 use serde_json::{Value, json};
 
-/// All there is to tell.
+/// All measurements of the benchmark.
 pub struct Report<'a> {
     pub arguments: &'a TpchArgs,
     pub testbed: &'a Testbed,
@@ -20,7 +20,7 @@ pub struct Report<'a> {
     pub runs: &'a [Measured],
 }
 
-/// A run in a line, as soon as it is over.
+/// A run in a line, for printing as soon as it is over.
 pub fn line(run: &Measured) -> String {
     let hits =
         cache(run).map_or(String::new(), |cache| format!(", read hit ratio {:.1} %", 100.0 * cache.read_hit_ratio()));
@@ -36,7 +36,7 @@ fn seconds(run: &Measured) -> f64 {
     run.queries.iter().map(|timed| timed.seconds).sum()
 }
 
-/// Of all queries of a run.
+/// Counts of the cache over all queries of a run.
 fn cache(run: &Measured) -> Option<CacheFigures> {
     run.queries
         .iter()
@@ -49,13 +49,13 @@ fn device(run: &Measured, of: fn(&Timed) -> Option<DeviceFigures>) -> Option<Dev
     run.queries.iter().map(of).reduce(|sum, its| sum.zip(its).map(|(sum, its)| sum.and(&its))).flatten()
 }
 
-/// Seconds in which something was asked of emulated devices, both together.
+/// Busy seconds of the emulated devices, both together.
 fn device_seconds(timed: &Timed) -> Option<f64> {
     let devices = [timed.cache_device, timed.backing_device];
     devices.into_iter().flatten().map(|device| device.busy_s).reduce(|sum, its| sum + its)
 }
 
-/// Usage of tables and indexes as the policy found it in the course of a query; none if it found none.
+/// Usage of tables and indexes as the policy classified it during a query; none if there is no verdict.
 fn verdicts(timed: &Timed) -> Option<String> {
     let word = |object: &super::tpch::ObjectFigures| Some(format!("{} {}", object.name, object.verdict.as_ref()?));
     let words: Vec<String> = timed.objects.iter().filter_map(word).collect();
@@ -89,7 +89,7 @@ impl Report<'_> {
         (pages * u64::from(self.testbed.devices.page_size)) as f64
     }
 
-    /// The first case is what the others are compared with.
+    /// The table of cases. The first case is the baseline of the others.
     fn table(&self) -> Table {
         let first = self.cases()[0];
         let columns = [
@@ -130,7 +130,8 @@ impl Report<'_> {
         table
     }
 
-    /// Seconds of each query in the first case, and how many times less it was in the others; none if nobody has any.
+    /// Seconds of each query in the first case, and the factor by which the others were faster; none without any
+    /// seconds.
     fn query_table(&self, what: &str, of: fn(&Timed) -> Option<f64>) -> Option<Table> {
         let cases = self.cases();
         let mut columns = vec![Column::text("query"), Column::number("rows")];
@@ -148,13 +149,13 @@ impl Report<'_> {
         Some(table)
     }
 
-    /// By the clock, by what was asked of emulated devices, and what was placed.
+    /// Tables by wall-clock time, by device time, and of prefetched data.
     fn query_tables(&self) -> impl Iterator<Item = Table> {
         let clock = self.query_table("seconds", |timed| Some(timed.seconds));
         [clock, self.query_table("device seconds", device_seconds), self.placing_table()].into_iter().flatten()
     }
 
-    /// Table of the data placed before each query; none if nothing ever was.
+    /// Table of the data prefetched before each query; none if there never was any.
     fn placing_table(&self) -> Option<Table> {
         let placed = |timed: &Timed| Some(self.bytes(timed.cache?.placed) / f64::from(1 << 20));
         let columns = [
@@ -184,8 +185,8 @@ impl Report<'_> {
         (!cases.is_empty()).then_some(table)
     }
 
-    /// Table of the usage that policies found, of those that judge tables, in first runs; none if there is no such
-    /// policy.
+    /// Table of the usage that policies classified, of those that judge tables, in first runs; none if there is no
+    /// such policy.
     fn verdict_table(&self) -> Option<Table> {
         let columns = [Column::text("cache"), Column::text("query"), Column::text("found, most read first")];
         let mut table = Table::new("How tables and indexes were found to be read", columns);
@@ -256,7 +257,7 @@ impl Report<'_> {
     }
 }
 
-/// For the terminal.
+/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     let more = [report.verdict_table(), report.device_table()].into_iter().flatten();
     let mut text = String::new();
@@ -270,7 +271,7 @@ pub fn text(report: &Report) -> String {
     text + "Queries of TPC-H: not audited, not comparable with published results.\n"
 }
 
-/// As a page.
+/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let cases = report.cases();
     let against = format!("times as fast as {}", cases[0].name());
@@ -299,7 +300,7 @@ pub fn page(report: &Report) -> Page {
     ))
 }
 
-/// All figures.
+/// All figures as JSON.
 pub fn json(report: &Report) -> Result<String> {
     let answer = |answer: &Answer| json!({"rows": answer.rows, "checksum": format!("{:016x}", answer.checksum)});
     let query = |(query, expected): (&Query, &Answer)| -> Value {

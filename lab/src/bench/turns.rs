@@ -1,21 +1,21 @@
-//! Runs of a benchmark, one after the other, and what is told of them.
+//! Runs of a benchmark, one after the other, and the output of their reports.
 
 use super::testbed::TestbedArgs;
 use anyhow::{Error, Result};
 use entresol_cli::shared as output;
 use entresol_report::{Page, Progress};
 
-/// Runs that were measured before all were, or one failed.
+/// The runs measured until all were done or one failed.
 pub struct Turns<M> {
     pub runs: Vec<M>,
     failed: Option<Error>,
 }
 
 impl<M> Turns<M> {
-    /// Measures all cases as often as is asked for, in rounds. The first run that fails ends that.
+    /// Measures all cases `repeat` times, in rounds. The first run that fails ends the measurement.
     ///
     /// # Errors
-    /// When the very first run fails.
+    /// The error of the first run, if that fails.
     pub fn take<C>(
         cases: &[C],
         repeat: u32,
@@ -31,7 +31,7 @@ impl<M> Turns<M> {
                     bar.aside(|| report(&run));
                     turns.runs.push(run);
                 }
-                // What was measured before is told all the same.
+                // Earlier runs are reported all the same.
                 Err(error) => {
                     turns.failed = Some(error.context(format!("{}, run {repeat}", name(case))));
                     break;
@@ -53,7 +53,7 @@ impl<M> Turns<M> {
     }
 }
 
-/// Tells what was measured, where it was asked for.
+/// Prints a report and writes it to the files that were asked for.
 pub fn tell(
     arguments: &TestbedArgs,
     text: &str,

@@ -1,5 +1,5 @@
-//! Variants of the storage below a database in a run: nothing in between, a policy's cache, or the cache's device
-//! alone.
+//! Variants of the storage below a database in a run: the backing device alone, a policy's cache, or the cache's
+//! device alone.
 
 use super::daemon::Figures;
 use super::mounted::Mounted;
@@ -12,17 +12,17 @@ use entresol_core::Size;
 use entresol_engine::store::Layout;
 use std::path::PathBuf;
 
-/// A cache that is compared.
+/// A cache of the comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cached {
     pub policy: String,
-    /// For how long a page may differ from below.
+    /// Longest time that a page may differ from the backing store.
     pub dirty_age: Limit,
-    /// Its name in tables: the policy, and the bound where several are compared.
+    /// Name of the variant in tables: the policy, and the bound where several are compared.
     name: String,
 }
 
-/// One of the things that are compared.
+/// A variant of the comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// The backing device alone.
@@ -34,7 +34,7 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// Understands one name of `--policy`: a cache for each of these bounds on ages.
+    /// Parses one name of `--policy`: a cache for each of these bounds on ages.
     pub fn parse(name: &str, dirty_ages: &[Limit]) -> Result<Vec<Self>> {
         if name == "none" {
             return Ok(vec![Variant::None]);
@@ -84,7 +84,7 @@ impl Devices {
         self.layout.or_else(|| Some(Layout::suiting(one_policy(policy).ok()?.info)))
     }
 
-    /// Mounts the working copy; a cache is made if it is not there. What the open found.
+    /// Mounts the working copy; a cache is made if there is none. Returns the figures of its open.
     pub fn mount(&self, place: &Place, variant: &Variant) -> Result<(Mounted, Figures)> {
         let text = |path: std::path::PathBuf| path.display().to_string();
         let mut arguments = vec![text(place.work()), text(place.mountpoint())];

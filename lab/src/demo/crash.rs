@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 
 /// Result of the kill.
 pub struct Crash {
-    /// The last transaction that the process was told is committed.
+    /// Number of the last transaction whose commit the killed process reported.
     pub acknowledged: u64,
-    /// The last one that is in the database.
+    /// Number of the last transaction in the database.
     pub found: u64,
-    /// From the open to the first row.
+    /// Time from the open to the first row.
     pub reopened: Duration,
     /// Dirty pages that only the cache had.
     pub dirty_pages: u64,
-    /// The first window of transactions after it, and as it was in the run that began with an empty cache.
+    /// Hits in the first window of transactions after the kill, and in the same window of the run that began with an
+    /// empty cache.
     pub warm: Hits,
     pub cold: Hits,
     /// Faults that the checks found.
@@ -26,7 +27,7 @@ pub struct Crash {
 }
 
 impl Demo<'_> {
-    /// Runs the load in the process that is killed: transactions, and a line for each that is committed.
+    /// Runs the load in the process that is killed: executes transactions, and prints a line for each committed one.
     pub(super) fn victim(&self) -> Result<()> {
         let options = self.options("killed", Some(catalogue::info(KILLED)?));
         let connection = self.open(&self.path("killed.db"), "demo-victim", options)?;
@@ -38,7 +39,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Lets a process run half the load, kills it in the midst of the next transaction, and looks at what is left.
+    /// Lets a process run half the load, kills it during the next transaction, and examines the remaining database.
     pub(super) fn crash(&self, runs: &[Ran]) -> Result<Crash> {
         let path = self.copy("killed")?;
         let acknowledged = self.kill()?;
@@ -57,7 +58,7 @@ impl Demo<'_> {
         }
         let warm = hits(&connection)?.since(before);
         connection.close().map_err(|(_, error)| error)?;
-        // The checks read every page: without the disk's time.
+        // The checks read every page, so they run without the disk's time.
         let connection = self.open(&path, "demo-checked", Options { below: None, ..options })?;
         let mut faults = tpcc::faults(&connection)?;
         if !(acknowledged..=acknowledged + 1).contains(&found) {
@@ -84,7 +85,7 @@ impl Demo<'_> {
             acknowledged = line.parse()?;
             bar.advance(1);
             if acknowledged == half {
-                // It is in the midst of another by then; what it still says of that one counts.
+                // By then the process is in the middle of another transaction; a report of that commit still counts.
                 std::thread::sleep(Duration::from_millis(7));
                 child.kill()?;
             }

@@ -46,7 +46,7 @@ pub struct DemoArgs {
 
 /// Policies that are shown; one of two tiers gets memory besides.
 const POLICIES: [&str; 4] = ["lru", "arc", "h-arc", "face-gsc"];
-/// The one that is killed and recovers.
+/// Policy of the cache that is killed and recovers.
 const KILLED: &str = "face-gsc";
 const PAGE_BYTES: u32 = 4096;
 /// Size of a cache file.
@@ -55,13 +55,13 @@ const CACHE_BYTES: u64 = 6 << 20;
 const DRAM_PAGES: u64 = 128;
 /// Largest size of the database: no more than the smallest emulated device holds.
 const CAPACITY_BYTES: u64 = 16 << 30;
-/// Handles for every page that the database has, so that the directory is the simulator's.
+/// Handles for every page of the database, so that the directory is the simulator's.
 const HANDLES: usize = 1 << 16;
-/// Hit ratios are taken every so many transactions.
+/// Transactions between two samples of the hit ratio.
 const WINDOW: u64 = 25;
 const DEVICE_SEED: u64 = 1;
 
-/// Pages asked for, and of these found, since the cache was opened.
+/// Requested pages, and hits among them, since the cache was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
     pub requests: u64,
@@ -87,9 +87,9 @@ impl Hits {
 pub struct Ran {
     pub name: &'static str,
     pub took: Duration,
-    /// After each window of transactions; empty without a cache.
+    /// Hits after each window of transactions; empty without a cache.
     pub series: Vec<Hits>,
-    /// The same requests in the simulator.
+    /// Hits of the same requests in the simulator.
     pub simulated: Option<Hits>,
 }
 
@@ -145,7 +145,7 @@ impl Demo<'_> {
         Progress::start(doing, Some(total), Unit::Items(what), self.quiet)
     }
 
-    /// Makes the database that every run begins with: the pages that it has.
+    /// Makes the database that every run begins with; returns its number of pages.
     fn load(&self) -> Result<u64> {
         let path = self.path("loaded.db");
         remove(&path)?;
@@ -186,13 +186,13 @@ impl Demo<'_> {
         register(Api::linked(), vfs, options, false)?;
         let opened = Connection::open_with_flags_and_vfs(path, OpenFlags::default(), vfs);
         let connection = opened.with_context(|| path.display().to_string())?;
-        // A small cache of SQLite's own, as a database much larger than memory has; checkpoints as they come by default.
+        // A small cache of SQLite's own, as for a database much larger than memory; checkpoints by default.
         let set = "PRAGMA journal_mode=wal; PRAGMA synchronous=full; PRAGMA cache_size=-256";
         connection.execute_batch(set).with_context(|| path.display().to_string())?;
         Ok(connection)
     }
 
-    /// Runs the load once from a fresh copy on.
+    /// Runs the load once on a fresh copy.
     fn measure(&self, name: &'static str, policy: Option<&Info>) -> Result<Ran> {
         let file = name.replace(' ', "-");
         let path = self.copy(&file)?;
@@ -214,11 +214,11 @@ impl Demo<'_> {
         Ok(Ran { name, took, series, simulated: None })
     }
 
-    /// Shows the recorded requests of a run to its policy in the simulator.
+    /// Replays the recorded requests of a run through its policy in the simulator.
     fn simulate(&self, ran: &Ran) -> Result<Hits> {
         let info = catalogue::info(ran.name)?;
         let measured = ran.hits().context("a run with a cache")?;
-        // Closing the database asked for more, after the figures were taken.
+        // Closing the database made further requests after the figures were taken.
         let limit = Some(measured.requests);
         let options = LoadOptions { page_bytes: Some(PAGE_BYTES), limit, ..LoadOptions::default() };
         let loaded = load(&self.path(&format!("{}.csv", ran.name)), &options)?;
@@ -233,7 +233,7 @@ impl Demo<'_> {
     }
 }
 
-/// Counts of the cache so far.
+/// Counts of the cache since it was opened.
 fn hits(connection: &Connection) -> Result<Hits> {
     let text: String = connection.query_row("PRAGMA entresol_stats", [], |row| row.get(0))?;
     let count = |name: &str| -> Result<u64> {
@@ -247,7 +247,7 @@ fn hits(connection: &Connection) -> Result<Hits> {
     })
 }
 
-/// Removes a file, and what SQLite may have left beside it.
+/// Removes a file, and SQLite's files beside it.
 fn remove(path: &Path) -> Result<()> {
     for ending in ["", "-wal", "-shm", "-journal"] {
         let mut name = path.as_os_str().to_owned();

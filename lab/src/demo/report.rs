@@ -8,7 +8,7 @@ use entresol_report::{
     percent,
 };
 
-/// All there is to tell.
+/// All measurements of the demo.
 pub struct Report<'a> {
     pub arguments: &'a DemoArgs,
     /// The emulated device, in a line.
@@ -94,7 +94,7 @@ fn agreeing(cell: Cell, agrees: bool) -> Cell {
     cell.tone(if agrees { Tone::Good } else { Tone::Bad })
 }
 
-/// For the terminal.
+/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     let mut text = report.table().to_text(TextStyle::stdout());
     text.push('\n');
@@ -104,7 +104,7 @@ pub fn text(report: &Report) -> String {
     text + "\n" + &report.in_short() + "\n"
 }
 
-/// As a page.
+/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let rates = Axis::new("transactions per second", NumberFormat::Count);
     let rates = BarChart::new("Throughput", rates, BarLayout::Grouped, report.runs.iter().map(|run| run.name));

@@ -1,4 +1,4 @@
-//! A database file that takes as long as a device: the real bytes, the time of a model.
+//! A database file with a device's timing: the real bytes, the time of a model.
 
 use entresol_device::Device;
 use entresol_device::emulated::{EmulatedDevice, Storage, WallClock};
@@ -33,7 +33,7 @@ impl Storage for Bytes {
     }
 }
 
-/// The emulated device as the store below a cache.
+/// The emulated device as the backing store of a cache.
 struct Slow(EmulatedDevice<Bytes, Box<dyn Device + Send>, WallClock>);
 
 impl Disk for Slow {

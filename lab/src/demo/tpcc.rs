@@ -1,5 +1,6 @@
-//! A TPC-C-like load on SQLite: the specification's tables, its five transactions in their mix, its NURand (clause 2.1.6) and
-//! its consistency conditions (clause 3.3.2), with fewer customers, items and orders than it asks for, and no terminals.
+//! A TPC-C-like load on SQLite: the specification's tables, its five transactions in their mix, its NURand (clause
+//! 2.1.6) and its consistency conditions (clause 3.3.2), with fewer customers, items and orders than the specification
+//! asks for, and no terminals.
 
 use entresol_core::Random;
 use rusqlite::{Connection, OptionalExtension, Result, params};
@@ -63,7 +64,7 @@ fn within(random: &mut Random, low: u64, high: u64) -> u64 {
     low + random.below(high - low + 1)
 }
 
-/// Not uniform: some of `1..=high` come far more often.
+/// A skewed draw from `1..=high`: some numbers come far more often.
 fn nurand(random: &mut Random, a: u64, high: u64) -> u64 {
     let mixed = within(random, 0, a) | within(random, 1, high);
     (mixed + NURAND_C) % high + 1
@@ -82,7 +83,7 @@ fn last_name(number: u64) -> String {
 /// Rows that a load makes, for a progress bar.
 pub const LOADED_ROWS: u64 = ITEMS + WAREHOUSES * (ITEMS + DISTRICTS * (CUSTOMERS + ORDERS));
 
-/// Makes the tables and fills them; `progress` is told how many more rows there are.
+/// Makes the tables and fills them; `progress` receives the number of further rows.
 pub fn load(connection: &Connection, seed: u64, progress: &dyn Fn(u64)) -> Result<()> {
     let random = &mut Random::new(seed);
     connection.execute_batch(TABLES)?;
@@ -143,7 +144,8 @@ fn load_orders(connection: &Connection, random: &mut Random, warehouse: u64, dis
     Ok(())
 }
 
-/// Runs the n-th transaction of a seed's sequence, which depends on nothing but the two and the database, and commits it.
+/// Runs the n-th transaction of a seed's sequence and commits it. The transaction depends only on seed, number and the
+/// database.
 pub fn transaction(connection: &Connection, seed: u64, number: u64) -> Result<()> {
     let mut random = Random::new(Random::mix(seed) ^ number);
     connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -158,7 +160,7 @@ pub fn transaction(connection: &Connection, seed: u64, number: u64) -> Result<()
     connection.execute_batch("COMMIT")
 }
 
-/// The number of the last transaction that is in the database.
+/// Number of the last transaction in the database.
 pub fn committed(connection: &Connection) -> Result<u64> {
     connection.query_row("SELECT number FROM committed", [], |row| row.get(0))
 }
@@ -202,7 +204,7 @@ fn new_order(connection: &Connection, random: &mut Random, at: u64) -> Result<()
     Ok(())
 }
 
-/// By number, or in sixty of a hundred cases by last name: the one in the middle of those who have it.
+/// Finds a customer by number, or in sixty of a hundred cases by last name: the middle one of those with the name.
 fn customer(connection: &Connection, random: &mut Random, warehouse: u64, district: u64) -> Result<u64> {
     if random.below(100) >= 60 {
         return Ok(nurand(random, 1023, CUSTOMERS));
@@ -240,7 +242,7 @@ fn order_status(connection: &Connection, random: &mut Random) -> Result<()> {
     number(connection, sql, [warehouse, district, order]).map(drop)
 }
 
-/// The oldest new order of every district but one is delivered: the last is kept, for the conditions speak of it.
+/// Delivers the oldest new order of every district, except a district's only one: the conditions need the last.
 fn delivery(connection: &Connection, random: &mut Random, at: u64) -> Result<()> {
     let (warehouse, carrier) = (within(random, 1, WAREHOUSES), within(random, 1, 10));
     for district in 1..=DISTRICTS {

@@ -1,12 +1,12 @@
-//! The least time that a trace can take in a hierarchy, whatever its policies do.
+//! Lower bound on the time of a trace in a hierarchy, whatever its policies do.
 //!
-//! 003, section 5.1, adds up over the levels what misses each of them: T = sum of (1 - H(C_{i-1})) t_i. With the hit ratio of a real
-//! policy that is an estimate; with the largest one possible, and the shortest times that the devices have, it is a bound.
-//! Only what was asked for may be brought up, as all policies do that a candidate can have.
+//! 003, section 5.1, sums the misses over the levels: T = sum of (1 - H(C_{i-1})) t_i. With the hit ratio of a real
+//! policy that is an estimate. With the largest possible hit ratio and the shortest times of the devices it is a bound.
+//! The bound assumes that only requested pages are brought up, as all policies of a candidate do.
 //!
-//! The largest number of hits is that of Belady 1966, counted for reads alone: a page is worth keeping from one request to the next
-//! when that is a read. Kept pages are intervals of time, at most as many at once as there are frames, and of all choices of such
-//! intervals the one that drops the longest whenever there are too many keeps the most (Faigle, Nawijn 1995).
+//! The largest number of hits is that of Belady 1966, counted for reads alone: a page is worth keeping from one request
+//! to the next if the next is a read. Kept pages are intervals of time, at most as many at once as there are frames.
+//! Dropping the longest interval whenever there are too many keeps the most of them (Faigle, Nawijn 1995).
 
 use entresol_core::{NEVER, Op, Random};
 use entresol_device::load::{Load, closed_loop};
@@ -16,33 +16,33 @@ use entresol_sim::Addresses;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// I/Os of each kind by which a device's shortest times are found.
+/// I/Os of each kind for measuring a device's shortest times.
 const COUNT: u64 = 4000;
 const SEED: u64 = 42;
-/// A histogram's value is at most 0.4 % above the true one.
+/// Factor that undoes the rounding of a histogram, whose values are at most 0.4 % too high.
 const ROUNDED: f64 = 0.995;
-/// I/Os that are kept waiting to find what a device gets done, as many as any profile works on at a time.
+/// I/Os kept outstanding to measure a device's throughput, as many as any profile works on at a time.
 const DEPTH: usize = 256;
-/// Factor on the measured time of [`COUNT`] I/Os. It takes off what filling and draining the queue adds, and a tenth
+/// Factor on the measured time of [`COUNT`] I/Os. It removes the time of filling and draining the queue, and a tenth
 /// for other orders of I/Os.
 const FILLED: f64 = 0.85;
 
-/// The shortest times in which a device served a page, alone, in nanoseconds.
+/// Shortest times of a device for a page, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shortest {
-    /// A read.
+    /// A read alone.
     pub read_ns: f64,
-    /// A write.
+    /// A write alone.
     pub write_ns: f64,
-    /// A read among as many others as the device can work on: the time from one completion to the next.
+    /// Time from one completion to the next, with as many reads outstanding as the device can work on.
     pub apart_ns: f64,
 }
 
 impl Shortest {
-    /// Those of a device of this capacity, over reads and writes at random and in order.
+    /// Times of a device of this capacity, over reads and writes at random and in order.
     ///
     /// # Errors
-    /// When the profile cannot be built so large.
+    /// When the profile cannot be built at this capacity.
     pub fn of(profile: &Profile, capacity_bytes: u64, page_bytes: u32) -> Result<Self, DeviceError> {
         let pages = (capacity_bytes / u64::from(page_bytes)).max(1);
         let run = |write: bool, random: bool, depth: usize| -> Result<Load, DeviceError> {
@@ -62,20 +62,21 @@ impl Shortest {
     }
 }
 
-/// Requests of the counted part of a trace, and the most of them that any cache can find.
+/// Requests of the counted part of a trace, and the most hits of any cache.
 pub struct MostHits<'w> {
     reads: u64,
     writes: u64,
-    /// By request: when its page is read next, where that counts; [`NEVER`] otherwise.
+    /// Per request the next read of its page, if that read is counted; else [`NEVER`].
     next_read: Vec<u32>,
-    /// The same for what has to be fetched when it misses: reads and partial writes. None where the trace has no partial writes.
+    /// The same for requests that fetch when they miss: reads and partial writes. `None` for a trace without partial
+    /// writes.
     next_fetch: Option<Vec<u32>>,
     known: Mutex<BTreeMap<(bool, usize), u64>>,
     addresses: &'w Addresses<'w>,
 }
 
 impl<'w> MostHits<'w> {
-    /// Of the requests from `warm` on.
+    /// Counts the requests from `warm` on.
     pub fn new(addresses: &'w Addresses<'w>, warm: usize) -> Self {
         let trace = addresses.trace;
         let op = |at: usize| trace.request(at).op;
@@ -97,17 +98,17 @@ impl<'w> MostHits<'w> {
         }
     }
 
-    /// Counted requests.
+    /// Number of counted requests.
     pub fn requests(&self) -> u64 {
         self.reads + self.writes
     }
 
-    /// The most reads that a cache of so many pages can find.
+    /// Most read hits of a cache of `capacity` pages.
     pub fn read_hits(&self, capacity: usize) -> u64 {
         self.of(false, capacity)
     }
 
-    /// The fewest pages that have to be read from below so many pages of cache.
+    /// Fewest pages read from below a cache of `capacity` pages.
     fn fetches(&self, capacity: usize) -> u64 {
         let trace = self.addresses.trace;
         match &self.next_fetch {
@@ -133,8 +134,8 @@ impl<'w> MostHits<'w> {
         hits
     }
 
-    /// The least time of all counted requests in nanoseconds, however many requesters there are: all devices at work on reads without
-    /// a pause, and the one below on those that the caches cannot find.
+    /// Least time of all counted requests in nanoseconds, for any number of requesters. All devices read without a
+    /// pause, and the level below reads at least the pages that the caches cannot hold.
     pub fn least_busy_ns(&self, caches: &[(usize, Shortest)], below: Shortest) -> f64 {
         let all: usize = caches.iter().map(|(capacity, _)| capacity).sum();
         let times = caches.iter().map(|(_, times)| times.apart_ns).chain([below.apart_ns]);
@@ -142,8 +143,8 @@ impl<'w> MostHits<'w> {
         (self.reads as f64 / together).max(self.fetches(all) as f64 * below.apart_ns)
     }
 
-    /// The least time of all counted requests together, in nanoseconds, in caches of these capacities (in pages) and times over a
-    /// level with these. Requesters overlap: with `n` of them the trace takes at least an `n`-th of it.
+    /// Sum of the least times of all counted requests, in nanoseconds, with caches of these capacities in pages and
+    /// times. Requesters overlap: with `n` of them the trace takes at least an `n`-th of the sum.
     pub fn least_ns(&self, caches: &[(usize, Shortest)], below: Shortest) -> f64 {
         let write_ns = caches.iter().map(|(_, times)| times.write_ns).fold(below.write_ns, f64::min);
         let mut faster: Vec<(usize, f64)> = caches.iter().map(|(capacity, times)| (*capacity, times.read_ns)).collect();
@@ -157,7 +158,7 @@ impl<'w> MostHits<'w> {
             found = hits;
         }
         read_ns += (self.reads - found) as f64 * below.read_ns;
-        // Partial writes that miss read below as well, so their misses count in a bound of its own.
+        // Partial writes that miss read below as well, so their misses make a second bound.
         let all: usize = caches.iter().map(|(capacity, _)| capacity).sum();
         let least_read = faster.first().map_or(below.read_ns, |(_, time)| *time);
         let more = (below.read_ns - least_read.max(write_ns)).max(0.0);
@@ -166,8 +167,7 @@ impl<'w> MostHits<'w> {
     }
 }
 
-/// The most requests that can be found with so many frames, where `next[i]` is the request that finds the page of the `i`-th if it is
-/// kept, or [`NEVER`].
+/// Most hits with `frames` frames. `next[i]` is the request that hits if the page of request `i` is kept, or [`NEVER`].
 fn most_hits(next: &[u32], frames: usize) -> u64 {
     let mut kept = Ends::new(next.len());
     let (mut count, mut hits) = (0, 0);
@@ -190,7 +190,8 @@ fn most_hits(next: &[u32], frames: usize) -> u64 {
     hits
 }
 
-/// A set of times with its largest member: bits, and for each word of them a bit above that says whether it has any.
+/// A set of times with its largest member: a bit per time, and above each word a bit that is set if the word is not
+/// empty.
 struct Ends {
     levels: Vec<Vec<u64>>,
 }
@@ -215,7 +216,7 @@ impl Ends {
         }
     }
 
-    /// Was it there?
+    /// Removes a time; true if it was there.
     fn remove(&mut self, mut at: usize) -> bool {
         if self.levels[0][at / 64] >> (at % 64) & 1 == 0 {
             return false;
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
     use entresol_trace::{GenerateSpec, generate};
 
-    /// Tries every set of kept intervals.
+    /// Brute force over every set of kept intervals.
     fn by_force(next: &[u32], frames: usize) -> u64 {
         let intervals: Vec<(usize, usize)> =
             next.iter().enumerate().filter(|(_, end)| **end != NEVER).map(|(at, &end)| (at, end as usize)).collect();
@@ -282,7 +283,7 @@ mod tests {
             let min = entresol_sim::parse_policies("min").expect("a policy").remove(0);
             let layer = entresol_sim::LayerSpec { policy: min, sizes: vec![entresol_core::Size::Pages(frames as u64)] };
             let row = entresol_sim::run_cell(&addresses, &[layer], String::new(), &Default::default()).expect("a row");
-            // A page need not be kept at all here, so a frame more is Belady's.
+            // Belady's algorithm must admit every page; this bound need not, so it is compared with one frame more.
             assert!(most.read_hits(frames) >= row.read_hits, "{frames}");
             assert!(most.read_hits(frames - 1) <= row.read_hits, "{frames}");
         }

@@ -1,4 +1,4 @@
-//! Combinations that a budget allows.
+//! Candidates: the combinations of devices within a budget.
 
 use super::AdviceError;
 use super::catalogue::{Catalogue, Class, Item, Piece};
@@ -14,17 +14,17 @@ pub struct Scale {
     pub page_bytes: u32,
     /// Pages that the trace touches.
     pub footprint_pages: u64,
-    /// Pages that the lowest tier holds: all objects as long as the trace shows them.
+    /// Pages of the lowest tier: all objects at the length that the trace shows.
     pub stored_pages: u64,
-    /// Bytes of the real data for each byte of the trace: a tier of so many bytes is simulated with a part of them.
+    /// Bytes of the real data for each byte of the trace; simulated tiers are smaller by this factor.
     pub factor: f64,
-    /// It is what a database's own buffer pool asks for: its memory is there already, so a hierarchy has none of its own. Caches of
-    /// it are flash above a disk, or there is none at all.
+    /// True if the trace is what a database's buffer pool requests. Its memory is there already, so a hierarchy has
+    /// none of its own: a cache is flash above a disk, or there is no cache.
     pub below_pool: bool,
 }
 
 impl Scale {
-    /// Of a trace that stands for so many bytes touched, or for itself.
+    /// The scale of a trace that stands for `footprint_bytes` touched bytes, or for itself.
     pub fn new(addresses: &Addresses, footprint_bytes: Option<f64>) -> Self {
         let trace = addresses.trace;
         let footprint_pages = trace.footprint() as u64;
@@ -38,12 +38,12 @@ impl Scale {
         }
     }
 
-    /// Pages of the trace that this much of a device holds.
+    /// Pages of the trace that a piece of a device holds.
     pub(super) fn pages(&self, piece: &Piece) -> u64 {
         (piece.bytes() / self.factor / f64::from(self.page_bytes)) as u64
     }
 
-    /// Real data of so many pages, in 10^9 bytes.
+    /// Bytes of real data of this many pages, in units of 10^9.
     pub fn gb(&self, pages: u64) -> f64 {
         pages as f64 * f64::from(self.page_bytes) * self.factor / 1e9
     }
@@ -52,16 +52,16 @@ impl Scale {
 /// A device of a hierarchy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// Its name in the catalogue.
+    /// Name in the catalogue.
     pub name: String,
     /// Level of the hierarchy that the device serves.
     pub class: Class,
     /// Size that was bought, with its price.
     #[serde(flatten)]
     pub piece: Piece,
-    /// Pages of the trace that it is simulated with.
+    /// Pages in the simulation.
     pub pages: u64,
-    /// Its place in the catalogue.
+    /// Index in the catalogue.
     #[serde(skip)]
     pub item: usize,
 }
@@ -69,7 +69,7 @@ pub struct Part {
 /// A hierarchy that can be bought.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
-    /// Its devices, the fastest first; the last one holds everything.
+    /// Devices, fastest first; the last one holds all data.
     pub parts: Vec<Part>,
     /// Price of all parts together, in dollars.
     pub dollars: f64,
@@ -89,7 +89,7 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// A policy without a page unless a query is announced.
+/// Name of a policy that holds no page unless a query is announced.
 const NO_CACHE: &str = "table-placement";
 
 /// Policies that manage the tiers.
@@ -99,15 +99,15 @@ pub struct Policies {
     pub dram: PolicySpec,
     /// NVM, with DRAM above it or without.
     pub nvm: PolicySpec,
-    /// Flash above a disk, and DRAM above it where there is no NVM.
+    /// Flash above a disk, with DRAM above the flash if there is no NVM.
     pub flash: PolicySpec,
-    /// Nothing: it has no cache, every request goes to the lowest tier. One that places whole tables when a query is announced, and
-    /// has no room for any.
+    /// Policy for a hierarchy without a cache: every request goes to the lowest tier. The policy places whole tables
+    /// when a query is announced, and has no frames for any.
     none: PolicySpec,
 }
 
 impl Policies {
-    /// From their names and options, as `simulate --policy` takes them.
+    /// Parses policies with options, as `simulate --policy` takes them.
     ///
     /// # Errors
     /// When a name or option is unknown, or the policy manages other tiers.
@@ -127,7 +127,7 @@ impl Policies {
                     info.tiers.join(" and ")
                 ));
             }
-            // What it fetches unasked has no part in the bound, and nobody knows the future of what is bought.
+            // The bound does not cover pages fetched unasked, and a device in use cannot know the future.
             if info.future || info.name == NO_CACHE {
                 return Err(format!("policy '{}' is none that runs by itself", info.name));
             }
@@ -154,7 +154,7 @@ impl Candidate {
         }
     }
 
-    /// The same for a sample of the pages: tiers above the lowest that are as much smaller.
+    /// The candidate for a sample of the pages: tiers above the lowest are smaller by `rate`.
     pub(super) fn sampled(&self, rate: f64) -> Candidate {
         let mut smaller = self.clone();
         let caches = self.parts.len() - 1;
@@ -164,7 +164,7 @@ impl Candidate {
         smaller
     }
 
-    /// The tiers that hold a part of the data.
+    /// Tiers that hold a part of the data.
     pub fn caches(&self) -> &[Part] {
         &self.parts[..self.parts.len() - 1]
     }
@@ -174,7 +174,7 @@ impl Candidate {
         self.caches().first().filter(|part| part.class == Class::Ssd)
     }
 
-    /// The tier that holds everything.
+    /// Tier that holds all data.
     pub fn lowest(&self) -> &Part {
         self.parts.last().expect("a hierarchy has a lowest tier")
     }
@@ -211,19 +211,19 @@ impl Candidate {
     }
 }
 
-/// Combinations, and how many others there are.
+/// Combinations within the budget, and the number of others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidates {
-    /// By price, then by name.
+    /// Sorted by price, then by name.
     pub list: Vec<Candidate>,
     /// Combinations beyond the budget.
     pub beyond_budget: usize,
 }
 
-/// Ways to fill the tiers above the lowest below a database's own memory.
+/// Tiers above the lowest, below a database's own memory.
 const SHAPES_BELOW_POOL: [&[Class]; 2] = [&[], &[Class::Ssd]];
 
-/// Ways to fill the tiers above the lowest.
+/// Tiers above the lowest.
 const SHAPES: [&[Class]; 6] = [
     &[Class::Dram],
     &[Class::Nvm],
@@ -233,13 +233,13 @@ const SHAPES: [&[Class]; 6] = [
     &[Class::Dram, Class::Nvm, Class::Ssd],
 ];
 
-/// All combinations within a budget in dollars: DRAM, NVM or both, flash above a disk where there is one, and a lowest tier of NVM,
-/// SSD or disk that holds everything. Nothing works on pages of a block device without memory above it (003, section 2.1), unless
-/// there is a database's own ([`Scale::below_pool`]).
+/// All combinations within a budget in dollars: DRAM, NVM or both, flash above a disk where there is one, and a lowest
+/// tier of NVM, SSD or disk that holds all data. A block device needs memory above it to work on pages (003, section
+/// 2.1), unless there is a database's own ([`Scale::below_pool`]).
 ///
-/// Left out are combinations that only cost more: a tier above the lowest that is larger than another of the same kind which holds
-/// all data already, a cache below one that does, and a lowest tier larger than need be, unless `spare` asks for it, because it
-/// lasts longer.
+/// Combinations that only cost more are left out. These are a tier larger than another of its kind that holds all data
+/// already, a cache below one that holds all data, and a lowest tier larger than needed. With `spare` larger lowest
+/// tiers stay, because they last longer.
 ///
 /// # Errors
 /// When no hierarchy can hold the data, none fits the budget, or the smallest memory holds everything.
@@ -283,7 +283,7 @@ pub fn candidates(catalogue: &Catalogue, scale: &Scale, budget: f64, spare: bool
     Ok(Candidates { list: all, beyond_budget })
 }
 
-/// Items and sizes that can hold everything.
+/// Items and sizes that can hold all data.
 fn lowest(catalogue: &Catalogue, scale: &Scale, spare: bool) -> Result<Vec<(usize, Piece)>, AdviceError> {
     let mut found = Vec::new();
     for (at, item) in catalogue.items.iter().enumerate().filter(|(_, item)| item.class != Class::Dram) {
@@ -320,7 +320,7 @@ fn caches(catalogue: &Catalogue, scale: &Scale, class: Class) -> Vec<(usize, Pie
     found
 }
 
-/// Is there a hierarchy whose caches do not hold everything?
+/// Fails unless some hierarchy has no cache that holds all data.
 fn distinguishable(all: &[Candidate], scale: &Scale) -> Result<(), AdviceError> {
     let holds_all = |candidate: &Candidate| candidate.caches().iter().any(|part| part.pages >= scale.footprint_pages);
     if !all.iter().all(holds_all) {

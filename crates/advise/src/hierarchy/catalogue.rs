@@ -7,7 +7,7 @@
 //! [[item]]
 //! name = "DRAM"
 //! tier = "dram"                 # dram, nvm, ssd, disk
-//! profile = "dram"              # a profile of the house or a TOML file
+//! profile = "dram"              # a built-in profile or a TOML file
 //! capacities_gb = [16, 32, 64]  # what can be bought, in 10^9 bytes
 //! dollars_per_gb = 10.0         # or dollars = [150, 290, 570], one for each capacity
 //! endurance_writes = 1e16       # writes of each byte until it fails; or dwpd with warranty_years; neither: does not wear
@@ -32,9 +32,9 @@ const BUILT_IN: &[(&str, &str)] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// Memory that forgets.
+    /// Volatile memory.
     Dram,
-    /// Memory that does not.
+    /// Persistent memory.
     Nvm,
     /// Flash behind a block interface: a cache, or the lowest tier.
     Ssd,
@@ -57,11 +57,12 @@ impl fmt::Display for Class {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Endurance {
-    /// It does not wear, as far as the catalogue says.
+    /// No wear, as far as the catalogue says.
     Unlimited,
-    /// The medium takes this many writes of each byte, the device's own cleaning included.
+    /// Writes of each byte that the medium endures, the device's own cleaning included.
     Media(f64),
-    /// The maker takes this many writes of its capacity by the host (drive writes a day over the years of its warranty).
+    /// Writes of the whole capacity by the host that the maker guarantees (drive writes a day over the years of
+    /// warranty).
     Host(f64),
 }
 
@@ -72,7 +73,7 @@ pub struct Piece {
     pub gb: f64,
     /// Price.
     pub dollars: f64,
-    /// Power that it draws whether it is used or not; none where the catalogue does not say.
+    /// Power drawn whether the device is used or not; `None` if the catalogue does not say.
     pub watts: Option<f64>,
 }
 
@@ -90,10 +91,9 @@ pub struct Item {
     pub name: String,
     /// Level of a hierarchy at which the device can be.
     pub class: Class,
-    /// Model of the device's behaviour. Flash drives charge their measured write amplification where the profile has
-    /// it.
+    /// Model of the device's behaviour. A flash drive has its measured write amplification if the profile states one.
     pub profile: Profile,
-    /// Its sizes, ascending.
+    /// Sizes on sale, ascending.
     pub pieces: Vec<Piece>,
     /// Writes that the device endures.
     pub endurance: Endurance,
@@ -102,9 +102,9 @@ pub struct Item {
 /// Devices that can be bought, with their source and date.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Catalogue {
-    /// Its name or file.
+    /// Name of the catalogue, or its file.
     pub name: String,
-    /// When the prices held.
+    /// Date of the prices.
     pub date: String,
     /// Source of the prices.
     pub source: String,
@@ -138,16 +138,16 @@ struct Entry {
 }
 
 impl Catalogue {
-    /// The names of the catalogues that come with the program.
+    /// Names of the built-in catalogues.
     pub fn names() -> Vec<&'static str> {
         BUILT_IN.iter().map(|(name, _)| *name).collect()
     }
 
-    /// The catalogue of this name, or else the one in this file. A profile that is no name of the house is a path as seen from
-    /// where the command runs.
+    /// Loads the built-in catalogue of this name, or else the file. A profile that is not built in is a path relative
+    /// to the working directory.
     ///
     /// # Errors
-    /// When there is neither, or an entry is missing or impossible: names the item, the key and what would do.
+    /// When there is neither, or an entry is missing or impossible: names the item, the key and an accepted value.
     pub fn load(name_or_path: &str) -> Result<Catalogue, AdviceError> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
             return Catalogue::from_toml(name, text);
@@ -160,7 +160,7 @@ impl Catalogue {
         Catalogue::from_toml(name_or_path, &text)
     }
 
-    /// Reads a catalogue; `name` is what an error calls it.
+    /// Parses a catalogue; errors call it `name`.
     ///
     /// # Errors
     /// As [`Catalogue::load`].
@@ -262,7 +262,7 @@ impl Entry {
     }
 }
 
-/// A profile, its flash with the write amplification that was measured, which asks for no preconditioning.
+/// Loads a profile. Flash gets its measured write amplification, which needs no preconditioning.
 fn load_profile(name: Option<&str>) -> Result<Profile, String> {
     let names = profile::names();
     let Some(name) = name else {

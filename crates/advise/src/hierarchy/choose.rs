@@ -1,4 +1,4 @@
-//! The answer among what was measured.
+//! The choice among the measured hierarchies.
 
 use super::AdviceError;
 use super::measure::Measured;
@@ -24,12 +24,12 @@ pub enum Objective {
 }
 
 impl Objective {
-    /// Is what costs more and is no faster never better?
+    /// True if a hierarchy that costs more and is no faster is never better.
     pub(super) fn is_bounded(self) -> bool {
         matches!(self, Objective::Throughput | Objective::PerDollar | Objective::Price)
     }
 
-    /// A number that is higher for what is better; none where it was not measured.
+    /// Score of a hierarchy, higher is better; `None` if it was not measured.
     pub(super) fn score(self, tried: &Tried) -> Option<f64> {
         let measured = tried.measured()?;
         match self {
@@ -46,18 +46,19 @@ impl Objective {
 /// Limits that a hierarchy must keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Limits {
-    /// Requests a second, at least.
+    /// Fewest requests a second.
     pub throughput_min: Option<f64>,
-    /// 99th percentile of the latency in microseconds, at most.
+    /// Largest 99th percentile of the latency in microseconds.
     pub p99_us_max: Option<f64>,
-    /// Years until the first device is worn out, at least.
+    /// Fewest years until the first device is worn out.
     pub lifetime_years_min: Option<f64>,
-    /// Energy of a request in joules, at most.
+    /// Largest energy of a request in joules.
     pub joules_max: Option<f64>,
 }
 
 impl Limits {
-    /// Each limit that is set: its option, what is asked, what there is, and by what factor it falls short (1 or less: it holds).
+    /// Limits that are set: the option, the limit, the measured value, and the factor by which it falls short (1 or
+    /// less: it holds).
     fn each(&self, measured: &Measured) -> Vec<(&'static str, f64, Option<f64>, f64)> {
         let years = measured.lifetime_years.unwrap_or(f64::INFINITY);
         let least = |name, asked: Option<f64>, found: f64| asked.map(|asked| (name, asked, Some(found), asked / found));
@@ -73,30 +74,30 @@ impl Limits {
         all.into_iter().flatten().collect()
     }
 
-    /// Do all of them hold?
+    /// True if all limits hold.
     pub fn hold(&self, measured: &Measured) -> bool {
         self.each(measured).iter().all(|(_, _, _, short)| *short <= 1.0)
     }
 
-    /// The largest factor by which one falls short.
+    /// Largest factor by which a limit is missed.
     pub(super) fn shortfall(&self, measured: &Measured) -> f64 {
         self.each(measured).iter().map(|(_, _, _, short)| *short).fold(0.0, f64::max)
     }
 }
 
-/// The answer.
+/// The chosen hierarchy and the front of good ones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choice {
-    /// Its place in the list.
+    /// Index of the best.
     pub best: usize,
-    /// Places of those within the limits that no other beats in price and throughput both, by price.
+    /// Indices, by price, of the hierarchies within the limits that no other beats in both price and throughput.
     pub front: Vec<usize>,
 }
 
-/// The best within the limits; of equal ones the cheaper.
+/// Chooses the best hierarchy within the limits; of equal ones the cheaper.
 ///
 /// # Errors
-/// When none is within the limits: names the nearest and what would have to be asked of it.
+/// When none is within the limits: names the nearest one and the limits that it would keep.
 pub fn choose(tried: &[Tried], objective: Objective, limits: &Limits) -> Result<Choice, AdviceError> {
     let within = |entry: &Tried| entry.measured().is_some_and(|measured| limits.hold(measured));
     let mut best: Option<(usize, f64)> = None;
@@ -112,8 +113,8 @@ pub fn choose(tried: &[Tried], objective: Objective, limits: &Limits) -> Result<
     }
 }
 
-/// Places of the hierarchies within the limits such that none that costs no more is as fast, among those simulated in full: what a
-/// sample says of one is to be compared with what it says of others only. The list is in the order of prices.
+/// Indices, by price, of the hierarchies within the limits that no cheaper or equally priced one equals in throughput.
+/// Only hierarchies simulated in full count, because estimates from a sample compare with each other only.
 pub fn front(tried: &[Tried], limits: &Limits) -> Vec<usize> {
     let mut order: Vec<(usize, &Tried, &Measured)> =
         tried.iter().enumerate().filter_map(|(at, entry)| Some((at, entry, entry.measured()?))).collect();
@@ -165,7 +166,7 @@ fn nearest(tried: &[Tried], objective: Objective, limits: &Limits) -> AdviceErro
     ))
 }
 
-/// A limit that is just kept, with three digits or more.
+/// A limit that the found value barely keeps, with three digits or more.
 fn loosened(name: &str, found: f64) -> String {
     let unit = 10f64.powf(found.abs().log10().floor() - 2.0).min(1.0);
     let rounded = if name.starts_with("--min") { (found / unit).floor() * unit } else { (found / unit).ceil() * unit };

@@ -1,4 +1,4 @@
-//! One hierarchy, simulated with device time.
+//! Measurement of one hierarchy: a simulation with device time.
 
 use super::AdviceError;
 use super::bound::{MostHits, Shortest};
@@ -11,14 +11,13 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// A simulated flash drive has at least this many bytes: of fewer blocks a die its geometry would be another.
+/// Smallest size of a simulated flash drive: fewer blocks per die would change its geometry.
 const FLASH_BYTES_MIN: u64 = 1 << 30;
-/// Requests that a decision takes at least, and those of them whose page was requested before.
+/// Fewest counted requests for a decision, and fewest of them whose page was requested before.
 const COUNTED_MIN: u64 = 10_000;
 const SEEN_MIN: u64 = 1_000;
 
-/// Results of hierarchies that were simulated already, by the name of the hierarchy. Prices may change; the results
-/// stay.
+/// Results of simulated hierarchies, by name. The results stay valid when prices change.
 #[derive(Debug, Default)]
 pub struct Known(Mutex<HashMap<String, Result<Measured, String>>>);
 
@@ -28,7 +27,7 @@ pub struct Workload<'w> {
     pub addresses: &'w Addresses<'w>,
     /// Policies that manage the tiers.
     pub policies: Policies,
-    /// Share of the requests that fill the caches and are not counted; 003 takes half (section 6.2).
+    /// Share of the requests that warm up the caches and are not counted; 003 takes half (section 6.2).
     pub warmup: f64,
     /// Concurrent requesters.
     pub clients: u32,
@@ -38,22 +37,23 @@ pub struct Workload<'w> {
     pub work: Work,
     /// Seed of the random choices.
     pub seed: u64,
-    /// Results that are not simulated again.
+    /// Results of earlier simulations.
     pub known: Known,
 }
 
 /// Figures of one device of a simulated hierarchy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartUse {
-    /// Share of the requests that were served here.
+    /// Share of the requests served by the device.
     pub served: f64,
-    /// Share of the time during which it was at work.
+    /// Share of the time that the device was busy.
     pub utilisation: f64,
-    /// Bytes that the host wrote to it.
+    /// Bytes that the host wrote to the device.
     pub written_bytes: u64,
-    /// Bytes that its medium was written with for each of them.
+    /// Bytes written to the medium per byte written by the host.
     pub write_amplification: f64,
-    /// Years until its endurance is used up at this rate, day and night; none where it does not wear or nothing was written.
+    /// Years until the endurance is used up at this rate, day and night; `None` if the device does not wear or nothing
+    /// was written.
     pub lifetime_years: Option<f64>,
 }
 
@@ -68,16 +68,17 @@ pub struct Measured {
     pub mean_us: f64,
     /// 99th percentile of the latency in microseconds; none with fewer than a thousand requests.
     pub p99_us: Option<f64>,
-    /// Years until the first device's endurance is used up; none where none wears.
+    /// Years until the first device's endurance is used up; `None` if no device wears.
     pub lifetime_years: Option<f64>,
-    /// Energy of a request in joules: what the catalogue's watts and the profiles' bytes come to; none where a device has neither.
+    /// Energy of a request in joules, from the catalogue's watts and the profiles' energy per byte; `None` if a device
+    /// has neither.
     pub joules_per_request: Option<f64>,
     /// The devices, in the order of the hierarchy.
     pub devices: Vec<PartUse>,
 }
 
 impl Workload<'_> {
-    /// The same with another trace.
+    /// The same workload with another trace.
     pub(super) fn with<'w>(&self, addresses: &'w Addresses<'w>) -> Workload<'w> {
         let Workload { warmup, clients, think_ns, work, seed, .. } = *self;
         let policies = self.policies.clone();
@@ -88,7 +89,7 @@ impl Workload<'_> {
         (self.addresses.trace.len() as f64 * self.warmup) as usize
     }
 
-    /// Is there enough to decide on?
+    /// Checks that the trace is long enough to decide on.
     ///
     /// # Errors
     /// When too few requests are counted, or too few of them are to pages that were requested before.
@@ -124,19 +125,19 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// Returns the counts of requests and of possible hits that a bound needs.
+    /// Returns the counts of requests and of possible hits for a bound.
     pub(super) fn most_hits(&self) -> MostHits<'_> {
         MostHits::new(self.addresses, self.warm())
     }
 
-    /// Requests a second that a hierarchy stays below, whatever its policies do.
+    /// Upper bound on the requests a second of a hierarchy, whatever its policies do.
     pub(super) fn most_per_second(
         &self,
         most: &MostHits,
         times: &HashMap<usize, Shortest>,
         candidate: &Candidate,
     ) -> f64 {
-        // Flash without memory above it gathers what is written in the host's memory: nobody waits for it.
+        // Flash without memory above it gathers writes in the host's memory, so no requester waits for them.
         let shortest = |item| {
             if candidate.bare_flash().is_some() { Shortest { write_ns: 0.0, ..times[item] } } else { times[item] }
         };
@@ -144,7 +145,8 @@ impl Workload<'_> {
             candidate.caches().iter().map(|part| (part.pages as usize, shortest(&part.item))).collect();
         let least = most.least_ns(&caches, times[&candidate.lowest().item]);
         let clients = f64::from(self.clients);
-        // Those under way when the warm-up ends are answered after it. Work and time to think come between a requester's requests.
+        // Requests under way at the end of the warm-up are answered after it. Work and think time pass between the
+        // requests of a requester.
         let between = (most.requests() as f64 - clients).max(0.0);
         let work = between * self.work.ns as f64;
         let alone = (least + between * self.think_ns as f64 + work) / clients;
@@ -153,7 +155,7 @@ impl Workload<'_> {
         (most.requests() as f64 + clients) * 1e9 / alone.max(busy).max(computing).max(1.0)
     }
 
-    /// The shortest times of the devices that candidates have.
+    /// Shortest times of the candidates' devices, by index in the catalogue.
     pub(super) fn shortest<'c>(
         &self,
         catalogue: &Catalogue,
@@ -175,11 +177,11 @@ impl Workload<'_> {
         Ok(times)
     }
 
-    /// Simulates a hierarchy, unless it was already. The catalogue must be the same from call to call but for its prices.
+    /// Simulates a hierarchy, or returns its known result. Between calls only the prices of the catalogue may differ.
     ///
     /// # Errors
-    /// The reason, when the hierarchy cannot be simulated: a tier too small for its policy, or a device too small for
-    /// the data.
+    /// The reason why the hierarchy cannot be simulated: a tier too small for its policy, or a device too small for the
+    /// data.
     pub fn measure(&self, catalogue: &Catalogue, candidate: &Candidate) -> Result<Measured, String> {
         let name = candidate.to_string();
         let known = self.known.0.lock().expect("no thread panics with it").get(&name).cloned();
@@ -196,7 +198,7 @@ impl Workload<'_> {
         let mut devices = Vec::new();
         let tiers = places.iter().copied().chain([Some(candidate.parts.len() - 1)]);
         for (place, need) in tiers.zip(cell.needs(self.addresses)) {
-            // The device of a tier without frames is never asked, so it may be any.
+            // A tier without frames never uses its device, so any will do.
             let part = &candidate.parts[place.unwrap_or(0)];
             let profile = &catalogue.items[part.item].profile;
             let bytes = device_bytes(profile, need.max(self.addresses.trace.page_bytes.into()));
@@ -206,7 +208,7 @@ impl Workload<'_> {
         let backing = devices.pop().expect("a hierarchy has a lowest tier");
         let options = CellOptions { warmup: self.warmup, seed: self.seed, ..CellOptions::default() };
         let Workload { clients, think_ns, work, .. } = *self;
-        // Such a cache is the live one, whose own thread writes back.
+        // Bare flash is the live cache, which has a thread for write-backs.
         let live = |flash: &Part| Behind::live(flash.pages, self.addresses.trace.page_bytes);
         let behind = candidate.bare_flash().map(live);
         let timed = TimedOptions { clients, think_ns, work, behind, ..TimedOptions::default() };
@@ -218,7 +220,7 @@ impl Workload<'_> {
 
 impl Measured {
     fn of(timed: &TimedRow, places: &[Option<usize>], catalogue: &Catalogue, candidate: &Candidate) -> Self {
-        // The level below comes last; the first of the latencies are those of all requests.
+        // The level below comes last; the first latencies are those of all requests.
         let tiers = places.iter().copied().chain([Some(candidate.parts.len() - 1)]);
         let rows = tiers.zip(&timed.devices).zip(&timed.latencies[1..]);
         let rows: Vec<_> =
@@ -244,7 +246,7 @@ impl Measured {
     }
 }
 
-/// Bytes of a device of which `need` are used.
+/// Bytes of the simulated device when `need` of them are used.
 fn device_bytes(profile: &Profile, need: u64) -> u64 {
     if matches!(profile.device, Model::Nand(_)) { need.max(FLASH_BYTES_MIN) } else { need }
 }
@@ -260,7 +262,7 @@ fn lifetime(part: &Part, row: &DeviceRow, endurance: Endurance, seconds: f64) ->
     (written > 0.0).then(|| writes * part.piece.bytes() / (written / seconds) / YEAR)
 }
 
-/// Energy of a device; none where nothing says what it draws.
+/// Energy of a device; `None` if neither the catalogue nor the profile states any.
 fn joules(part: &Part, row: &DeviceRow, seconds: f64) -> Option<f64> {
     match part.piece.watts {
         Some(watts) => Some(watts * seconds + row.joules),

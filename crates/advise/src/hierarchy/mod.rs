@@ -1,13 +1,15 @@
-//! Which hierarchy of DRAM, NVM, SSD and disk to buy for a workload and a budget: 003, section 5, with endurance and energy, which it
-//! leaves out.
+//! The hierarchy of DRAM, NVM, SSD and disk to buy for a workload and a budget: 003, section 5, with endurance and
+//! energy added.
 //!
-//! 1. A [`Catalogue`] says what can be bought; [`candidates`] are the combinations within the budget (003, section 5.2).
-//! 2. Each has a bound from the miss-ratio curve of the best possible replacement ([`bound`]): no policy of its tiers is faster.
-//! 3. [`search`] simulates them with device time, the cheapest first, and leaves out what a cheaper one, already simulated, beats
-//!    even at its bound. Nothing that is left out can be the answer.
-//! 4. [`choose`] takes the best by an [`Objective`] within [`Limits`], or says which comes nearest.
-//! 5. [`warnings`] says which caches are worse than none, or too small for their prediction.
-//! 6. [`what_if`] asks again with other prices, another NVM and halves of the trace.
+//! 1. A [`Catalogue`] lists the devices on sale; [`candidates`] are the combinations within the budget (003, section
+//!    5.2).
+//! 2. Each candidate has a bound from the miss-ratio curve of optimal replacement ([`bound`]): no policy of its tiers
+//!    is faster.
+//! 3. [`search`] simulates them with device time, the cheapest first. A candidate is left out if one simulated before
+//!    costs no more and is at least as fast as its bound. No candidate that is left out can be the answer.
+//! 4. [`choose`] takes the best by an [`Objective`] within [`Limits`], or names the nearest.
+//! 5. [`warnings`] names caches that are worse than none, or too small for their prediction.
+//! 6. [`what_if`] repeats the search with other prices, another NVM and halves of the trace.
 
 pub mod bound;
 mod candidate;
@@ -32,9 +34,9 @@ pub enum AdviceError {
     /// The catalogue cannot be used.
     #[error("catalogue '{catalogue}': {what}")]
     Catalogue {
-        /// Its name or file.
+        /// Name of the catalogue, or its file.
         catalogue: String,
-        /// The fault, and what would do instead.
+        /// The fault, and an accepted value.
         what: String,
     },
     /// Nothing in the catalogue can hold the data, or work on it.
@@ -45,11 +47,11 @@ pub enum AdviceError {
         "nothing fits a budget of ${budget:.2}: the cheapest hierarchy that holds the data is {cheapest} for ${dollars:.2}"
     )]
     Budget {
-        /// Money that was allowed, in dollars.
+        /// The budget in dollars.
         budget: f64,
         /// The cheapest hierarchy.
         cheapest: String,
-        /// Its price.
+        /// Price of that hierarchy.
         dollars: f64,
     },
     /// The trace does not tell hierarchies apart.
@@ -61,9 +63,9 @@ pub enum AdviceError {
     /// The simulation failed.
     #[error("{hierarchy}: {what}")]
     Simulation {
-        /// Of which hierarchy.
+        /// Name of the hierarchy.
         hierarchy: String,
-        /// Why.
+        /// Reason of the failure.
         what: String,
     },
 }

@@ -1,13 +1,13 @@
-//! From candidates to measurements, as few as need be.
+//! The search: measures as few candidates as possible.
 //!
-//! Candidates are taken by price. One is left out when another that costs no more, is within all limits and was simulated has at
-//! least the throughput that its bound allows it. It is then neither the fastest within the budget, nor the one with the most for a
-//! dollar, nor the cheapest, nor on the front between price and throughput. For p99, lifetime and energy there is no such bound, so
-//! nothing is left out.
+//! Candidates are taken by price. A candidate is left out if a simulated one costs no more, keeps all limits, and has
+//! at least the throughput of the candidate's bound. Then it is not the fastest within the budget, nor the one with the
+//! most throughput per dollar, nor the cheapest, nor on the front of price and throughput. For p99, lifetime and energy
+//! there is no such bound, so every candidate is simulated.
 //!
-//! If that is too much work, the same is done with a sample of the pages (Waldspurger et al., FAST 2015 and ATC 2017).
-//! The hierarchies are smaller by the same factor. Only the best of them are then simulated with the whole trace. The
-//! cost of a request in a hierarchy stays as it is; only the number of hits in each tier is estimated.
+//! If that is too much work, the search uses a sample of the pages (Waldspurger et al., FAST 2015 and ATC 2017) and
+//! hierarchies smaller by the same factor. Only the best are then simulated with the whole trace. The cost of a request
+//! in a hierarchy stays as it is; only the number of hits in each tier is estimated.
 
 use super::AdviceError;
 use super::candidate::Candidate;
@@ -20,30 +20,30 @@ use serde::Serialize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Candidates that are looked at together: what is left out must not depend on the number of threads.
+/// Candidates decided together. The number is fixed, so the result does not depend on the number of threads.
 const BATCH: usize = 8;
 
 /// Outcome of the search for one candidate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
-    /// It was simulated.
+    /// Simulated with the whole trace.
     Simulated(Measured),
-    /// It was simulated with a sample of the pages, and others did better.
+    /// Simulated with a sample of the pages only: others did better.
     Estimated(Measured),
-    /// One that costs no more, at this place in the list, has at least the throughput that its bound allows.
+    /// Left out: the candidate at this index costs no more and has at least the throughput of the bound.
     Beaten(usize),
-    /// It cannot be simulated, and why: a tier is too small for its policy.
+    /// The reason why it cannot be simulated: a tier is too small for its policy.
     Impossible(String),
 }
 
-/// A candidate and what became of it.
+/// A candidate and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tried {
     /// The hierarchy.
     #[serde(flatten)]
     pub candidate: Candidate,
-    /// Requests a second that no policies of these tiers exceed.
+    /// Upper bound on the requests a second of these tiers with any policy.
     pub most_per_second: f64,
     /// Outcome of the search for the candidate.
     pub fate: Fate,
@@ -70,36 +70,36 @@ impl Tried {
 /// Options of a search.
 #[derive(Clone, Debug)]
 pub struct SearchOptions {
-    /// Simulations at a time.
+    /// Concurrent simulations.
     pub threads: usize,
     /// Quantity by which the best is chosen.
     pub objective: Objective,
     /// Limits that the best must keep.
     pub limits: Limits,
-    /// Leave out what cannot be the answer.
+    /// True to leave out candidates that cannot be the answer.
     pub prune: bool,
-    /// Share of the pages that candidates are compared with before the best are simulated in full; 1: all are simulated in full.
+    /// Share of the pages in the first comparison, after which the best are simulated in full; 1 to simulate all in
+    /// full.
     pub sample: f64,
 }
 
 /// Candidates that are simulated in full after a sample.
 pub const FINALISTS: usize = 8;
-/// Page requests that a search may simulate before it takes a sample.
+/// Most page requests of a search without a sample.
 const WORK_MAX: f64 = 1e8;
-/// Page requests that all candidates together get of a sample, and each of them at least.
+/// Page requests of a sample for all candidates together, and the fewest for each.
 const SAMPLED_WORK: f64 = 5e7;
 const SAMPLED_MIN: f64 = 1e5;
 /// Samples of which the fairest is taken.
 const SAMPLES: u64 = 8;
 
-/// The share of the pages that so many candidates are compared with unless another is asked for: all of them where that is
-/// little work.
+/// Default share of the pages for the first comparison of this many candidates: 1 if that is little work.
 pub fn usual_sample(candidates: usize, requests: usize) -> f64 {
     let work = candidates as f64 * requests as f64;
     if work <= WORK_MAX { 1.0 } else { (SAMPLED_WORK / work).max(SAMPLED_MIN / requests as f64).min(1.0) }
 }
 
-/// Simulates what may be the answer among candidates that are in the order of their prices. `done` is told of each that is decided.
+/// Simulates the possible answers among candidates sorted by price. `done` is called after each decision.
 ///
 /// # Errors
 /// When a device cannot be built, or the sample is empty.
@@ -141,8 +141,8 @@ pub fn search(
     Ok(tried)
 }
 
-/// Of some samples the one whose share of the requests is nearest to its share of the pages: one without the hottest pages, or with
-/// more than its part of them, would speak for larger caches, or for smaller ones.
+/// The sample whose share of the requests is nearest to its share of the pages. A sample without the hottest pages
+/// would favour larger caches, one with too many of them smaller caches.
 fn fair_sample(workload: &Workload, rate: f64) -> Option<Trace> {
     let trace = workload.addresses.trace;
     let off = |sample: &Trace| (sample.len() as f64 / trace.len() as f64 / rate).ln().abs();
@@ -150,7 +150,7 @@ fn fair_sample(workload: &Workload, rate: f64) -> Option<Trace> {
     samples.min_by(|a, b| off(a).total_cmp(&off(b)))
 }
 
-/// Places of the best by the objective, those within the limits first, then those that break them least.
+/// Indices of the best candidates by the objective: those within the limits first, then those that miss them least.
 fn best(tried: &[Tried], options: &SearchOptions) -> Vec<usize> {
     let short =
         |at: usize| tried[at].measured().map_or(f64::INFINITY, |measured| options.limits.shortfall(measured).max(1.0));
@@ -161,7 +161,7 @@ fn best(tried: &[Tried], options: &SearchOptions) -> Vec<usize> {
     order
 }
 
-/// Simulates what may be the answer.
+/// Simulates the possible answers with one trace.
 fn decide(
     catalogue: &Catalogue,
     candidates: Vec<Candidate>,
@@ -191,7 +191,7 @@ fn decide(
         let of = |((candidate, most_per_second), fate)| Tried { candidate, most_per_second, fate };
         tried.extend(batch.into_iter().zip(fates).map(of));
         for (at, entry) in tried.iter().enumerate().skip(first) {
-            // What is predicted too high leaves nothing else out.
+            // A candidate whose prediction is too high excludes no other.
             let believed = entry.candidate.cramped(workload.addresses.trace.page_bytes).is_none();
             let within = |measured: &&Measured| believed && options.limits.hold(measured);
             let Some(measured) = entry.measured().filter(within) else { continue };
@@ -203,7 +203,7 @@ fn decide(
     Ok(tried)
 }
 
-/// Does the same to all items, on some threads; results in their order.
+/// Applies `work` to all items on several threads; the results keep the order.
 pub(super) fn in_parallel<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();

@@ -1,29 +1,31 @@
-//! Caches that are worse than none, or that cannot be believed to be better.
+//! Warnings of caches that are worse than none, or whose prediction cannot be trusted.
 //!
-//! - **Slower**: the same hierarchy without one or more of its caches was simulated as well, and does as much or more. A cache
-//!   costs an I/O for every page that it takes in, and gives nothing for those that leave before they are asked for again.
-//! - **Cramped**: flash of so few pages that the live cache spends its time making room, of which the simulation knows the queue of
-//!   write-backs and not the rounds. `crates/engine/src/cache/watermarks.rs`: a request goes on only with [`FREE_MIN`] segments free and
-//!   as many as it may move pages into, [`MOVED_MAX`] at once; a log has a third more room than pages; segments are of 1 MiB, or
-//!   smaller where fewer than 64 of them fit. Where that much is more than a third of what the pages leave free, it is cramped.
-//!   The third is between the two smallest caches that docs/results/advise-built.md has built: 11 segments of 16 pages that have to be
-//!   free were too many for one of 12 MiB, which did less than half of what was predicted and less than no cache, and the one of
-//!   twice that, with 7 of 32 pages, was within 7 % of its prediction.
+//! - **Slower**: the same hierarchy without one or more of its caches was simulated too, and is at least as fast. A
+//!   cache costs an I/O for every page that it takes in, and gains nothing from pages that leave before they are
+//!   requested again.
+//! - **Cramped**: flash of so few pages that the live cache spends its time freeing segments. The simulation models the
+//!   queue of write-backs but not the rounds of reclaim. In `crates/engine/src/cache/watermarks.rs` a request goes on
+//!   only with [`FREE_MIN`] free segments, plus as many as it may move pages into, [`MOVED_MAX`] at once. A log has a
+//!   third more slots than pages. Segments are of 1 MiB, or smaller if fewer than 64 of them fit. A cache is cramped if
+//!   those free segments take more than a third of the slots that the pages leave free. The third lies between the two
+//!   smallest caches built for docs/results/advise-built.md. One of 12 MiB had to keep 11 segments of 16 pages free;
+//!   its throughput was less than half of the prediction and less than without a cache. One of 24 MiB, with 7 segments
+//!   of 32 pages, was within 7 % of its prediction.
 
 use super::candidate::{Candidate, Part};
 use super::search::{Fate, Tried};
 use serde::Serialize;
 use std::fmt;
 
-/// Free segments of the live cache that are not for what a request moves.
+/// Free segments of the live cache beside those for the moves of a request.
 const FREE_MIN: u64 = 3;
-/// Pages that a policy of DRAM and flash may move for one request.
+/// Most pages that a policy of DRAM and flash moves for one request.
 const MOVED_MAX: u64 = 128;
 
 /// Warning about the caches of a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Warning {
-    /// The candidate's place in the list.
+    /// Index of the candidate.
     pub at: usize,
     /// Reason for the warning.
     #[serde(flatten)]
@@ -34,23 +36,23 @@ pub struct Warning {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Worse {
-    /// Without a cache there is as much throughput or more.
+    /// The hierarchy without a cache has at least as much throughput.
     Slower {
-        /// The place of the one without.
+        /// Index of the hierarchy without the cache.
         without: usize,
-        /// Throughput as a multiple of that one's: 1 at most.
+        /// Throughput as a multiple of that hierarchy's: at most 1.
         times: f64,
     },
-    /// Its flash is so small that the prediction is too high.
+    /// The flash is so small that the prediction is too high.
     Cramped(Cramped),
 }
 
-/// Flash with too little room beside its pages.
+/// Flash with too few free segments beside its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cramped {
-    /// Pages that it keeps.
+    /// Pages of the cache.
     pub pages: u64,
-    /// Pages of it that would not be cramped, at the same size of a segment.
+    /// Pages of a cache that would not be cramped, at the same segment size.
     pub enough_pages: u64,
 }
 
@@ -66,8 +68,8 @@ impl fmt::Display for Cramped {
 }
 
 impl Candidate {
-    /// Is its flash so small that the live cache would spend its time making room? For flash below a pool, which is predicted as a
-    /// live cache.
+    /// Warns if the flash is so small that the live cache would spend its time freeing segments. Only flash below a
+    /// pool is predicted as a live cache.
     pub fn cramped(&self, page_bytes: u32) -> Option<Cramped> {
         let pages = self.bare_flash()?.pages;
         let page_bytes = u64::from(page_bytes);
@@ -75,12 +77,12 @@ impl Candidate {
         let log_bytes = (pages * page_bytes * 4 / 3).saturating_sub(1);
         let segment = ((1 << (log_bytes / 64).clamp(1, 1 << 20).ilog2()) / page_bytes).max(16);
         let free_pages = segment * (FREE_MIN + MOVED_MAX.div_ceil(segment));
-        // A third of the third that pages leave.
+        // The pages leave a third of their number free, and the limit is a third of that.
         let enough_pages = 9 * free_pages;
         (pages < enough_pages).then_some(Cramped { pages, enough_pages })
     }
 
-    /// Is this the other one without one or more of its caches?
+    /// True if this is `other` without one or more of its caches.
     fn is_without_caches_of(&self, other: &Candidate) -> bool {
         let same = |a: &Part, b: &Part| a.item == b.item && a.piece == b.piece;
         let fewer = self.parts.len() < other.parts.len() && same(self.lowest(), other.lowest());

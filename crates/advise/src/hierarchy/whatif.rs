@@ -1,4 +1,4 @@
-//! Sensitivity of an answer to its inputs (prices, the latency of NVM, the trace), and the worth of a little more of
+//! Sensitivity of an answer to its inputs (prices, the latency of NVM, the trace), and the gain from more capacity in
 //! each tier.
 
 use super::AdviceError;
@@ -14,23 +14,23 @@ use entresol_sim::Addresses;
 use entresol_trace::{Column, Trace};
 use serde::Serialize;
 
-/// Prices that are tried, as multiples of the catalogue's.
+/// Prices to try, as multiples of the catalogue's.
 const PRICES: [f64; 2] = [0.5, 2.0];
-/// Latencies of NVM that are tried, as multiples of DRAM's (003, section 6.4).
+/// Latencies of NVM to try, as multiples of DRAM's (003, section 6.4).
 const LATENCIES: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
-/// Share of a tier's capacity that is added to measure its worth. The effect of less is lost in the noise of a scaled
+/// Share of a tier's capacity that is added to measure its gain. The effect of less is lost in the noise of a scaled
 /// trace.
 const MORE: f64 = 0.1;
 
-/// Question for which a hierarchy is recommended: the inputs of the search.
+/// Inputs of the search that recommended a hierarchy.
 pub struct Question<'a> {
     /// Devices that can be bought.
     pub catalogue: &'a Catalogue,
-    /// Real data that the trace stands for.
+    /// Scale of the real data to the trace.
     pub scale: &'a Scale,
     /// Budget in dollars.
     pub budget: f64,
-    /// Lowest tiers larger than need be are candidates.
+    /// True to include lowest tiers larger than needed.
     pub spare: bool,
     /// The trace and how it is run.
     pub workload: &'a Workload<'a>,
@@ -38,70 +38,70 @@ pub struct Question<'a> {
     pub options: &'a SearchOptions,
 }
 
-/// The answer under another circumstance.
+/// The answer under a changed circumstance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
     /// The circumstance.
     pub what: String,
-    /// Why there is none; absent where there is one.
+    /// Reason why there is no answer; absent if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub none: Option<String>,
     /// The best hierarchy.
     pub hierarchy: String,
-    /// Its price.
+    /// Price of the best hierarchy.
     pub dollars: f64,
-    /// Its requests a second.
+    /// Requests a second of the best hierarchy.
     pub requests_per_second: f64,
-    /// Throughput of the recommended hierarchy here, as a share of the best one's; none where it cannot be simulated.
+    /// Throughput of the recommended hierarchy here, as a share of the best one's; `None` if it cannot be simulated.
     pub recommended_share: Option<f64>,
     /// True if the best hierarchy is the recommended one.
     pub same: bool,
 }
 
-/// Gain from a little more of a tier.
+/// Gain from more capacity in a tier.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct More {
     /// The tier.
     pub name: String,
-    /// Capacity that was added, in 10^9 bytes.
+    /// Added capacity, in 10^9 bytes.
     pub gb: f64,
-    /// Requests a second that each of them brings.
+    /// Additional requests a second per 10^9 bytes.
     pub gain_per_gb: f64,
-    /// Requests a second for each dollar at the price of the tier.
+    /// Additional requests a second per dollar, at the tier's price.
     pub gain_per_dollar: f64,
 }
 
-/// 001, equation 1: so much more flash is as good as so much more DRAM; and what the simulation says to both.
+/// 001, equation 1: an amount of flash worth as much as an amount of DRAM, with the simulated result of both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BreakEven {
-    /// DRAM that is added, in 10^9 bytes.
+    /// Added DRAM, in 10^9 bytes.
     pub dram_gb: f64,
-    /// Its price.
+    /// Price of the added DRAM.
     pub dram_dollars: f64,
-    /// Requests a second with it.
+    /// Requests a second with the added DRAM.
     pub dram_per_second: f64,
-    /// Name of the tier that is added instead.
+    /// Name of the tier that is enlarged instead.
     pub other: String,
-    /// Capacity of that tier that is as good by the equation, in 10^9 bytes.
+    /// Capacity of that tier worth as much by the equation, in 10^9 bytes.
     pub other_gb: f64,
-    /// Its price.
+    /// Price of that capacity.
     pub other_dollars: f64,
-    /// Requests a second with that.
+    /// Requests a second with that capacity.
     pub other_per_second: f64,
 }
 
-/// All of it.
+/// Results of all variations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct WhatIf {
-    /// Under other prices, latencies and halves of the trace.
+    /// Answers under other prices, latencies and halves of the trace.
     pub answers: Vec<Answer>,
     /// Gains from more of each tier above the lowest.
     pub more: Vec<More>,
-    /// DRAM against the next tier; none where there is no DRAM or nothing between it and the lowest tier to be had.
+    /// DRAM against the next tier; `None` without DRAM, or if no device exists between DRAM and the lowest tier.
     pub break_even: Option<BreakEven>,
 }
 
-/// Asks the same under other circumstances. `tried` and `best` are the answer; `done` is told of each circumstance.
+/// Varies the circumstances of a search. `tried` and `best` are its answer; `done` is called after each circumstance.
 ///
 /// # Errors
 /// When a device cannot be built.
@@ -138,7 +138,7 @@ pub fn what_if(question: &Question, tried: &[Tried], best: usize, done: &dyn Fn(
     Ok(WhatIf { answers, more: more(question, recommended), break_even: break_even(question, recommended)? })
 }
 
-/// The best hierarchy of a question, beside what was recommended.
+/// The best hierarchy for a question, compared with the recommended one.
 fn answer(what: String, question: &Question, recommended: &Candidate) -> Answer {
     let Question { catalogue, workload, options, .. } = question;
     let found = workload.check().and_then(|()| {
@@ -180,8 +180,8 @@ fn priced(catalogue: &Catalogue, class: Class, factor: f64) -> Catalogue {
     other
 }
 
-/// The catalogue with NVM as slow as so many times its DRAM, as 003 emulates it. None where the DRAM's profile states no latency, or no
-/// NVM has one that can be set.
+/// The catalogue with the latency of NVM set to `factor` times DRAM's, as 003 emulates it. `None` if the DRAM's profile
+/// states no latency, or no NVM has one that can be set.
 fn with_nvm_latency(catalogue: &Catalogue, factor: f64) -> Option<Catalogue> {
     let dram = catalogue.items.iter().find(|item| item.class == Class::Dram)?;
     let (read_ns, write_ns) = match &dram.profile.device {
@@ -206,7 +206,7 @@ fn with_nvm_latency(catalogue: &Catalogue, factor: f64) -> Option<Catalogue> {
     (set > 0).then_some(other)
 }
 
-/// The requests `from..to`, over the pages of the whole.
+/// The requests `from..to`, over the pages of the whole trace.
 fn part_of(trace: &Trace, from: usize, to: usize) -> Trace {
     let events = trace.events.iter().filter(|event| (from..to).contains(&(event.at as usize)));
     Trace {
@@ -225,7 +225,7 @@ fn part_of(trace: &Trace, from: usize, to: usize) -> Trace {
     }
 }
 
-/// A part with so much more capacity.
+/// A part with `gb` more capacity.
 fn grown(part: &Part, scale: &Scale, gb: f64) -> Part {
     let mut larger = part.clone();
     larger.piece.gb += gb;
@@ -249,7 +249,8 @@ fn more(question: &Question, recommended: &Candidate) -> Vec<More> {
     each.collect()
 }
 
-/// 001, section 2.3: `1 + theta = (1 + delta)^(C_disk / (C_disk - C_flash))` with what a page takes on both devices by itself.
+/// 001, section 2.3: `1 + theta = (1 + delta)^(C_disk / (C_disk - C_flash))`, with the time of a single page on both
+/// devices.
 pub fn theta(delta: f64, below_ns: f64, cache_ns: f64) -> f64 {
     (1.0 + delta).powf(below_ns / (below_ns - cache_ns)) - 1.0
 }
@@ -261,7 +262,7 @@ fn break_even(question: &Question, recommended: &Candidate) -> Result<Option<Bre
     if dram.class != Class::Dram {
         return Ok(None);
     }
-    // The tier that is there, or the smallest that could be.
+    // The existing tier, or the smallest possible one.
     let Some(other) = recommended.caches().get(1).cloned().or_else(|| between(catalogue, lowest)) else {
         return Ok(None);
     };

@@ -1,17 +1,17 @@
-//! The coordinator (004, section 5.3.2) as a state machine: told of events with their times, it answers with grants and orders.
+//! The coordinator (004, section 5.3.2) as a state machine: it answers events with grants and orders.
 //!
-//! It does no I/O and reads no clock. The simulator and the live coordinator drive the same object. Four rules keep a byte from
-//! being used twice:
+//! The coordinator does no I/O and reads no clock. The simulator and the live coordinator drive the same object. Four
+//! rules ensure that no byte is used twice:
 //!
 //! 1. A grant reserves: its bytes leave the free space when the answer is made.
-//! 2. Bytes return only when their node says so: `Drained`, `Released`, or a `Report` of a later start. The end of a lease alone
-//!    frees nothing; the node is ordered to reclaim it, and a node that has done so refuses every later write under that lease. So
-//!    safety does not depend on clocks that agree.
+//! 2. Bytes return only when their node reports it: `Drained`, `Released`, or a `Report` of a later start. The end of a
+//!    lease alone frees nothing. The node is ordered to reclaim the lease, and then refuses every later write under it.
+//!    So safety does not depend on clocks that agree.
 //! 3. A lease has the epoch of its coordinator in its name, and a node refuses leases of another epoch than its own.
-//! 4. A coordinator grants from a node only after that node's report, which names everything that is in the buffer.
+//! 4. A coordinator grants from a node only after that node's report, which names all contents of the buffer.
 //!
-//! The transport must deliver a node's messages once and in order; orders may be lost with a connection, and are repeated when the
-//! node reports again.
+//! The transport must deliver a node's messages once and in order. Orders may be lost with a connection, and are
+//! repeated when the node reports again.
 
 mod recovery;
 
@@ -24,12 +24,13 @@ use crate::protocol::{
 use crate::space::StatusStore;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Default length of a lease, in nanoseconds; chosen longer than a write of the experiments in the thesis, not measured.
+/// Default length of a lease, in nanoseconds. It is longer than a write in the thesis's experiments; the value is not
+/// measured.
 pub const LEASE_NS: u64 = 600_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// A writer may be at it.
+    /// A writer may be writing.
     Reserved,
     /// The node was ordered to give it back.
     Reclaiming,
@@ -40,7 +41,7 @@ enum State {
 struct Entry {
     reservation: Reservation,
     state: State,
-    /// Of a copy: its primary is lost or out of reach, so it is to be drained as soon as it is stored.
+    /// The entry is a copy whose primary is lost or out of reach: it is drained as soon as it is stored.
     promoted: bool,
 }
 
@@ -56,21 +57,21 @@ pub struct Coordinator {
     locations: LocationStore,
     leases: BTreeMap<Lease, Entry>,
     expiries: BTreeSet<(u64, Lease)>,
-    /// Primaries and copies by what they are of.
+    /// Primaries and copies by object.
     by_object: BTreeSet<(Object, Lease)>,
-    /// Primaries by what protects them.
+    /// Primaries by the reservation that protects them.
     members: BTreeMap<Lease, BTreeSet<Lease>>,
     /// Parities that have lost a member: kept until a newer checkpoint is durable.
     bereaved: BTreeSet<Lease>,
     stripes: BTreeMap<(JobId, CheckpointId), Vec<Stripe>>,
-    /// Nodes on which ranks of each job have written: its next checkpoint will want room there.
+    /// Nodes on which ranks of each job have written: its next checkpoint will need space there.
     homes: BTreeMap<JobId, BTreeSet<NodeId>>,
-    /// Orders that were due with an event that was refused.
+    /// Orders that were due with a refused event.
     unsent: Vec<Order>,
 }
 
 impl Coordinator {
-    /// A coordinator that knows no node yet. The caller has made `epoch` durable, and it is higher than any before.
+    /// A coordinator without nodes. The caller has made `epoch` durable; it is higher than all earlier ones.
     pub fn new(policy: Policy, epoch: Epoch, lease_ns: u64) -> Coordinator {
         Coordinator {
             policy,
@@ -91,7 +92,7 @@ impl Coordinator {
         }
     }
 
-    /// Its epoch.
+    /// The coordinator's epoch.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -106,15 +107,15 @@ impl Coordinator {
         &self.locations
     }
 
-    /// Reservations that are alive on a node.
+    /// Live reservations on a node.
     pub fn reservations(&self, node: NodeId) -> impl Iterator<Item = &Reservation> {
         self.leases.values().map(|entry| &entry.reservation).filter(move |reservation| reservation.node == node)
     }
 
-    /// Takes in one event. Time never runs backwards: an earlier `now_ns` counts as the latest one.
+    /// Applies one event. Time never runs backwards: an earlier `now_ns` counts as the latest one.
     ///
     /// # Errors
-    /// When it does not do what the event asks. Orders that are due by then, for leases that have ended, come with the next answer.
+    /// When the event is refused. Orders due by then, for leases that have ended, come with the next answer.
     pub fn apply(&mut self, now_ns: u64, event: &Event) -> Result<Answer, Refused> {
         self.now_ns = self.now_ns.max(now_ns);
         let mut answer = Answer { orders: std::mem::take(&mut self.unsent), ..Answer::default() };
@@ -146,7 +147,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// The first lease to end.
+    /// Time at which the first lease ends.
     pub fn next_expiry_ns(&self) -> Option<u64> {
         self.expiries.first().map(|&(at, _)| at)
     }
@@ -160,7 +161,7 @@ impl Coordinator {
         }
     }
 
-    /// Orders a reservation back. Its bytes are free when the node has answered.
+    /// Orders a reservation back. Its bytes become free when the node has answered.
     fn reclaim(&mut self, lease: Lease, answer: &mut Answer) {
         let Some(entry) = self.leases.get_mut(&lease) else { return };
         self.expiries.remove(&(entry.reservation.expires_ns, lease));
@@ -174,7 +175,7 @@ impl Coordinator {
         }
     }
 
-    /// No piece may join this parity any more.
+    /// Closes a parity to further pieces.
     fn close_stripe(&mut self, object: Object, parity: Lease) {
         let key = (object.job, object.checkpoint);
         if let Some(stripes) = self.stripes.get_mut(&key) {
@@ -265,7 +266,7 @@ impl Coordinator {
         Grant { offset, bytes: choice.bytes, place: Place::Buffer { primary, guard } }
     }
 
-    /// One more member of a parity, whose lease runs as long as the member's.
+    /// Adds a member to a parity and extends the parity's lease to the member's.
     fn join(&mut self, object: Object, parity: Lease, member: NodeId) -> Reservation {
         let stripes = self.stripes.get_mut(&(object.job, object.checkpoint)).expect("the policy was shown it");
         let stripe = stripes.iter_mut().find(|stripe| stripe.parity == parity).expect("the policy was shown it");
@@ -273,7 +274,7 @@ impl Coordinator {
         self.extend(parity).expect("a stripe that may be joined has its parity")
     }
 
-    /// Lets a reservation run from now; nothing when it is being given back.
+    /// Restarts a reservation's lease now; none if the reservation is being given back.
     fn extend(&mut self, lease: Lease) -> Option<Reservation> {
         let entry = self.leases.get_mut(&lease).filter(|entry| entry.state != State::Reclaiming)?;
         if entry.state == State::Reserved {
@@ -331,7 +332,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Once a checkpoint is durable, older ones of its job are of no use any more.
+    /// Forgets older checkpoints of a job once this one is durable.
     fn settle(&mut self, job: JobId, checkpoint: CheckpointId, answer: &mut Answer) {
         if !self.locations.becomes_durable(job, checkpoint) {
             return;
@@ -356,7 +357,8 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Orders back all that an earlier attempt at an object has left, copies as well: nothing of it may reach the PFS after this one.
+    /// Orders back all reservations of an earlier attempt at an object, copies included: none may reach the PFS after
+    /// this one.
     fn give_up(&mut self, object: Object, answer: &mut Answer) {
         let first = Lease { epoch: Epoch(0), number: 0 };
         let left = self.by_object.range((object, first)..).take_while(|(of, _)| *of == object);
@@ -364,7 +366,7 @@ impl Coordinator {
         left.into_iter().filter(|_| !mutant::is(Mutant::AttemptKept)).for_each(|lease| self.reclaim(lease, answer));
         let Some(record) = self.locations.close(object) else { return };
         for piece in record.pieces {
-            // A parity is of no use to a lost piece that nobody wants any more.
+            // A lost piece of an abandoned attempt needs its parity no more.
             if let Where::Lost { guard: Some(guard) } = piece.at
                 && self.bereaved.remove(&guard)
                 && !self.members.contains_key(&guard)
@@ -376,7 +378,7 @@ impl Coordinator {
 
     fn stored(&mut self, lease: Lease, answer: &mut Answer) -> Result<(), Refused> {
         let entry = self.leases.get_mut(&lease).ok_or(Refused::UnknownLease(lease))?;
-        // What was ordered back stays so: the node answers that order after this message.
+        // A reservation that was ordered back stays so: the node answers that order after this message.
         if entry.state == State::Reserved {
             entry.state = State::Stored;
             self.expiries.remove(&(entry.reservation.expires_ns, lease));
@@ -426,7 +428,7 @@ impl Coordinator {
         Some(entry)
     }
 
-    /// Notes what has become of the piece that a reservation, or its copy, was for. A durable piece stays so.
+    /// Notes the fate of the piece of a reservation or of its copy. A durable piece stays durable.
     fn resolve(&mut self, reservation: &Reservation, at: Where) {
         let Some(record) = self.locations.record(reservation.object) else { return };
         let lease = reservation.lease;
@@ -440,8 +442,9 @@ impl Coordinator {
         }
     }
 
-    /// A primary needs its guard no more. The last one gives the guard back, unless it is a parity of an earlier epoch: that one may
-    /// have had members on nodes that lost them before they reported here, and is kept until a newer checkpoint is durable.
+    /// Removes a primary from its guard. The last one gives the guard back, except a parity of an earlier epoch.
+    /// Members of such a parity may have been lost before their nodes reported here, so it is kept until a newer
+    /// checkpoint is durable.
     fn leave_guard(&mut self, primary: &Reservation, answer: &mut Answer) {
         let Some(guard) = primary.guard else { return };
         let Some(members) = self.members.get_mut(&guard) else { return };
@@ -458,22 +461,22 @@ impl Coordinator {
         }
     }
 
-    /// Was it ordered back?
+    /// True if the reservation was ordered back.
     #[cfg(test)]
     pub(crate) fn is_reclaimed(&self, lease: Lease) -> bool {
         self.leases.get(&lease).is_none_or(|entry| entry.state == State::Reclaiming)
     }
 
-    /// Is it a parity that is kept because one of its members is lost?
+    /// True for a parity that is kept because one of its members is lost.
     #[cfg(test)]
     pub(crate) fn is_bereaved(&self, lease: Lease) -> bool {
         self.bereaved.contains(&lease)
     }
 
-    /// Invariant that tests check: on every node the extents granted and those free are disjoint and make up the buffer.
+    /// Invariant for tests: on every node the granted and the free extents are disjoint and make up the buffer.
     ///
     /// # Errors
-    /// The first node on which it does not.
+    /// The first node that violates it.
     pub fn check(&self) -> Result<(), String> {
         for node in self.status.nodes() {
             let (free, capacity) = self.status.space(node).expect("it has reported");
@@ -499,7 +502,7 @@ fn order_drain(copy: &Reservation) -> Order {
     Order::Promote { node: copy.node, lease: copy.lease }
 }
 
-/// Adds a part; one that continues the last part on the PFS makes that longer.
+/// Adds a part. A part for the PFS that continues the last one lengthens that instead.
 fn push(grants: &mut Vec<Grant>, grant: Grant) {
     match grants.last_mut() {
         Some(last) if last.place == Place::Pfs && grant.place == Place::Pfs => last.bytes += grant.bytes,

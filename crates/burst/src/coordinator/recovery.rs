@@ -1,4 +1,4 @@
-//! Loss and return of nodes: reports, what a node no longer has, and copies that are drained in place of their primaries.
+//! Loss and return of nodes: reports, lost pieces, and copies that are drained in place of their primaries.
 
 use super::{Coordinator, Entry, State, order_back, order_drain};
 use crate::location::{Piece, Where};
@@ -22,7 +22,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Orders that were lost with the connection, or that the node has obeyed already.
+    /// Repeats orders that were lost with the connection, or that the node has obeyed already.
     fn repeat_orders(&self, node: NodeId, answer: &mut Answer) {
         for entry in self.leases.values().filter(|entry| entry.reservation.node == node) {
             match entry.state {
@@ -35,13 +35,13 @@ impl Coordinator {
         }
     }
 
-    /// Compares what is known of a node with what it has after a start of its own, or of the coordinator's.
+    /// Compares the known reservations of a node with its report, after a restart of the node or of the coordinator.
     fn take_stock(&mut self, report: &Report, answer: &mut Answer) {
         let node = report.node;
         let known: Vec<Lease> = self.reservations(node).map(|reservation| reservation.lease).collect();
         let held = |lease: Lease| report.held.iter().any(|(reservation, _)| reservation.lease == lease);
         for lease in known.into_iter().filter(|&lease| !held(lease)) {
-            // Leases that run are lost as well: the node refuses what was granted on an earlier start.
+            // Running leases are lost as well: the node refuses grants of an earlier start.
             self.lose(lease, answer);
         }
         for (reservation, state) in &report.held {
@@ -49,13 +49,13 @@ impl Coordinator {
         }
     }
 
-    /// Enters what a node has.
+    /// Adds a piece that a node holds.
     fn take_back(&mut self, reservation: &Reservation, state: HeldState, answer: &mut Answer) {
         let (node, lease) = (reservation.node, reservation.lease);
         let mut taken = Vec::new();
         for &extent in &reservation.extents {
             if !self.status.take_exactly(node, extent) {
-                // A node that reports the same bytes twice is not believed; the piece goes.
+                // A node that reports the same bytes twice is not trusted; the piece is ordered back.
                 self.status.put(node, &taken);
                 answer.orders.push(order_back(reservation));
                 return;
@@ -84,7 +84,7 @@ impl Coordinator {
         }
     }
 
-    /// A reservation is gone with what a node had in memory.
+    /// Handles the loss of a reservation that a node held in memory.
     fn lose(&mut self, lease: Lease, answer: &mut Answer) {
         let Some(entry) = self.remove(lease) else { return };
         if entry.reservation.role != Role::Primary {
@@ -95,7 +95,7 @@ impl Coordinator {
         };
         self.resolve(&entry.reservation, Where::Lost { guard: Some(guard) });
         let role = self.leases.get(&guard).map(|entry| entry.reservation.role);
-        // The guard's node may not have reported yet. Its piece then has no member here, and `all_reported` sees to it.
+        // The guard's node may not have reported yet. Its piece then has no member here, and is left to `all_reported`.
         if role.is_none() && mutant::is(Mutant::UnknownGuardKept) {
             return;
         }
@@ -108,7 +108,7 @@ impl Coordinator {
         match role {
             Some(Role::Copy) => self.promote(guard, answer),
             Some(_) => {
-                // It is needed for the piece that is lost, and protects no other one until then.
+                // The parity is needed for the lost piece, and may protect no further one until then.
                 self.bereaved.insert(guard);
                 if !mutant::is(Mutant::BereavedJoined) {
                     self.close_stripe(entry.reservation.object, guard);
@@ -118,7 +118,7 @@ impl Coordinator {
         }
     }
 
-    /// A copy is to be drained: now if it is stored, or else when it is.
+    /// Has a copy drained: now if it is stored, or else as soon as it is.
     fn promote(&mut self, copy: Lease, answer: &mut Answer) {
         let Some(entry) = self.leases.get_mut(&copy) else { return };
         entry.promoted = true;
@@ -127,7 +127,8 @@ impl Coordinator {
         }
     }
 
-    /// Copies of what an absent node has are drained; if it comes back with its pieces, they are drained twice, to the same place.
+    /// Drains the copies of an absent node's pieces. If the node returns with its pieces, they are drained twice, to
+    /// the same place.
     pub(super) fn node_lost(&mut self, node: NodeId, answer: &mut Answer) {
         self.status.depart(node);
         let guards: Vec<Lease> = self.reservations(node).filter_map(|reservation| reservation.guard).collect();
@@ -138,11 +139,11 @@ impl Coordinator {
         }
     }
 
-    /// Gives back what protects nothing: called when every node of the configuration has reported, or has been given up, and again
-    /// after the report of one that was given up.
+    /// Gives back guards that protect nothing. To be called when every node of the configuration has reported or was
+    /// given up, and again after the report of one that was given up.
     ///
-    /// A copy whose primary nobody has may be the last one, and is drained; the bytes on the PFS are the same if they were there
-    /// already. A parity whose members nobody has may be what a lost piece is rebuilt from, and is kept until a newer checkpoint of
+    /// A copy whose primary is on no node may be the last one, and is drained; bytes that are on the PFS already stay
+    /// the same. A parity without members may be needed to rebuild a lost piece. It is kept until a newer checkpoint of
     /// its job is durable.
     pub fn all_reported(&mut self) -> Answer {
         let mut answer = Answer::default();

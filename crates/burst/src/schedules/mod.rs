@@ -1,7 +1,8 @@
-//! Random schedules of writers, nodes and coordinators, checked at each step by an oracle of their own.
+//! Random schedules of writers, nodes and coordinators, checked at each step by an independent oracle.
 //!
-//! Nodes restart and lose their buffers, connections break, coordinators are replaced while some nodes still follow the older one,
-//! drains end in parts. Each schedule ends with a calm in which everything is delivered and drained: then no byte may be reserved.
+//! Nodes restart and lose their buffers, and connections break. Coordinators are replaced while some nodes still follow
+//! the older one. Drains end in parts. Each schedule ends with a calm in which everything is delivered and drained:
+//! then no byte may be reserved.
 
 mod oracle;
 
@@ -15,9 +16,9 @@ const LEASE: u64 = 20;
 const CAPACITY: u64 = 16;
 const NODES: usize = 3;
 const STEPS: usize = 80;
-/// Rounds of the calm at the end: each delivers what the one before has caused, and lets leases end.
+/// Rounds of the calm at the end. Each delivers the messages that the one before has caused, and lets leases end.
 const CALM_ROUNDS: usize = 30;
-/// Chunks of `chunked` here are of four bytes.
+/// Chunks of `chunked` have four bytes here.
 const POLICIES: [&str; 10] = [
     "ldbb",
     "cdbb",
@@ -43,9 +44,9 @@ struct Testbed {
     granted: Vec<Reservation>,
     to_coordinator: Vec<VecDeque<Event>>,
     to_nodes: Vec<VecDeque<Order>>,
-    /// Nodes that have reported to this coordinator at some time.
+    /// Nodes that have reported to this coordinator before.
     known: [bool; NODES],
-    /// Was this coordinator told that every node has reported or was given up?
+    /// True if this coordinator was notified that every node has reported or was given up.
     settled: bool,
     oracle: Oracle,
 }
@@ -80,7 +81,7 @@ impl Testbed {
         testbed
     }
 
-    /// A node reports to the current coordinator. What was on its way to an older one is lost.
+    /// Has a node report to the current coordinator. Messages under way to an older one are lost.
     fn join(&mut self, node: usize) -> Checked {
         let epoch = self.current.epoch();
         if self.nodes[node].epoch() != Some(epoch) {
@@ -88,19 +89,19 @@ impl Testbed {
         }
         let report = self.nodes[node].adopt(epoch).expect("no newer epoch is known");
         self.oracle.joined(node, epoch);
-        // One that was given up comes after all.
+        // A node that was given up returns.
         self.settled &= std::mem::replace(&mut self.known[node], true);
         self.tell(Event::Report(report))
     }
 
-    /// The connection is lost, with the orders that were on their way. What the node has to say waits.
+    /// Breaks the connection and drops the orders under way. The node's messages wait.
     fn disconnect(&mut self, node: usize) -> Checked {
         self.to_nodes[node].clear();
         self.oracle.reported[node] = false;
         self.tell(Event::NodeLost { node: NodeId(node as u32) })
     }
 
-    /// A node dies and comes back with an empty buffer. The coordinator may not know yet.
+    /// Restarts a node with an empty buffer. The coordinator may not know yet.
     fn restart(&mut self, node: usize) -> Checked {
         self.incarnation[node] += 1;
         self.nodes[node] = NodeStore::new(NodeId(node as u32), self.incarnation[node], CAPACITY);
@@ -128,7 +129,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// All nodes have reported, or the others are given up.
+    /// Ends the wait for reports: all nodes have reported, or the others are given up.
     fn settle(&mut self) -> Checked {
         self.settled = true;
         let answer = self.current.all_reported();
@@ -210,7 +211,7 @@ impl Testbed {
         self.check()
     }
 
-    /// Has the node something to report: a new connection, a start or an epoch?
+    /// True if the node has something to report: a new connection, a start or an epoch.
     fn is_apart(&self, node: usize) -> bool {
         !self.oracle.reported[node] || self.nodes[node].epoch() != Some(self.current.epoch())
     }
@@ -219,7 +220,7 @@ impl Testbed {
         self.now + self.skew[node]
     }
 
-    /// A writer opens, writes all of its parts and commits, and nobody is slow.
+    /// A writer opens, writes all of its parts and commits without delay.
     fn write_through(&mut self, open: Event, object: Object) -> Checked {
         let before = self.granted.len();
         self.tell(open)?;
@@ -241,7 +242,7 @@ impl Testbed {
         let admitted = self.nodes[node].admit(&grant, clock);
         match admitted {
             Ok(()) => self.oracle.admitted(&grant, clock, self.incarnation[node]),
-            // Other bytes were granted twice.
+            // A live grant finds its bytes occupied only if they were granted twice.
             Err(NotAdmitted::Occupied) if self.is_live(&grant) => Err(format!("{grant:?}: bytes granted twice")),
             Err(_) => Ok(()),
         }
@@ -254,7 +255,7 @@ impl Testbed {
         known && self.current.reservations(grant.node).any(|live| live.lease == grant.lease)
     }
 
-    /// All bytes of a piece have arrived. Saying it again changes nothing.
+    /// Stores all bytes of a piece. A repetition changes nothing.
     fn store(&mut self, node: usize, lease: Lease) {
         let clock = self.clock(node);
         match self.nodes[node].stored(lease, clock) {
@@ -267,7 +268,7 @@ impl Testbed {
         }
     }
 
-    /// A node's stream to the PFS goes on by so many bytes, or to the end of the piece.
+    /// Advances a node's stream to the PFS by `bytes`, or to the end of the piece.
     fn drain(&mut self, node: usize, bytes: u64) -> Checked {
         let lease = match self.oracle.draining[node] {
             Some(lease) => lease,
@@ -317,7 +318,7 @@ impl Testbed {
         self.oracle.check_promises(&self.current)
     }
 
-    /// Everything is delivered, obeyed and drained, and all leases end.
+    /// Delivers, obeys and drains everything, and lets all leases end.
     fn calm(&mut self) -> Checked {
         for _ in 0..CALM_ROUNDS {
             for node in 0..NODES {
@@ -353,7 +354,7 @@ impl Testbed {
         }
     }
 
-    /// A reservation that is no parity kept for a piece that its node has lost.
+    /// A reservation left over that is not a parity kept for a lost piece.
     fn leaked(&self) -> Option<&Reservation> {
         let nodes = (0..NODES as u32).map(NodeId);
         nodes.flat_map(|node| self.current.reservations(node)).find(|left| !self.current.is_bereaved(left.lease))
@@ -374,7 +375,7 @@ fn broken_at(seed: u64) -> Option<String> {
     why.map(|why| format!("{}: {why}", testbed.policy))
 }
 
-/// The first seed of a broken schedule, and what broke.
+/// The first seed of a broken schedule, and the violation.
 fn broken(seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
     seeds.into_iter().find_map(|seed| broken_at(seed).map(|why| (seed, why)))
 }
@@ -384,7 +385,7 @@ fn random_schedules_use_no_byte_twice() {
     assert_eq!(broken(0..20_000), None);
 }
 
-/// `ENTRESOL_BURST_FROM=N` goes on where a run was stopped; each ten thousandth seed is printed.
+/// `ENTRESOL_BURST_FROM=N` resumes an interrupted run; every 10,000th seed is printed.
 #[test]
 #[ignore = "a million schedules take minutes: `make test-long` runs it"]
 fn a_million_random_schedules_use_no_byte_twice() {

@@ -1,42 +1,42 @@
-//! Invariants of every schedule, kept apart from the code that they judge: contents of each node, the order of its drains, and
-//! what was promised by a commit.
+//! Invariants of every schedule, kept apart from the code under test: contents of each node, the order of its drains,
+//! and the promises of commits.
 
 use super::{CAPACITY, Checked, NODES};
 use crate::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A piece as its node should have it.
+/// A piece as its node should hold it.
 struct HeldChunk {
     reservation: Reservation,
     expires: u64,
     stored: bool,
 }
 
-/// A committed piece that was in a buffer then.
+/// A committed piece that was in a buffer at the commit.
 struct Promise {
     lease: Lease,
     node: usize,
     guard: Option<(Lease, usize, Role)>,
-    /// Nodes that have lost their buffers since it was granted.
+    /// Nodes that have lost their buffers since the grant.
     failed: [bool; NODES],
 }
 
 pub(super) struct Oracle {
     policy: Policy,
-    /// Has the node reported to the current coordinator, over a connection that is not lost?
+    /// True if the node has reported to the current coordinator, over a connection that still stands.
     pub(super) reported: [bool; NODES],
-    /// A piece of each node that is on its way to the PFS.
+    /// Piece of each node that is being written to the PFS.
     pub(super) draining: [Option<Lease>; NODES],
     epoch: [Option<Epoch>; NODES],
     held: [BTreeMap<Lease, HeldChunk>; NODES],
-    /// Pieces of each node that wait for the PFS, as they came.
+    /// Pieces of each node that wait for the PFS, in order of arrival.
     queue: [Vec<Lease>; NODES],
-    /// Leases under which a write has begun, in any life of their node.
+    /// Leases under which a write has begun, in any run of their node.
     begun: BTreeSet<Lease>,
     /// Leases whose bytes are all on the PFS.
     durable: BTreeSet<Lease>,
     promises: BTreeMap<Object, Vec<Promise>>,
-    /// Starts of each node, and what they were when an object was opened.
+    /// Starts of each node, and their numbers when an object was opened.
     starts: [u64; NODES],
     opened: BTreeMap<Object, [u64; NODES]>,
 }
@@ -72,7 +72,7 @@ impl Oracle {
         self.promises.values_mut().flatten().for_each(|promise| promise.failed[node] = true);
     }
 
-    /// The coordinator has done as an event asked.
+    /// Takes an event that the coordinator has carried out.
     pub(super) fn accepted(&mut self, event: &Event, answer: &Answer, coordinator: &Coordinator) -> Checked {
         match *event {
             Event::Open { object, bytes, .. } => {
@@ -91,7 +91,8 @@ impl Oracle {
         }
     }
 
-    /// The parts of an object are disjoint and cover it in order, no chunk is passed, no node is absent, no guard is beside its piece.
+    /// Checks grants: the parts are disjoint and cover the object in order, none exceeds a chunk, no node is absent,
+    /// and no guard is on the node of its piece.
     fn check_grants(&self, bytes: u64, grants: &[Grant], coordinator: &Coordinator) -> Checked {
         let mut end = 0;
         for grant in grants {
@@ -125,7 +126,7 @@ impl Oracle {
         if end == bytes { Ok(()) } else { Err(format!("{end} of {bytes} bytes were granted")) }
     }
 
-    /// From now on the object must survive the loss of one node, if its redundancy says so.
+    /// Notes a commit: from now on the object must survive the loss of one node, if its redundancy promises that.
     fn committed(&mut self, object: Object, coordinator: &Coordinator) -> Checked {
         let mut promised = Vec::new();
         let opened = self.opened[&object];
@@ -140,8 +141,8 @@ impl Oracle {
             if guard.is_none() && self.policy.redundancy != Redundancy::None {
                 return Err(format!("{object} was committed without redundancy"));
             }
-            // That a member's share is in its parity is the writer's word: the coordinator hears of the parity as a whole. A writer
-            // whose share was refused, because the node has restarted, would not commit.
+            // Only the writer can confirm that a member's share is in its parity: the coordinator is notified of the
+            // parity as a whole. A writer whose share was refused, because the node has restarted, would not commit.
             if guard.is_some_and(|(parity, at, role)| role == Role::Parity && !self.is_kept(at, parity)) {
                 continue;
             }
@@ -151,7 +152,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A node has let a writer begin, or go on.
+    /// Notes that a node has admitted a writer, to begin or to continue.
     pub(super) fn admitted(&mut self, grant: &Reservation, clock: u64, incarnation: u64) -> Checked {
         let node = grant.node.0 as usize;
         if grant.expires_ns <= clock {
@@ -185,7 +186,7 @@ impl Oracle {
     pub(super) fn dropped(&mut self, node: usize, lease: Lease) {
         self.held[node].remove(&lease);
         self.queue[node].retain(|&queued| queued != lease);
-        // Whatever its end, no write may begin under it again.
+        // No write may begin under it again, however it ended.
         self.begun.insert(lease);
     }
 
@@ -216,7 +217,7 @@ impl Oracle {
         if self.queue[node].is_empty() { Ok(()) } else { Err(format!("{:?} is not drained", self.queue[node])) }
     }
 
-    /// FIFO, or the first of the checkpoint that was opened first.
+    /// Checks the order of drains: FIFO, or the first piece of the checkpoint that was opened first.
     pub(super) fn begins_drain(&mut self, node: usize, lease: Lease) -> Checked {
         let opened = |lease: &Lease| {
             let reservation = &self.held[node][lease].reservation;
@@ -253,7 +254,7 @@ impl Oracle {
         }
     }
 
-    /// A node has what it should have, and no byte for two.
+    /// Checks that a node has the expected pieces, and no byte belongs to two.
     pub(super) fn check_node(&self, node: usize, store: &NodeStore) -> Checked {
         let mut used = [false; CAPACITY as usize];
         let mut count = 0;
@@ -278,9 +279,9 @@ impl Oracle {
         self.durable.contains(&lease) || self.held[node].get(&lease).is_some_and(|held| held.stored)
     }
 
-    /// Every committed piece is somewhere, unless more nodes have failed than its redundancy covers.
+    /// Checks that every committed piece is somewhere, unless more nodes have failed than its redundancy covers.
     pub(super) fn check_promises(&mut self, coordinator: &Coordinator) -> Checked {
-        // What an older checkpoint needed for a repair may go when a newer one is durable.
+        // A repair of an older checkpoint is not needed once a newer one is durable.
         let superseded = |object: &Object| {
             let newer = (object.checkpoint.0 + 1..3).map(CheckpointId);
             newer.into_iter().any(|at| coordinator.locations().progress(object.job, at).is_some_and(|it| it.durable))
@@ -311,14 +312,15 @@ impl Oracle {
         Ok(())
     }
 
-    /// After the calm nodes hold parities alone.
+    /// After the calm nodes hold only parities.
     pub(super) fn check_empty(&self) -> Checked {
         let left = self.held.iter().flat_map(BTreeMap::values).find(|held| held.reservation.role != Role::Parity);
         left.map_or(Ok(()), |held| Err(format!("{:?} is held for ever", held.reservation)))
     }
 }
 
-/// All that an earlier attempt at an object has left was ordered back: stale bytes must not reach the PFS after newer ones.
+/// Checks that all reservations of an earlier attempt were ordered back: stale bytes must not reach the PFS after newer
+/// ones.
 fn check_given_up(object: Object, fresh: &[Lease], coordinator: &Coordinator) -> Checked {
     let mut all = (0..NODES as u32).flat_map(|node| coordinator.reservations(NodeId(node)));
     let stale = all.find(|left| {

@@ -1,15 +1,15 @@
 //! Least time of a checkpoint under any placement, from bytes and rates alone.
 //!
-//! The program is alone and all buffers are empty, so a run can only be slower. Two things bound it: the link out of the node with
-//! most bytes, and the PFS for what has no room. Without redundancy a node's own buffer spares its link; with any redundancy that
-//! survives the loss of a node all bytes must leave it.
+//! The program is alone and all buffers are empty, so a run can only be slower. Two things bound the time: the link out
+//! of the node with most bytes, and the PFS for bytes that fit in no buffer. Without redundancy a node's own buffer
+//! spares its link. With any redundancy that survives the loss of a node, all bytes must leave the node.
 
 use super::model::{Cluster, Program, Workload};
 use crate::policy::{Kind, Policy, Redundancy, STRIPE_MEMBERS_MAX};
 
-/// Seconds below which no checkpoint of a program of the workload can be, under `cdbb` or `chunked` with this redundancy.
+/// Lower bound in seconds of a checkpoint of a program of the workload, under `cdbb` or `chunked` with this redundancy.
 ///
-/// `ldbb` and `pfs` have bounds that are not lower, so the one of all is given.
+/// The bounds of `ldbb` and `pfs` are not lower, so this bound holds for all policies.
 pub fn bound_s(cluster: &Cluster, workload: &Workload, program: usize, policy: Policy) -> f64 {
     let first: u32 = workload.programs[..program].iter().map(|program| program.writers).sum();
     let Program { bytes, writers, .. } = workload.programs[program];
@@ -26,7 +26,7 @@ pub fn bound_s(cluster: &Cluster, workload: &Workload, program: usize, policy: P
         Redundancy::Xor => (0.0, room * members / (members + 1.0)),
     };
     let out = most - stays;
-    // What goes to the PFS directly takes part in both.
+    // Bytes sent to the PFS directly count in both.
     let by_link = if cluster.pfs_apart { 0.0 } else { out / cluster.link };
     // Bytes that may stay are copied while others leave.
     let by_copy = if stays > 0.0 { most / (cluster.copy + cluster.link) } else { 0.0 };
@@ -39,7 +39,8 @@ mod tests {
     use super::super::run::run;
     use super::*;
 
-    /// pBWA by hand: 14.4375 GB on a node of seven writers, 4 of which may stay; 132 GB, of which 92 or 161 fit twice or with parities.
+    /// pBWA by hand: 14.4375 GB on a node of seven writers, 4 of which may stay; 132 GB in all. Of these 92 GB fit
+    /// twice, or 161 GB with parities.
     #[test]
     fn bounds_are_as_by_hand() {
         let (cluster, workload) = (Cluster::thesis(2.0e9), Workload::medium());

@@ -1,9 +1,10 @@
-//! Lost work: what node failures cost, given when and where every piece of every checkpoint lay.
+//! Lost work: the cost of node failures, given the location of every piece of every checkpoint over time.
 //!
-//! Failures come at random (exponential times between failures of the whole cluster, nodes uniform) while all programs run. A failed
-//! node loses its buffer and is replaced at once. The programs with ranks on it restart from their newest complete checkpoint that
-//! can be restored. Lost is all progress since that checkpoint began. A restart does not move later checkpoints in time, and
-//! bytes that a guard has are drained or rebuilt by the time at which the lost piece would have been on the PFS.
+//! Failures come at random while all programs run (exponential times between failures of the whole cluster, nodes
+//! uniform). A failed node loses its buffer and is replaced at once. The programs with ranks on it restart from their
+//! newest complete checkpoint that can be restored. All progress since the beginning of that checkpoint is lost. A
+//! restart does not move later checkpoints in time. Bytes that a guard holds are drained or rebuilt by the time at
+//! which the lost piece would have been on the PFS.
 
 use super::model::{Cluster, Workload};
 use super::run::{Buffered, Protection, Run};
@@ -12,9 +13,9 @@ use entresol_core::Random;
 /// Node failures to draw for a study.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failures {
-    /// Mean time between failures of the cluster's nodes, any of them.
+    /// Mean time in seconds between failures of any of the cluster's nodes.
     pub mtbf_s: f64,
-    /// Failures to draw for each run, about.
+    /// Approximate number of failures to draw for each run.
     pub count: u32,
     /// Seed of the draws; the same for every policy.
     pub seed: u64,
@@ -34,7 +35,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Adds another run's.
+    /// Adds the loss of another run.
     pub fn add(&mut self, other: &Loss) {
         self.failures += other.failures;
         self.restarts += other.restarts;
@@ -78,7 +79,7 @@ struct Kept {
 struct Study<'a> {
     run: &'a Run,
     nodes: u32,
-    /// Of each program: its cores, its first and last node, and its checkpoints in order.
+    /// For each program: its cores, its first and last node, and its checkpoints in order.
     programs: Vec<(u32, (u32, u32), Vec<Kept>)>,
 }
 
@@ -103,12 +104,12 @@ impl<'a> Study<'a> {
         Study { run, nodes: cluster.nodes, programs }
     }
 
-    /// Failures of one stretch of time, on the same timeline.
+    /// Draws the failures of one stretch of time, on the same timeline.
     fn trial(&self, mtbf_s: f64, (from_s, until_s): (f64, f64), random: &mut Random, loss: &mut Loss) {
         let mut failed: Vec<(f64, u32)> = Vec::new();
-        // Progress of each program at a point in time: both grow together between failures.
+        // Progress of each program at a point in time; between failures the two grow together.
         let mut progress: Vec<(f64, f64)> = self.run.starts_s.iter().map(|&start| (start, 0.0)).collect();
-        // Progress that each checkpoint holds, as it was taken.
+        // Progress saved in each checkpoint.
         let mut held: Vec<Vec<Option<f64>>> = self.programs.iter().map(|(_, _, kept)| vec![None; kept.len()]).collect();
         let mut at_s = from_s;
         loop {
@@ -125,7 +126,7 @@ impl<'a> Study<'a> {
                 }
                 let (since_s, had) = progress[program];
                 let now = had + at_s - since_s;
-                // Checkpoints that began since the last restart hold the progress of their beginning.
+                // Checkpoints that began since the last restart save the progress at their beginning.
                 for (number, checkpoint) in kept.iter().enumerate() {
                     if checkpoint.start_s >= since_s && checkpoint.end_s <= at_s {
                         held[program][number] = Some(had + checkpoint.start_s - since_s);
@@ -144,12 +145,12 @@ impl<'a> Study<'a> {
     }
 }
 
-/// Has some failure taken this node's memory while the piece was nowhere else?
+/// True if a failure has taken this node's memory while the piece was nowhere else.
 fn is_lost(node: u32, piece: &Buffered, failed: &[(f64, u32)]) -> bool {
     failed.iter().any(|&(at_s, dead)| dead == node && (piece.from_s..piece.until_s).contains(&at_s))
 }
 
-/// Can a checkpoint be put together from the PFS and the buffers that are left?
+/// True if a checkpoint can be restored from the PFS and the remaining buffers.
 fn restorable(pieces: &[Buffered], failed: &[(f64, u32)]) -> bool {
     let lost: Vec<usize> = (0..pieces.len()).filter(|&at| is_lost(pieces[at].node, &pieces[at], failed)).collect();
     lost.iter().all(|&at| {
@@ -193,7 +194,7 @@ mod tests {
         assert!(!restorable(&striped, &[(15.0, 1), (16.0, 9)]));
     }
 
-    /// One program on one node without a buffer: a failure costs what was done since the newest complete checkpoint began.
+    /// One program on one node without a buffer: a failure costs the work since the newest complete checkpoint began.
     #[test]
     fn progress_is_lost_once() {
         use super::super::run::{Checkpoint, Destinations};
@@ -213,8 +214,8 @@ mod tests {
             destinations: Destinations::default(),
             events: Vec::new(),
         };
-        // Rare failures: uniform over the hour. In 600 s .. 3600 s the mean loss is 300 s + 60 s (the newest is not complete at
-        // first); in the first 660 s it is all that was done.
+        // Rare failures: uniform over the hour. In 600 s .. 3600 s the mean loss is 300 s + 60 s (the newest is not
+        // complete at first); in the first 660 s all work so far is lost.
         let failures = Failures { mtbf_s: 1e6, count: 200_000, seed: 3 };
         let loss = losses(&cluster, &workload, &run, &failures);
         let expected = (660.0f64 * 330.0 + 2940.0 * 300.0 + 2400.0 / 600.0 * 600.0 * 60.0) / 3600.0;

@@ -4,13 +4,13 @@ use super::model::{Cluster, Workload};
 use super::run::run;
 use crate::Policy;
 
-/// Published times of `ldbb`, seconds, all six checkpoints of a program together (section 5.4.4), and the published ratio of the
-/// totals of `ldbb` and `cdbb` (figure 5.6).
+/// Published times of `ldbb` in seconds, the sum over all six checkpoints of a program (section 5.4.4), and the
+/// published ratio of the totals of `ldbb` and `cdbb` (figure 5.6).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Published {
-    /// Of QE.
+    /// Time of QE in seconds.
     pub qe_s: f64,
-    /// Of pBWA.
+    /// Time of pBWA in seconds.
     pub pbwa_s: f64,
     /// `ldbb` over `cdbb`.
     pub ratio: f64,
@@ -35,19 +35,19 @@ impl Published {
 /// A fitted rate of the PFS, and how well it fits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
-    /// Bytes a second.
+    /// Fitted rate in bytes per second.
     pub pfs: f64,
-    /// The median of QE's simulated times over the published one.
+    /// Median of QE's simulated times, divided by the published one.
     pub qe: f64,
-    /// The same of pBWA.
+    /// The same for pBWA.
     pub pbwa: f64,
 }
 
 /// Steps of the fit: each corrects the rate by the mean error, and three bring it below a thousandth.
 const STEPS: usize = 6;
 
-/// Fits the rate of the PFS, and nothing else, such that the two ratios to the published times have the geometric mean 1. `map`
-/// runs a function for each seed and returns the results in order, on as many threads as it likes.
+/// Fits only the rate of the PFS, such that the two ratios to the published times have the geometric mean 1. `map` runs
+/// a function for each seed and returns the results in order; it may use several threads.
 pub fn fit(
     cluster: &Cluster,
     workload: &Workload,
@@ -75,7 +75,7 @@ pub fn fit(
     fitted
 }
 
-/// The value below which a share of the values lies, between neighbours in proportion.
+/// The quantile at `share`, interpolated linearly between neighbours.
 ///
 /// # Panics
 /// When there is no value.

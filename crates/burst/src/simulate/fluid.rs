@@ -1,12 +1,12 @@
 //! Flows that share links: max-min fair rates, in two classes.
 //!
-//! Between two events every flow has a constant rate. Rates are those of progressive filling: all flows grow together until a
-//! resource is full or a flow reaches its own limit, which fixes the flows concerned, and so on. Flows of the low class are
-//! filled after all others, with what is left.
+//! Between two events every flow has a constant rate, given by progressive filling. All flows grow together until a
+//! resource is full or a flow reaches its own limit, which fixes the flows concerned; then the others continue. Flows
+//! of the low class are filled last, with the remaining capacity.
 
 /// A flow uses at most this many resources.
 const USES: usize = 3;
-/// Completions so close together are one event.
+/// Completions within this time, in seconds, are one event.
 const SAME_INSTANT_S: f64 = 1e-6;
 
 /// Resources of a flow; those beyond the first `None` are unused.
@@ -17,7 +17,7 @@ pub(super) type Uses = [Option<u16>; USES];
 pub(super) enum Passed<T> {
     /// All of its bytes have flowed.
     End(T),
-    /// As many bytes as lie between two marks have flowed.
+    /// The bytes between two marks have flowed.
     Mark(T),
 }
 
@@ -25,7 +25,7 @@ pub(super) enum Passed<T> {
 struct Flow<T> {
     tag: T,
     left: f64,
-    /// Bytes from one mark to the next, and to the next one; infinite without marks.
+    /// Bytes between marks, and bytes to the next one; infinite without marks.
     mark: f64,
     to_mark: f64,
     rate: f64,
@@ -64,7 +64,7 @@ impl<T: Copy> Fluid<T> {
         self.add_marked(tag, bytes, f64::INFINITY, uses, limit, low);
     }
 
-    /// The same, with a mark after every `mark` bytes. A mark changes no rate.
+    /// Like [`add`](Self::add), with a mark after every `mark` bytes. A mark changes no rate.
     pub fn add_marked(&mut self, tag: T, bytes: u64, mark: f64, uses: Uses, limit: f64, low: bool) {
         self.flows.push(Flow { tag, left: bytes as f64, mark, to_mark: mark, rate: 0.0, limit, uses, low });
         self.changed = true;
@@ -81,7 +81,7 @@ impl<T: Copy> Fluid<T> {
         ends.min_by(f64::total_cmp)
     }
 
-    /// Lets time pass and returns the flows that have ended or passed a mark, in the order in which they began.
+    /// Advances time and returns the flows that have ended or passed a mark, in the order in which they began.
     pub fn advance(&mut self, seconds: f64) -> Vec<Passed<T>> {
         let mut passed = Vec::new();
         let mut changed = false;
@@ -104,7 +104,7 @@ impl<T: Copy> Fluid<T> {
         passed
     }
 
-    /// Gives the flows of one class their rates.
+    /// Computes the rates of the flows of one class.
     fn share(&mut self, low: bool) {
         self.of_resource.iter_mut().for_each(Vec::clear);
         self.count.fill(0);
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Max-min: a flow is at its limit, or some resource of its is full and no flow there is faster.
+    /// Max-min: a flow is at its limit, or one of its resources is full and no flow there is faster.
     #[test]
     fn every_flow_has_a_bottleneck() {
         let seed = 26;

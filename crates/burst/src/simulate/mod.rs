@@ -1,7 +1,8 @@
-//! The simulation: the same coordinator and node stores as live ones, in virtual time.
+//! The simulation: the coordinator and node stores of the live system, in virtual time.
 //!
-//! [`run`] drives them with programs over a fluid model, in which bytes are flows that share links and the parallel file system
-//! fairly. Nothing is measured here, and messages take no time: what a coordinator costs is a question for a clock.
+//! [`run`] drives them with programs over a fluid model, in which bytes are flows that share links and the parallel
+//! file system fairly. Nothing is measured here, and messages take no time: the cost of a coordinator has to be
+//! measured live.
 
 mod bounds;
 mod failures;

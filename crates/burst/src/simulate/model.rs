@@ -1,17 +1,17 @@
-//! Model that is simulated: a cluster, and the programs of the thesis (section 5.4, figure 5.5).
+//! The simulated model: a cluster, and the programs of the thesis (section 5.4, figure 5.5).
 
 use entresol_core::Random;
 
-/// A batch of a drain, after which a node reports its space (5.3.3), unless another is given. The thesis names no size; the results do
-/// not depend on it below 256 MiB.
+/// Default size in bytes of a drain's batch, after which a node reports its space (5.3.3). The thesis names no size;
+/// the results do not depend on it below 256 MiB.
 pub const BATCH_BYTES: u64 = 64 << 20;
 
-/// Rates in bytes a second, one PFS for all.
+/// Rates in bytes per second; one PFS for all nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cluster {
     /// Compute nodes, each with a buffer.
     pub nodes: u32,
-    /// Writers on a node; the first node has one less, as the coordinator is on it.
+    /// Writers on a node; the first node has one fewer, because it runs the coordinator.
     pub writers_per_node: u32,
     /// Bytes of a node's buffer.
     pub buffer_bytes: u64,
@@ -19,19 +19,20 @@ pub struct Cluster {
     pub link: f64,
     /// Rate at which the writers of one node, together, copy into their own buffer.
     pub copy: f64,
-    /// Upper bound of one stream to another node's buffer; infinite: as much as the links let through.
+    /// Upper bound of one stream to another node's buffer; if infinite, the links are the bound.
     pub peer_stream: f64,
-    /// Rate at which a buffer takes in from other nodes, all streams together; infinite: as much as its node's link lets through.
+    /// Rate at which a buffer takes bytes from other nodes, all streams together; if infinite, its node's link is the
+    /// bound.
     pub intake: f64,
     /// Upper bound of one stream to the PFS, or of all streams of one node together.
     pub stream: f64,
     /// Scope of `stream`.
     pub stream_of: StreamOf,
-    /// Do bytes to the PFS take another way than those to other nodes?
+    /// True if bytes to the PFS take other links than those to other nodes.
     pub pfs_apart: bool,
-    /// Rate at which the PFS takes in bytes, all streams together.
+    /// Rate at which the PFS takes bytes, all streams together.
     pub pfs: f64,
-    /// Bytes of a drain after which their space is free; without: the whole piece.
+    /// Bytes of a drain after which their space is freed; with `None`, the whole piece.
     pub batch_bytes: Option<u64>,
 }
 
@@ -45,7 +46,7 @@ pub enum StreamOf {
 }
 
 impl Cluster {
-    /// The thesis's 46 nodes, with rates of the machine as the design measured or assumed them: links 1.83 GB/s, a stream to the PFS
+    /// The thesis's 46 nodes, with the rates that the design measured or assumed: links 1.83 GB/s, a stream to the PFS
     /// 0.52 GB/s, local copies 3.0 GB/s (assumed), buffers of 4.0 GB. The rate of the PFS is the one fitted number.
     pub const fn thesis(pfs: f64) -> Cluster {
         Cluster {
@@ -64,12 +65,12 @@ impl Cluster {
         }
     }
 
-    /// Writers that have a place.
+    /// Largest number of writers.
     pub const fn writers(&self) -> u32 {
         self.nodes * self.writers_per_node - 1
     }
 
-    /// The node of a writer: places are filled in order.
+    /// The node of a writer: nodes are filled in order.
     pub const fn node_of(&self, writer: u32) -> u32 {
         (writer + 1) / self.writers_per_node
     }
@@ -78,32 +79,32 @@ impl Cluster {
 /// One parallel program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its name.
+    /// Name of the program.
     pub name: &'static str,
     /// Bytes of a checkpoint, all writers together.
     pub bytes: u64,
-    /// Its writers.
+    /// Number of writers.
     pub writers: u32,
 }
 
 /// Programs that run at the same time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// Its name.
+    /// Name of the workload.
     pub name: &'static str,
     /// The programs, in the order in which they get nodes.
     pub programs: Vec<Program>,
     /// Checkpoints of each program.
     pub checkpoints: u32,
-    /// From one checkpoint's beginning to the next one's; with `from_end` from its end.
+    /// Seconds from one checkpoint's beginning to the next one's; with `from_end`, from its end.
     pub interval_s: f64,
-    /// Does the interval begin when a checkpoint is complete?
+    /// True if the interval begins when a checkpoint is complete.
     pub from_end: bool,
-    /// Programs start at random within so long.
+    /// Length in seconds of the interval in which programs start at random.
     pub starts_s: f64,
 }
 
-/// Gigabytes of a checkpoint of each program of figure 5.5.
+/// Size in gigabytes of a checkpoint of each program of figure 5.5.
 const PROGRAMS: [(&str, u64); 15] = [
     ("NAMD", 10),
     ("Espresso++", 17),
@@ -133,12 +134,13 @@ impl Workload {
         Workload::of("medium", &[0, 1, 7, 13, 14])
     }
 
-    /// The five largest.
+    /// The five largest programs.
     pub fn heavy() -> Workload {
         Workload::of("heavy", &[10, 11, 12, 13, 14])
     }
 
-    /// One job on all nodes, whose writers checkpoint at the same time: as many bytes as the heavy workload's programs together.
+    /// One job on all nodes, whose writers checkpoint at the same time: as many bytes as the heavy workload's programs
+    /// together.
     pub fn in_phase() -> Workload {
         let bytes = Workload::heavy().programs.iter().map(|program| program.bytes).sum();
         Workload { programs: vec![Program { name: "one job", bytes, writers: 320 }], ..Workload::of("in-phase", &[]) }
@@ -157,7 +159,7 @@ impl Workload {
         }
     }
 
-    /// When each program starts: the same for every policy.
+    /// Start time of each program: the same for every policy.
     pub fn starts(&self, seed: u64) -> Vec<f64> {
         let mut random = Random::new(seed);
         self.programs.iter().map(|_| random.next_f64() * self.starts_s).collect()

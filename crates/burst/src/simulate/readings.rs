@@ -1,4 +1,5 @@
-//! Readings of chapter 5 (004) that its text allows: each changes one thing of the model, and only the rate of the PFS is fitted again.
+//! Readings of chapter 5 (004) that its text allows. Each changes one property of the model, and only the rate of the
+//! PFS is fitted again.
 
 use super::figures::{Fit, Published, fit};
 use super::model::{Cluster, StreamOf, Workload};
@@ -7,21 +8,22 @@ use crate::policy::{DrainPriority, Kind, Policy, Remote, Splitting};
 
 /// Bytes of 4 GiB over those of 4 GB.
 const GIB_OVER_GB: f64 = (1u64 << 30) as f64 / 1e9;
-/// The testbed's figure for the links between nodes (section 5.4.2), bytes a second.
+/// The testbed's figure for the links between nodes (section 5.4.2), in bytes per second.
 const TESTBED_LINK: f64 = 3.0e9;
 
-/// All that a reading may change.
+/// Everything that a reading may change.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The cluster; the rate of the PFS is where the fit begins.
+    /// The cluster; its PFS rate is the initial value of the fit.
     pub cluster: Cluster,
     /// The programs.
     pub workload: Workload,
-    /// The local buffer alone.
+    /// Policy of the local buffer alone.
     pub ldbb: Policy,
-    /// The coordinated buffers.
+    /// Policy of the coordinated buffers.
     pub cdbb: Policy,
-    /// Did the two systems run with starts of their own? The ratios are then those of all pairs of different seeds.
+    /// True if the two systems run with start times of their own. The ratios are then those of all pairs of different
+    /// seeds.
     pub own_starts: bool,
 }
 
@@ -181,7 +183,7 @@ impl Reading {
 pub struct Sensitivity {
     /// The fit, which also holds QE and pBWA under `ldbb` over the published times.
     pub fit: Fit,
-    /// `ldbb` over `cdbb`, of all checkpoints together.
+    /// Ratio of `ldbb` to `cdbb`, over all checkpoints together.
     pub ratios: Vec<f64>,
 }
 
@@ -204,7 +206,8 @@ pub fn sensitivity(
 }
 
 impl Sensitivity {
-    /// Does a reading meet the issue's demands: both times within a tenth, the ratio among the simulated ones, the median within a quarter?
+    /// True for each demand of the issue that a reading meets: both times within a tenth, the published ratio among the
+    /// simulated ones, and the median within a quarter.
     pub fn meets(&self, published: &Published) -> [bool; 3] {
         let quantile = |share| super::quantile(self.ratios.iter().copied(), share);
         [

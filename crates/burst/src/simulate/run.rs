@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, VecDeque};
 /// One checkpoint of one program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checkpoint {
-    /// The program's place in the workload.
+    /// Position of the program in the workload.
     pub program: usize,
-    /// Its number, from 0.
+    /// Number of the checkpoint, from 0.
     pub number: u32,
-    /// When its writers opened.
+    /// Time at which its writers opened.
     pub start_s: f64,
-    /// When its last writer had committed.
+    /// Time at which its last writer had committed.
     pub end_s: f64,
 }
 
@@ -35,28 +35,28 @@ pub enum Protection {
 /// A piece of a checkpoint in a buffer, for the study of failures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Buffered {
-    /// The program's place in the workload.
+    /// Position of the program in the workload.
     pub program: usize,
     /// The checkpoint's number.
     pub number: u32,
     /// The node.
     pub node: u32,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Redundancy that protects it.
+    /// Redundancy that protects the piece.
     pub protection: Protection,
-    /// When it was granted.
+    /// Time of the grant.
     pub from_s: f64,
-    /// When it was on the PFS.
+    /// Time at which the piece was on the PFS.
     pub until_s: f64,
 }
 
 /// Bytes of all checkpoints, by their first destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Destinations {
-    /// Into the writer's node's buffer.
+    /// Into the buffer of the writer's node.
     pub local: u64,
-    /// Into another node's.
+    /// Into the buffer of another node.
     pub remote: u64,
     /// To the PFS directly.
     pub pfs: u64,
@@ -65,7 +65,7 @@ pub struct Destinations {
 /// Result of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// When each program started.
+    /// Start time of each program.
     pub starts_s: Vec<f64>,
     /// Every checkpoint, in the order of completion.
     pub checkpoints: Vec<Checkpoint>,
@@ -73,8 +73,7 @@ pub struct Run {
     pub buffered: Vec<Buffered>,
     /// Bytes by destination.
     pub destinations: Destinations,
-    /// All events that the coordinator was told, with their times. Replayed to a new coordinator they give the same
-    /// answers.
+    /// All events of the coordinator with their times. A new coordinator gives the same answers to them.
     pub events: Vec<(u64, Event)>,
 }
 
@@ -84,7 +83,7 @@ impl Run {
         self.checkpoints.iter().map(|checkpoint| checkpoint.end_s - checkpoint.start_s).sum()
     }
 
-    /// The same for one program (figure 5.7).
+    /// The same sum for one program (figure 5.7).
     pub fn program_total_s(&self, program: usize) -> f64 {
         self.times_s(program).iter().sum()
     }
@@ -100,7 +99,7 @@ impl Run {
 /// Runs a workload under a policy until the last byte is on the PFS.
 ///
 /// # Panics
-/// When the workload has more writers than the cluster places, or a rate is not above 0.
+/// When the workload has more writers than the cluster has places for, or a rate is not above 0.
 pub fn run(cluster: &Cluster, workload: &Workload, policy: Policy, seed: u64) -> Run {
     let mut simulation = Simulation::new(cluster, workload, policy, seed);
     while simulation.step() {}
@@ -111,9 +110,9 @@ pub fn run(cluster: &Cluster, workload: &Workload, policy: Policy, seed: u64) ->
 enum Tag {
     /// A part of a writer's object.
     Part { writer: usize, part: usize },
-    /// Its copy, or its share of a parity.
+    /// A part's copy, or its share of a parity.
     Guard { writer: usize, part: usize },
-    /// A piece on its way to the PFS.
+    /// A piece being written to the PFS.
     Drain { node: u32, lease: Lease },
 }
 
@@ -124,16 +123,16 @@ struct Writer {
     lanes: Vec<Lane>,
     /// The lane of each part.
     lane_of: Vec<usize>,
-    /// Parts that are not yet where they are to be, guards included.
+    /// Parts that are not at their destinations yet, guards included.
     missing: usize,
 }
 
 struct Running {
-    /// The checkpoint that is due next, and when.
+    /// Number of the next checkpoint, and the time in seconds at which it is due.
     number: u32,
     due_s: f64,
     start_s: f64,
-    /// Writers that have not committed.
+    /// Number of writers that have not committed.
     writers: u32,
 }
 
@@ -147,7 +146,7 @@ struct Simulation<'a> {
     nodes: Vec<NodeStore>,
     draining: Vec<bool>,
     programs: Vec<Running>,
-    /// A place for each writer of each program.
+    /// One slot for each writer of each program.
     writers: Vec<Option<Writer>>,
     first_writer: Vec<usize>,
     renewal_s: f64,
@@ -169,7 +168,7 @@ impl<'a> Simulation<'a> {
         let first_writer = first_writer.collect();
         assert!(writers <= cluster.writers() as usize, "{writers} writers, {} places", cluster.writers());
         let each = cluster.nodes as usize;
-        // Of each node: out, in, copy and to the PFS; then the PFS.
+        // For each node: out, in, copy and to the PFS; then the PFS.
         let of_node = [
             cluster.link,
             cluster.link.min(cluster.intake),
@@ -212,7 +211,7 @@ impl<'a> Simulation<'a> {
         (self.now_s * 1e9) as u64
     }
 
-    /// Tells the coordinator, and has the nodes obey what it orders.
+    /// Sends an event to the coordinator, and has the nodes obey its orders.
     fn tell(&mut self, event: Event) -> Vec<Grant> {
         let now_ns = self.now_ns();
         let answer = self.coordinator.apply(now_ns, &event).unwrap_or_else(|refused| panic!("{event:?}: {refused}"));
@@ -226,7 +225,7 @@ impl<'a> Simulation<'a> {
         answer.grants
     }
 
-    /// Goes on to the next event; false when there is none.
+    /// Advances to the next event; false if there is none.
     fn step(&mut self) -> bool {
         let is_due = |running: &&Running| running.writers == 0 && running.number < self.workload.checkpoints;
         let due = self.programs.iter().filter(is_due).map(|running| running.due_s).min_by(f64::total_cmp);
@@ -254,7 +253,7 @@ impl<'a> Simulation<'a> {
         true
     }
 
-    /// All writers of a program open their objects, in the order of their ranks.
+    /// Has all writers of a program open their objects, in the order of their ranks.
     fn checkpoint(&mut self, program: usize) {
         let spec = self.workload.programs[program];
         let running = &mut self.programs[program];
@@ -266,7 +265,8 @@ impl<'a> Simulation<'a> {
             let slot = self.first_writer[program] + rank as usize;
             let node = self.cluster.node_of(slot as u32);
             let object = Object { job: JobId(program as u64), checkpoint, rank };
-            // The bytes of a checkpoint are divided evenly; the first writers have what does not divide.
+            // The bytes of a checkpoint are divided evenly; the first writers take one byte more if there is a
+            // remainder.
             let (share, rest) = (spec.bytes / u64::from(spec.writers), spec.bytes % u64::from(spec.writers));
             let bytes = share + u64::from(u64::from(rank) < rest);
             let grants = self.tell(Event::Open { object, ranks: spec.writers, node: NodeId(node), bytes });
@@ -349,7 +349,7 @@ impl<'a> Simulation<'a> {
             Tag::Guard { writer, part } => {
                 let at = self.writers[writer].as_ref().expect("a writer waits for it");
                 let Place::Buffer { guard: Some(guard), .. } = at.parts[part].place.clone() else { unreachable!() };
-                // A guard is given back early when its primary is on the PFS first.
+                // A guard is given back early when its primary reaches the PFS first.
                 let now_ns = self.now_ns();
                 if let Ok(event) = self.nodes[guard.node.0 as usize].stored(guard.lease, now_ns) {
                     self.tell(event);
@@ -411,7 +411,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// One stream of a node's to the PFS, one piece at a time.
+    /// Starts a node's only stream to the PFS, for one piece at a time.
     fn drain(&mut self, node: u32) {
         if self.draining[node as usize] {
             return;
@@ -424,7 +424,7 @@ impl<'a> Simulation<'a> {
         self.send_to_pfs(Tag::Drain { node, lease }, node, bytes, mark, low);
     }
 
-    /// A batch of a drain is on the PFS. What is then left of the piece, if anything, is the last batch.
+    /// A batch of a drain is on the PFS. The rest of the piece, if any, is the last batch.
     fn marked(&mut self, tag: Tag) {
         let (Tag::Drain { node, lease }, Some(batch)) = (tag, self.cluster.batch_bytes) else { return };
         self.drained(node, lease, batch);
@@ -435,7 +435,7 @@ impl<'a> Simulation<'a> {
         self.tell(drained.expect("its drain is under way"));
     }
 
-    /// Writers that are at work for long ask for more time.
+    /// Renews the leases of writers that have been at work for long.
     fn renew(&mut self) {
         self.renewal_s = f64::INFINITY;
         for slot in 0..self.writers.len() {
@@ -449,7 +449,8 @@ impl<'a> Simulation<'a> {
                 let waits = writer.lanes[writer.lane_of[part]].parts.contains(&part);
                 writer.parts[part] = grant.clone();
                 let Place::Buffer { primary, guard } = grant.place else { continue };
-                // A node that knows the reservation learns of the later end; one that does not, learns of it with the write.
+                // A node that knows the reservation is notified of the later end; any other node gets it with the
+                // write.
                 let known = |this: &Self, r: &Reservation| {
                     this.nodes[r.node.0 as usize].pieces().any(|piece| piece.lease == r.lease)
                 };
@@ -467,12 +468,13 @@ impl<'a> Simulation<'a> {
 #[derive(Default)]
 struct Lane {
     parts: VecDeque<usize>,
-    /// Streams that send them.
+    /// Number of streams that send the parts.
     streams: usize,
 }
 
-/// The parts of an object in their lanes, and the lane of each part. `streams` streams send the parts in order; of several, one more
-/// sends what goes to the PFS. Without a number every destination has one.
+/// Divides the parts of an object into lanes; also returns the lane of each part. `streams` streams send the parts in
+/// order. If there are several, one more stream sends the parts for the PFS. With `None` every destination has a
+/// stream.
 fn lanes(parts: &[Grant], streams: Option<u32>) -> (Vec<Lane>, Vec<usize>) {
     let destination = |grant: &Grant| match &grant.place {
         Place::Buffer { primary, .. } => Some(primary.node),

@@ -1,4 +1,4 @@
-//! `entresol advise hierarchy`: which hierarchy to buy.
+//! `entresol advise hierarchy`: recommends a hierarchy to buy.
 
 use super::{hierarchy_report as report, hierarchy_text as text};
 use crate::output;
@@ -18,46 +18,47 @@ use entresol_trace::Trace;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Which hierarchy of DRAM, NVM, SSD and disk to buy for a budget
+/// Recommend a hierarchy of DRAM, NVM, SSD and disk for a budget
 ///
-/// Every combination of the catalogue within the budget that can hold the data is a candidate: DRAM, NVM or both, flash above a
-/// disk, and a lowest tier that holds everything. They are simulated with device time, the cheapest first; what a cheaper one
-/// beats even at the best hit ratios that any policy could have is left out, which cannot change the answer.
+/// Every combination of the catalogue within the budget that can hold the data is a candidate: DRAM, NVM or both, flash
+/// above a disk, and a lowest tier that holds everything. Candidates are simulated with device time, the cheapest
+/// first. A candidate is skipped if a cheaper one beats it even at the best hit ratios that any policy could have,
+/// which cannot change the answer.
 #[derive(Args)]
 pub struct HierarchyArgs {
     /// Trace files, or generate:SPEC for generated ones; several run on one machine at the same time
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// Share of the requests that each of several traces has, separated by commas; any weights (7,3)
-    /// [default: as many as it has]
+    /// Shares of the requests that come from each of several traces, separated by commas; any weights (7,3) [default:
+    /// their numbers of requests]
     ///
     /// The requests of the traces are mixed evenly, each trace in its own order, until one of them is used up.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive)]
     pub weight: Vec<f64>,
     /// Budget in dollars
-    // None only beside a command of another name, which has no need of it.
+    // None only if a subcommand is given, which does not need this budget.
     #[arg(long, required = true, value_name = "DOLLARS", value_parser = positive)]
     pub budget: Option<f64>,
-    /// Catalogue of devices that can be bought: one of the house (arulraj-2019, kang-2015) or a TOML file
+    /// Catalogue of devices that can be bought: a built-in one (arulraj-2019, kang-2015) or a TOML file
     #[arg(long, value_name = "CATALOGUE", default_value = "arulraj-2019")]
     pub catalogue: String,
-    /// Bytes of data that the pages touched by the trace stand for (1.3TB): capacities are scaled down by as
-    /// much [default: as much as they are]
+    /// Bytes of data that the trace's pages stand for (1.3TB); capacities are scaled down by the same factor [default:
+    /// the bytes of these pages]
     #[arg(long, value_name = "SIZE")]
     pub footprint: Option<Size>,
     /// Figure to optimise
     #[arg(long, value_name = "WHAT", default_value = "throughput")]
     pub objective: Wanted,
-    /// Only hierarchies with at least so many requests a second
+    /// Consider only hierarchies with at least this many requests a second
     #[arg(long, value_name = "N", value_parser = positive)]
     pub min_throughput: Option<f64>,
-    /// Only hierarchies whose 99th percentile of the latency is at most so many microseconds
+    /// Consider only hierarchies with a 99th percentile of the latency of at most this many microseconds
     #[arg(long, value_name = "US", value_parser = positive)]
     pub max_p99: Option<f64>,
-    /// Only hierarchies of which no device is worn out in fewer years, at the simulated rate day and night
+    /// Consider only hierarchies whose devices all last at least this many years, at the simulated rate day and night
     #[arg(long, value_name = "YEARS", value_parser = positive)]
     pub min_lifetime: Option<f64>,
-    /// Only hierarchies that take at most so many joules for a request
+    /// Consider only hierarchies that take at most this many joules per request
     #[arg(long, value_name = "JOULES", value_parser = positive)]
     pub max_energy: Option<f64>,
     /// Concurrent requesters, each with one request at a time
@@ -68,19 +69,20 @@ pub struct HierarchyArgs {
     pub think: u64,
     /// Microseconds of processor time that a request costs its requester before the next one
     ///
-    /// It waits for one of --processors; --think waits for nothing.
+    /// This work waits for one of --processors; --think waits for nothing.
     #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = microseconds)]
     pub work: f64,
     /// Processors that requesters share
     #[arg(long, value_name = "N", default_value_t = 1, requires = "work", value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     pub processors: u32,
-    /// The trace is what a database's own buffer pool asks for: no memory is bought, and caches are flash above a disk, or none
+    /// The trace holds the misses of a database's own buffer pool: no memory is bought, and caches are flash above a
+    /// disk, or none
     #[arg(long, conflicts_with = "what_if")]
     pub below_pool: bool,
     /// Share of the requests that fill the caches and are not counted, 0 to 1
     #[arg(long, default_value_t = 0.5, value_parser = share)]
     pub warmup: f64,
-    /// Policy that manages DRAM where there is no NVM
+    /// Policy that manages DRAM if there is no NVM
     #[arg(long, value_name = "POLICY", default_value = "lru")]
     pub dram_policy: String,
     /// Policy that manages NVM, and DRAM above it
@@ -89,21 +91,21 @@ pub struct HierarchyArgs {
     /// Policy that manages flash above a disk
     #[arg(long, value_name = "POLICY", default_value = "face-gsc")]
     pub flash_policy: String,
-    /// Simulate every candidate in full, also those that cannot be the answer
+    /// Simulate every candidate in full, including those that cannot be the answer
     #[arg(long, conflicts_with = "sample")]
     pub every: bool,
-    /// Compare candidates with this share of the pages first, and simulate only the best eight in full [default: all in full up to
-    /// 100 million requests of all candidates together, beyond them as much as makes 50 million]
+    /// Compare candidates with this share of the pages first, and simulate only the best eight in full [default: all in
+    /// full up to 100 million requests of all candidates together, above that the share that makes 50 million]
     #[arg(long, value_name = "SHARE", value_parser = sample)]
     pub sample: Option<f64>,
-    /// Ask again with prices halved and doubled, with NVM at 1, 2, 4 and 8 times DRAM's latency and with each half of the trace, and
-    /// say what a tenth more of each tier is worth, beside the break-even of 001, equation 1
+    /// Ask again with prices halved and doubled, with NVM at 1, 2, 4 and 8 times DRAM's latency and with each half of
+    /// the trace. Report the worth of a tenth more of each tier, beside the break-even of 001, equation 1
     #[arg(long)]
     pub what_if: bool,
     /// Seed of policies and devices that draw at random
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// Simulations at a time [default: one for each processor]
+    /// Simulations at a time [default: one per processor]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
     #[command(flatten)]
@@ -114,7 +116,7 @@ pub struct HierarchyArgs {
     /// Write a row per candidate to this file as CSV
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Write a report with charts here: one page, no network needed to read it
+    /// Write a report with charts to this file: one page, readable without a network
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -149,7 +151,7 @@ impl From<Wanted> for Objective {
     }
 }
 
-/// Everything that the command found.
+/// Results of the command.
 #[derive(Serialize)]
 pub struct Advice<'a> {
     /// The trace.
@@ -164,23 +166,23 @@ pub struct Advice<'a> {
     pub budget: f64,
     /// Figure to optimise.
     pub objective: Objective,
-    /// Limits that the answer must keep to.
+    /// Limits that the answer must satisfy.
     pub limits: Limits,
     /// Data that the pages of the trace stand for, in 10^9 bytes.
     pub footprint_gb: f64,
-    /// Real bytes for each byte of the trace.
+    /// Bytes of real data for each byte of the trace.
     pub scale: f64,
-    /// Combinations beyond the budget.
+    /// Number of combinations above the budget.
     pub beyond_budget: usize,
-    /// Share of the pages that candidates were compared with; 1 where all were simulated in full.
+    /// Share of the pages with which candidates were compared; 1 if all were simulated in full.
     pub sample: f64,
     /// The answer.
     pub choice: &'a Choice,
     /// All candidates, by price.
     pub candidates: &'a [Tried],
-    /// Warnings about caches of candidates: they are slower than no cache, or too small to be believed.
+    /// Warnings about caches of candidates: slower than no cache, or too small for reliable results.
     pub warnings: &'a [Warning],
-    /// The answer under other circumstances, when asked for.
+    /// The answer under other circumstances, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub what_if: Option<WhatIf>,
 }

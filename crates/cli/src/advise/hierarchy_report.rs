@@ -6,10 +6,10 @@ use crate::output;
 use entresol_advise::hierarchy::{Candidate, Part, Tried};
 use entresol_report::{Axis, BarChart, BarLayout, Curve, LineChart, NumberFormat, Page, Section, Series, percent};
 
-/// Bars of a chart.
+/// Most bars of a chart.
 const BARS_MAX: usize = 16;
 
-/// The page; `trace` says what was read.
+/// The page; `trace` describes the trace.
 pub fn page(advice: &Advice, trace: &str) -> Page {
     let best = &advice.candidates[advice.choice.best].candidate;
     let mut page = Page::new(format!("{best} for ${:.2}", best.dollars)).subtitle(trace.trim_end());
@@ -45,8 +45,8 @@ fn kind(candidate: &Candidate) -> String {
     candidate.parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>().join(" - ")
 }
 
-/// The most throughput that a price buys: of all candidates, and with the tiers of each kind. Of what was simulated in full:
-/// what a sample estimates is on another scale.
+/// The most throughput that a price buys: over all candidates, and over the tiers of each kind. Only candidates
+/// simulated in full count, because estimates from a sample are on another scale.
 fn front(advice: &Advice) -> LineChart {
     let axis = |label: &str| Axis::new(label, NumberFormat::Count);
     let mut chart =
@@ -68,7 +68,7 @@ fn front(advice: &Advice) -> LineChart {
     chart.series(Series::new("front", rising(all)).emphasised())
 }
 
-/// Price and throughput of those that are faster than all cheaper ones; the list is by price.
+/// Price and throughput of those candidates that are faster than all cheaper ones; the list is in order of price.
 fn rising<'a>(tried: impl Iterator<Item = &'a Tried>) -> Vec<(f64, f64)> {
     let mut most: f64 = 0.0;
     let points = tried.filter_map(|entry| Some((entry.candidate.dollars, entry.measured()?.requests_per_second)));

@@ -1,18 +1,18 @@
-//! Text that `advise hierarchy` prints.
+//! The text that `advise hierarchy` prints.
 
 use super::hierarchy::Advice;
 use entresol_advise::hierarchy::{Candidate, Fate, Measured, Objective, Tried, Warning, WhatIf, Worse};
 use entresol_report::{Cell, Column, NumberFormat, Table, TextStyle, Tone, grouped, percent};
 use std::fmt::Write;
 
-/// Rows of a table on the terminal; files have all.
+/// Most rows of a table on the terminal; files have all.
 const ROWS_MAX: usize = 24;
-/// Warnings in the summary; JSON has all.
+/// Most warnings in the summary; JSON has all.
 const WARNINGS_MAX: usize = 8;
-/// Lifetimes from here on are no matter.
+/// Lifetimes in years from here on are not printed.
 const YEARS_MAX: f64 = 1e4;
 
-/// The recommendation and why, the front, performance per price.
+/// The recommendation and its reasons, the front, and performance per price.
 pub fn advice(advice: &Advice, style: TextStyle) -> String {
     let tried = advice.candidates;
     let mut out = summary(advice);
@@ -37,7 +37,7 @@ pub fn front(advice: &Advice) -> Table {
     table("Front between price and throughput", advice.candidates, &advice.choice.front, advice.choice.best)
 }
 
-/// Places of all that was measured, in full before with a sample, the best first.
+/// Positions of all measured candidates, the best first; with a sample, those simulated in full come before the others.
 pub fn by_performance_per_price(tried: &[Tried]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tried.len()).filter(|&at| tried[at].figures().is_some()).collect();
     let per_dollar = |at: usize| tried[at].figures().map_or(0.0, |measured| measured.per_dollar);
@@ -46,7 +46,7 @@ pub fn by_performance_per_price(tried: &[Tried]) -> Vec<usize> {
     order
 }
 
-/// The answers under other circumstances, what more of each tier is worth, and 001's break-even.
+/// The answers under other circumstances, the worth of more of each tier, and 001's break-even.
 fn what_if(found: &WhatIf, style: TextStyle) -> String {
     answers(found).to_text(style) + &worth_of_more(found)
 }
@@ -83,7 +83,7 @@ pub fn answers(found: &WhatIf) -> Table {
     answers
 }
 
-/// Lists the gain from more of each tier, per GB and per dollar, and the break-even of 001, equation 1, a line each.
+/// The gain from more of each tier, per GB and per dollar, and the break-even of 001, equation 1, a line each.
 pub fn worth_of_more(found: &WhatIf) -> String {
     let mut out = String::new();
     for more in &found.more {
@@ -107,12 +107,12 @@ pub fn worth_of_more(found: &WhatIf) -> String {
     out
 }
 
-/// A number with its sign, short.
+/// A short number with its sign.
 fn signed(value: f64) -> String {
     format!("{}{}", if value < 0.0 { "-" } else { "+" }, short(value.abs()))
 }
 
-/// Returns the recommendation and the reasons for it.
+/// The recommendation and its reasons.
 pub fn summary(advice: &Advice) -> String {
     let tried = advice.candidates;
     let best = &tried[advice.choice.best];
@@ -161,8 +161,7 @@ pub fn summary(advice: &Advice) -> String {
     out
 }
 
-/// Lists the warnings about caches, a line each, those about the recommendation first; at most
-/// [`WARNINGS_MAX`].
+/// The warnings about caches, a line each, those about the recommendation first; at most [`WARNINGS_MAX`].
 fn warnings(advice: &Advice) -> Vec<String> {
     let (tried, best) = (advice.candidates, advice.choice.best);
     let line = |Warning { at, what }: &Warning| {
@@ -219,7 +218,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Returns the share of the requests that each device serves, and the busiest device.
+/// Share of the requests that each device serves, and the busiest device.
 fn served(candidate: &Candidate, measured: &Measured) -> String {
     let each = candidate.parts.iter().zip(&measured.devices);
     let shares: Vec<String> = each
@@ -265,7 +264,7 @@ fn columns() -> [Column; 10] {
     ]
 }
 
-/// The first columns for some places: seven, or eight where energy is known of any.
+/// The first columns for these candidates: seven, or eight if the energy of any is known.
 fn table(name: &str, tried: &[Tried], places: &[usize], best: usize) -> Table {
     let energy = |&at: &usize| tried[at].figures().is_some_and(|measured| measured.joules_per_request.is_some());
     let shown = if places.iter().any(energy) { 8 } else { 7 };

@@ -1,4 +1,4 @@
-//! `entresol advise`: what to buy and what to put where, from a trace.
+//! `entresol advise`: recommends, from a trace, devices to buy and objects to place.
 
 mod hierarchy;
 mod hierarchy_report;
@@ -18,12 +18,13 @@ use entresol_sim::{Addresses, CellOptions, LayerSpec, Row, parse_policies, run_c
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Policies that a choice is compared with unless others are named.
+/// Policies for comparison, unless others are named.
 const POLICIES: &str = "table-placement,lru,2q,arc,lirs,s3-fifo,w-tinylfu,tac,heuristicdb";
-/// The smallest device that costs are measured on.
+/// Smallest device in bytes on which costs are measured.
 const DEVICE_BYTES_MIN: u64 = 1 << 30;
 
-/// Advice from a trace: what to buy (without a command of its own, `hierarchy`), and what to put where
+/// Advice from a trace: devices to buy (the command `hierarchy`, also the default), and tables to place on a fast
+/// device
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, disable_help_subcommand = true)]
 pub struct AdviseArgs {
@@ -40,24 +41,24 @@ enum AdviseCommand {
     Hierarchy(Box<hierarchy::HierarchyArgs>),
 }
 
-/// Which tables and indexes to put on the fast device, and what a cache of that size would bring instead
+/// Recommend tables and indexes for the fast device, and compare with caches of that size
 ///
-/// A placed object is read from the backing store once, and its written pages go back there once at the end;
-/// all accesses between are served by the fast device. The choice saves the most page accesses below, or the
-/// most time when both devices are named. It is exact unless it says otherwise. Objects are those that the
-/// trace names; logs and temporary files are never placed.
+/// A placed object is read from the backing store once, and its written pages go back there once at the end. The fast
+/// device serves all accesses in between. The choice saves the most accesses to the backing store, or the
+/// most time if both devices are named. It is exact unless stated otherwise. Objects are those that the trace names;
+/// logs and temporary files are never placed.
 #[derive(Args)]
 pub struct PlacementArgs {
     /// Trace file, or generate:SPEC for a generated one
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
-    /// Room on the fast device: bytes (10GiB), pages (2000p) or a share of the trace's footprint (20%)
+    /// Capacity of the fast device: bytes (10GiB), pages (2000p) or a share of the trace's footprint (20%)
     #[arg(long, value_name = "SIZE")]
     pub budget: Size,
-    /// The fast device: a profile of the house or a TOML file; its times count instead of accesses
+    /// The fast device: a built-in profile or a TOML file; its times count instead of accesses
     #[arg(long, value_name = "PROFILE", requires = "below")]
     pub fast: Option<String>,
-    /// The device below
+    /// The device of the backing store
     #[arg(long, value_name = "PROFILE", requires = "fast")]
     pub below: Option<String>,
     /// Policies to compare with, at the same size
@@ -91,7 +92,7 @@ struct Advice<'a> {
     trace: &'a str,
     page_bytes: u32,
     budget_pages: u64,
-    /// Absent: accesses were counted.
+    /// Absent if accesses were counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     costs_us: Option<Costs>,
     objects: &'a [ObjectUse],
@@ -152,7 +153,7 @@ fn placement(arguments: &PlacementArgs, quiet: bool) -> Result<()> {
     output::print(&format!("{}\n{objects}{said}\n{compared}", trace_source::describe(&named)))
 }
 
-/// Times of the two devices, if they are named; each as large as all objects.
+/// Costs on the two devices, if they are named; each device is as large as all objects.
 fn costs(arguments: &PlacementArgs, uses: &[ObjectUse], page_bytes: u32) -> Result<Option<Costs>> {
     let (Some(fast), Some(below)) = (&arguments.fast, &arguments.below) else { return Ok(None) };
     let pages: u64 = uses.iter().map(|object| object.pages).sum();
@@ -173,7 +174,7 @@ fn compared(row: &Row) -> Compared {
     }
 }
 
-/// A row per object that is accessed, what saves most for its size first.
+/// A row per object that is accessed, the greatest saving for its size first.
 fn objects_table(uses: &[ObjectUse], placement: &Placement, page_bytes: u32, in_time: bool) -> Table {
     let mut table = Table::new(
         "Objects",
@@ -216,7 +217,7 @@ fn objects_table(uses: &[ObjectUse], placement: &Placement, page_bytes: u32, in_
     table
 }
 
-/// One line: what is placed, and whether that is the best there is.
+/// One line: the objects placed, and whether the placement is the best possible.
 fn verdict(placement: &Placement, budget: u64, in_time: bool) -> String {
     let count = placement.placed.iter().filter(|placed| **placed).count();
     let (saved, bound) = match in_time {
@@ -235,7 +236,7 @@ fn verdict(placement: &Placement, budget: u64, in_time: bool) -> String {
     format!("{count} placed, {pages} of {budget} pages; saves {saved} ({best})\n")
 }
 
-/// The choice beside caches of the same size, in the order of what goes below.
+/// The placement beside caches of the same size, in order of accesses to the backing store.
 fn compared_table(placement: &Placement, rows: &[Row]) -> Table {
     let mut table = Table::new(
         "Placement and caches of the same size",

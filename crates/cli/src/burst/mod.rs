@@ -21,12 +21,12 @@ pub enum BurstCommand {
     Simulate(Box<BurstSimulateArgs>),
 }
 
-/// Simulate where checkpoints go, how long they take and what a node's failure costs
+/// Simulate the destinations and times of checkpoints, and the cost of a node's failure
 ///
-/// 46 nodes with buffers of 4 GB, 320 writers and one parallel file system (PFS), as in chapter 5 of Fan's thesis (2017). A
-/// policy is NAME[:OPTION=VALUE]...: pfs, ldbb, cdbb or chunked, with object=split|whole, chunk=SIZE|none,
-/// redundancy=none|partner|xor, drain=fair|low, order=fifo|oldest, remote=any|others, streams=N|all. Every number is simulated,
-/// none is measured, but for --coordinator-cost.
+/// 46 nodes with buffers of 4 GB, 320 writers and one parallel file system (PFS), as in chapter 5 of Fan's thesis
+/// (2017). A policy is NAME[:OPTION=VALUE]...: pfs, ldbb, cdbb or chunked, with object=split|whole, chunk=SIZE|none,
+/// redundancy=none|partner|xor, drain=fair|low, order=fifo|oldest, remote=any|others, streams=N|all. All numbers are
+/// simulated, except those of --coordinator-cost, which are measured.
 #[derive(Args)]
 pub struct BurstSimulateArgs {
     /// The programs that run at the same time
@@ -35,35 +35,38 @@ pub struct BurstSimulateArgs {
     /// A policy; may be given several times. Ratios are to the first [default: ldbb, cdbb, chunked, pfs]
     #[arg(long, short, value_name = "SPEC")]
     pub policy: Vec<Policy>,
-    /// Simulate so many draws of the programs' starts, the same for every policy
+    /// Number of draws of the programs' starts, the same for every policy
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
-    /// Bandwidth of the PFS, GB/s [default: 3 for heavy, else 2: near the fitted ones]
+    /// Bandwidth of the PFS, GB/s [default: 3 for heavy, else 2: near the fitted rates]
     #[arg(long, value_name = "GB/S", value_parser = rate, conflicts_with = "fit")]
     pub pfs: Option<f64>,
-    /// Fit the rate of the PFS to the published times of QE and pBWA under ldbb, of medium or heavy
+    /// Fit the rate of the PFS to the published times of QE and pBWA under ldbb, for medium or heavy
     #[arg(long)]
     pub fit: bool,
-    /// Print what figures 5.6 to 5.8 of the thesis show: totals, programs and checkpoints, beside the published numbers
+    /// Print the data of figures 5.6 to 5.8 of the thesis: totals, programs and checkpoints, beside the published
+    /// numbers
     #[arg(long)]
     pub figures: bool,
     /// Print the work lost by a node's failure, at 1 to 24 hours between failures, with every kind of redundancy
     #[arg(long)]
     pub lost_work: bool,
-    /// Print every reading of the thesis beside the published numbers, with the rate of the PFS fitted for each; medium or heavy
+    /// Print every reading of the thesis beside the published numbers, with the PFS rate fitted for each; medium or
+    /// heavy
     #[arg(long)]
     pub readings: bool,
-    /// Print each policy's p90 with every redundancy and drain priority, beside the least that is possible, and the one with the
-    /// least lost work of those within 1.1 times the best
+    /// Print each policy's p90 with every redundancy and drain priority, beside the least possible p90. Also print the
+    /// policy with the least lost work among those within 1.1 times the best
     #[arg(long)]
     pub choose: bool,
-    /// Print the time that the coordinator's object takes on this machine for what writers wait for; messages are not counted
+    /// Print the coordinator's own processing time on this machine for operations that writers wait for, without
+    /// messages
     #[arg(long)]
     pub coordinator_cost: bool,
-    /// Draw about so many failures for each seed
+    /// Approximate number of failures drawn for each seed
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub failures: u32,
-    /// Threads at most [default: one per processor]
+    /// Most threads [default: one per processor]
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
     /// Print JSON
@@ -94,16 +97,16 @@ impl WorkloadName {
         }
     }
 
-    /// Near what `--fit` finds, rounded.
+    /// The rate that `--fit` finds, rounded.
     fn pfs(self) -> f64 {
         if self == WorkloadName::Heavy { 3.0e9 } else { 2.0e9 }
     }
 }
 
-/// Hours between two failures of the cluster's nodes, on average.
+/// Mean hours between two failures of the cluster's nodes.
 pub const MTBF_HOURS: [u32; 6] = [1, 2, 4, 8, 12, 24];
 
-/// A rate in GB/s, as bytes a second.
+/// Parses a rate in GB/s to bytes a second.
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0);
     rate.map(|rate| rate * 1e9).ok_or_else(|| "it must be a rate in GB/s above 0, such as 2.0".to_owned())
@@ -123,12 +126,12 @@ impl Outcome {
         Outcome { times_s, destinations: run.destinations }
     }
 
-    /// All checkpoints of a program together.
+    /// Seconds of all checkpoints of a program.
     pub fn program_s(&self, program: usize) -> f64 {
         self.times_s[program].iter().sum()
     }
 
-    /// All checkpoints together.
+    /// Seconds of all checkpoints.
     pub fn total_s(&self) -> f64 {
         self.times_s.iter().flatten().sum()
     }
@@ -146,7 +149,7 @@ pub struct Lost {
     pub losses: Vec<Loss>,
 }
 
-/// All that is reported.
+/// All reported results.
 pub struct Results {
     pub workload: Workload,
     pub cluster: Cluster,
@@ -224,7 +227,7 @@ fn simulate(arguments: &BurstSimulateArgs, quiet: bool) -> Result<Results> {
     Ok(Results { workload, cluster, fit: fitted, seeds, failures, simulated, lost, readings, candidates, costs })
 }
 
-/// The policies that were asked for, or all.
+/// The policies that were asked for, or the default ones.
 fn policies(given: &[Policy]) -> Result<Vec<Policy>> {
     if given.is_empty() {
         return Ok([Kind::Ldbb, Kind::Cdbb, Kind::Chunked, Kind::Pfs].map(Policy::new).to_vec());
@@ -246,7 +249,7 @@ fn fitted(cluster: &Cluster, workload: &Workload, each: &Each) -> Result<Fit> {
     Ok(fit(cluster, workload, Policy::new(Kind::Ldbb), &published, |one| each.seed(one)))
 }
 
-/// Each policy with every kind of redundancy, which `pfs` has no use for.
+/// Each policy with every kind of redundancy, except `pfs`, which has none.
 pub fn with_every_redundancy(policies: &[Policy]) -> Vec<Policy> {
     let mut all: Vec<Policy> = Vec::new();
     for &policy in policies {
@@ -262,7 +265,7 @@ pub fn with_every_redundancy(policies: &[Policy]) -> Vec<Policy> {
     all
 }
 
-/// Cost of failures for each of [`MTBF_HOURS`], all seeds together.
+/// Cost of failures for each of [`MTBF_HOURS`], over all seeds.
 fn lose(cluster: &Cluster, workload: &Workload, policy: Policy, count: u32, each: &Each) -> Vec<Loss> {
     let one = |seed| {
         let run = simulate_one(cluster, workload, policy, seed);
@@ -285,7 +288,7 @@ pub struct Each {
 }
 
 impl Each {
-    /// The results in the order of the seeds.
+    /// The results, in order of the seeds.
     pub fn seed<T: Send>(&self, one: &(dyn Fn(u64) -> T + Sync)) -> Vec<T> {
         let next = AtomicU64::new(0);
         let work = || {

@@ -1,4 +1,4 @@
-//! Text that `entresol burst simulate` prints.
+//! The text that `entresol burst simulate` prints.
 
 use super::study_report as study;
 use super::{Lost, MTBF_HOURS, Results, Simulated};
@@ -8,7 +8,7 @@ use entresol_report::{Cell, Column, Table, TextStyle};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// Columns of a spread, and the shares that they show.
+/// Columns of a spread, and the quantiles that they show.
 const SPREAD: [(&str, f64); 6] =
     [("min", 0.0), ("p25", 0.25), ("median", 0.5), ("p75", 0.75), ("p90", 0.9), ("max", 1.0)];
 
@@ -37,7 +37,7 @@ impl Simulated {
         self.outcomes.iter().map(|outcome| outcome.program_s(program)).collect()
     }
 
-    /// All checkpoints of all programs and seeds.
+    /// Times of all checkpoints of all programs and seeds.
     fn times_s(&self) -> Vec<f64> {
         self.outcomes.iter().flat_map(|outcome| outcome.times_s.iter().flatten().copied()).collect()
     }
@@ -47,7 +47,7 @@ impl Simulated {
         base.totals_s().iter().zip(self.totals_s()).map(|(base, own)| base / own).collect()
     }
 
-    /// Shares of the bytes that went to the local buffer, a remote one and the PFS at first.
+    /// Shares of the bytes whose first destination was the local buffer, a remote one, and the PFS.
     fn shares(&self) -> [f64; 3] {
         let sum = |of: fn(&entresol_burst::simulate::Destinations) -> u64| {
             self.outcomes.iter().map(|outcome| of(&outcome.destinations) as f64).sum::<f64>()
@@ -63,13 +63,13 @@ impl Results {
         Published::of(&self.workload)
     }
 
-    /// The published ratio of the first policy's totals to this one's: of `ldbb` to `cdbb`.
+    /// The published ratio of the first policy's totals to those of `policy`: only for `ldbb` to `cdbb`.
     fn published_ratio(&self, policy: &Policy) -> Option<f64> {
         let compared = self.simulated[0].policy.kind == Kind::Ldbb && policy.kind == Kind::Cdbb;
         self.published().filter(|_| compared).map(|published| published.ratio)
     }
 
-    /// The published time of a program's checkpoints, all six together.
+    /// The published time of all six checkpoints of a program.
     fn published_s(&self, program: &str, policy: &Policy) -> Option<f64> {
         let published = self.published().filter(|_| policy.kind == Kind::Ldbb)?;
         match program {
@@ -88,7 +88,7 @@ pub fn redundancy(policy: &Policy) -> &'static str {
     }
 }
 
-/// The policy's text without what its column of redundancy says.
+/// The policy's text without its redundancy, which has its own column.
 fn without_redundancy(policy: &Policy) -> String {
     Policy { redundancy: Policy::new(policy.kind).redundancy, ..*policy }.to_string()
 }
@@ -97,7 +97,7 @@ fn fixed_or_missing(value: Option<f64>) -> Cell {
     value.map_or_else(Cell::missing, |value| Cell::fixed(value, 2))
 }
 
-/// The report for a person.
+/// The report as text.
 pub fn text(results: &Results, figures: bool) -> String {
     let mut text = heading(results);
     let mut add = |title: &str, table: Table| {
@@ -225,7 +225,7 @@ fn newest_gone(results: &Results) -> Table {
     by_mtbf(results, |lost, at| Cell::percent(lost.losses[at].newest_gone_share(), 2))
 }
 
-/// The report for a program.
+/// The report as JSON.
 pub fn json(results: &Results) -> Value {
     let base = &results.simulated[0];
     let policies = results.simulated.iter().map(|simulated| {

@@ -1,4 +1,5 @@
-//! Studies of `entresol burst simulate`: readings of the thesis, the choice of a policy, and the coordinator's own time.
+//! Studies of `entresol burst simulate`: readings of the thesis, the choice of a policy, and the coordinator's own
+//! time.
 
 use super::{Each, MTBF_HOURS, Outcome, with_every_redundancy};
 use entresol_burst::simulate::{
@@ -8,19 +9,19 @@ use entresol_burst::{CheckpointId, Coordinator, DrainPriority, Epoch, Event, Job
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// A policy may be chosen when its p90 is at most so many times the best one's.
+/// A policy may be chosen if its p90 is at most this many times the best one's.
 pub const NEAR_BEST: f64 = 1.1;
-/// Seconds that `cdbb` took longer than `ldbb` in the light experiment (section 5.4.4), over all thirty
-/// checkpoints together.
+/// Seconds by which `cdbb` took longer than `ldbb` in the light experiment (section 5.4.4), over all thirty checkpoints
+/// together.
 pub const LIGHT_OVERHEAD_S: f64 = 3.72;
 
-/// A reading and what it comes to.
+/// A reading and its results.
 pub struct Read {
     pub reading: Reading,
     pub sensitivity: Sensitivity,
 }
 
-/// Every reading of the thesis, with the rate of the PFS fitted again.
+/// Every reading of the thesis, each with the PFS rate fitted again.
 pub fn readings(cluster: &Cluster, workload: &Workload, published: &Published, each: &Each) -> Vec<Read> {
     let read = |reading: Reading| {
         let setup = reading.setup(*cluster, workload.clone());
@@ -29,14 +30,14 @@ pub fn readings(cluster: &Cluster, workload: &Workload, published: &Published, e
     Reading::ALL.into_iter().map(read).collect()
 }
 
-/// A policy that may be chosen, with what it costs.
+/// A policy that may be chosen, with its costs.
 pub struct Candidate {
     pub policy: Policy,
-    /// Of one checkpoint, over programs and seeds.
+    /// 90th percentile over single checkpoints of all programs and seeds.
     pub checkpoint_p90_s: f64,
     /// The least p90 that any placement with this redundancy could have.
     pub bound_p90_s: f64,
-    /// Of all checkpoints together, over seeds.
+    /// 90th percentile over seeds of the sum of all checkpoints.
     pub total_p90_s: f64,
     /// Core-hours lost by a failure, over all times between failures.
     pub lost_core_hours: f64,
@@ -95,18 +96,18 @@ pub fn chosen<'a>(
     near.min_by(|a, b| a.lost_core_hours.total_cmp(&b.lost_core_hours))
 }
 
-/// Time that the coordinator's object itself took on this machine, with no message sent.
+/// Time that the coordinator object itself took on this machine, without messages.
 pub struct Cost {
     pub policy: Policy,
-    /// Answers of one run.
+    /// Median number of answers in a run.
     pub answers: f64,
-    /// Seconds of one checkpoint's answers one after the other, the slowest checkpoint of each run.
+    /// Median over runs of the slowest checkpoint's time: the sum of its answers, in seconds.
     pub checkpoint_s: f64,
-    /// Seconds of all checkpoints together, of each run.
+    /// Median over runs of the seconds of all checkpoints together.
     pub total_s: f64,
 }
 
-/// Replays what the coordinator was told to a new one, and takes the time of what writers wait for: medians over seeds.
+/// Replays a run's messages to a new coordinator, and times the operations that writers wait for: medians over seeds.
 pub fn cost(cluster: &Cluster, workload: &Workload, policy: Policy, seeds: u64) -> Cost {
     let mut measured: Vec<[f64; 3]> = Vec::new();
     for seed in 0..seeds {

@@ -1,4 +1,4 @@
-//! Text of the studies of `entresol burst simulate`.
+//! The text of the studies of `entresol burst simulate`.
 
 use super::Results;
 use super::report::{cells, redundancy, spread_columns, spread_json};
@@ -9,7 +9,7 @@ use entresol_report::{Cell, Column, Table, TextStyle};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// The tables of all studies that were asked for.
+/// The tables of all requested studies.
 pub fn text(results: &Results) -> String {
     let mut text = String::new();
     let mut add = |title: &str, table: Table| {
@@ -50,7 +50,7 @@ fn yes_or_no(met: bool) -> Cell {
     Cell::from(if met { "yes" } else { "no" })
 }
 
-/// Columns: the fit, the spread of the ratio, and what of the published numbers is met.
+/// Columns: the fit, the spread of the ratio, and the published numbers that are met.
 fn readings(results: &Results, published: &Published) -> Table {
     let fixed = [Column::text("reading"), Column::number("PFS GB/s"), Column::number("QE"), Column::number("pBWA")];
     let met = ["times", "range", "median"].map(Column::text);
@@ -115,7 +115,7 @@ fn candidates(results: &Results) -> Table {
     table
 }
 
-/// The rule's outcome: over all, and for each redundancy by itself.
+/// The chosen candidates: over all, and for each redundancy by itself.
 fn choices(results: &Results, text: &mut String) {
     let kinds = [None, Some(Redundancy::None), Some(Redundancy::Partner), Some(Redundancy::Xor)];
     for kind in kinds {
@@ -156,7 +156,7 @@ fn costs(results: &Results) -> Table {
     table
 }
 
-/// For a program.
+/// The readings as JSON.
 pub fn readings_json(results: &Results) -> Vec<Value> {
     let Some(published) = Published::of(&results.workload) else { return Vec::new() };
     let one = |read: &super::study::Read| {
@@ -176,7 +176,7 @@ pub fn readings_json(results: &Results) -> Vec<Value> {
     results.readings.iter().map(one).collect()
 }
 
-/// For a program.
+/// The candidates as JSON.
 pub fn candidates_json(results: &Results) -> Vec<Value> {
     let one = |candidate: &Candidate| {
         json!({
@@ -190,7 +190,7 @@ pub fn candidates_json(results: &Results) -> Vec<Value> {
     results.candidates.iter().map(one).collect()
 }
 
-/// For a program.
+/// The costs as JSON.
 pub fn costs_json(results: &Results) -> Vec<Value> {
     let one = |cost: &super::study::Cost| {
         json!({

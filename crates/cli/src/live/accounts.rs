@@ -1,7 +1,7 @@
-//! The accounts of a cache's objects, for who asks: they come within a limit or not at all.
+//! The accounts of a cache's objects, which come within a time limit or not at all.
 //!
-//! Files are named under a lock that a request may hold while the store below stalls. Figures of the cache as a whole need no
-//! such lock, and are told without the accounts then.
+//! Naming a file needs a lock that a request may hold while the backing store stalls. Figures of the cache as a whole
+//! need no such lock, and are reported without the accounts then.
 
 use super::conflicts::ConflictFigures;
 use super::objects::ObjectFigures;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Threads that wait for accounts at a time, of askers who have gone on too.
+/// Threads that wait for accounts at a time, including those whose asker has gone on.
 const THREADS_MAX: usize = 8;
 
 /// The objects of a cache.
@@ -31,15 +31,15 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Those of a cache in front of this.
+    /// The accounts of a cache over this backing store.
     pub fn new(cache: Arc<BlockCache>, below: Below, backing: PathBuf) -> Self {
         Accounts { cache, below, backing, threads: Arc::default() }
     }
 
-    /// The account of each object, and the files in conflict; none when they do not come in time.
+    /// The account of each object, and the files in conflict; none if they do not come within `limit`.
     ///
     /// # Errors
-    /// When the cache has stopped after a fault of its own.
+    /// If the cache has stopped after a fault of its own.
     pub fn within(&self, limit: Duration) -> io::Result<Option<(Vec<ObjectFigures>, Vec<ConflictFigures>)>> {
         if self.threads.fetch_add(1, SeqCst) >= THREADS_MAX {
             self.threads.fetch_sub(1, SeqCst);
@@ -48,7 +48,7 @@ impl Accounts {
         let (told, accounts) = channel();
         let own = self.clone();
         let tell = move || {
-            // Who asked may have gone on.
+            // The asker may have gone on.
             let _ = told.send(own.conflicts().and_then(|conflicts| Ok((own.objects()?, conflicts))));
             own.threads.fetch_sub(1, SeqCst);
         };
@@ -59,7 +59,8 @@ impl Accounts {
         accounts.recv_timeout(limit).ok().transpose()
     }
 
-    /// The files that are found to be changed without the cache now, or were before, while it has dirty pages of them.
+    /// Files in conflict: those found changed without the cache now or earlier, while the cache has dirty pages of
+    /// them.
     fn conflicts(&self) -> io::Result<Vec<ConflictFigures>> {
         let Below::Files(files) = &self.below else { return Ok(Vec::new()) };
         files.look();

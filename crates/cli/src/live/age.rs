@@ -4,23 +4,23 @@ use entresol_engine::cache::DirtyAge;
 use entresol_report::NumberFormat;
 use serde::{Deserialize, Serialize};
 
-/// The bound, and what came of it.
+/// The bound on the age of dirty pages, and its effects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgeFigures {
-    /// Seconds for which a page may differ from the backing store.
+    /// Longest time in seconds for which a page may differ from the backing store.
     pub bound_s: f64,
-    /// Seconds for which the oldest does, at most; 0 when none does.
+    /// Age in seconds of the oldest dirty page, at most; 0 without dirty pages.
     pub oldest_s: f64,
-    /// Pages that were written below because of their age.
+    /// Pages written to the backing store because of their age.
     pub written_pages: u64,
-    /// Pages that came below later than the bound.
+    /// Pages written back later than the bound.
     pub late_pages: u64,
-    /// Seconds by which the latest of them was late.
+    /// Seconds by which the latest of those pages was late.
     pub late_by_s: f64,
     /// Writes that had to wait because the bound could not be kept.
     pub waits: u64,
-    /// Pages a second that are written below because of their age; none before the first.
+    /// Pages a second that are written back because of their age; none before the first.
     pub pages_per_s: Option<u64>,
 }
 
@@ -40,12 +40,12 @@ impl From<DirtyAge> for AgeFigures {
 }
 
 impl AgeFigures {
-    /// Seconds by which the oldest page is over the bound now.
+    /// Seconds by which the oldest dirty page exceeds the bound now.
     pub fn over_s(&self) -> f64 {
         (self.oldest_s - self.bound_s).max(0.0)
     }
 
-    /// In a line.
+    /// The figures in one line.
     pub fn line(&self) -> String {
         let seconds = |value: f64| NumberFormat::Seconds.short(value);
         let mut line = format!("oldest {} of {}", seconds(self.oldest_s), seconds(self.bound_s));

@@ -1,5 +1,6 @@
-//! Folders inside of a directory that is cached, and around one: two caches, or a cache and none, over the same files are two
-//! truths.
+//! Checks for other caches inside and around a cached directory.
+//!
+//! Two caches over the same files would hold two versions of them, and so would a cache and a process without one.
 
 use super::files::refusal;
 use anyhow::{Context, Result, bail};
@@ -9,17 +10,17 @@ use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Refuses a directory that lies in one of which a cache is in use or dirty, or around such a one.
+/// Refuses a directory that is inside or around another one whose cache is in use or dirty.
 pub fn check(directory: &Path) -> Result<()> {
     let directory = directory.canonicalize().with_context(|| directory.display().to_string())?;
     check_parents(&directory)?;
     check_inside(&directory).map(drop)
 }
 
-/// Refuses a directory around one of which a cache is in use or dirty; how many folders were read.
+/// Refuses a directory around another one whose cache is in use or dirty. Returns the number of folders read.
 ///
-/// A start that looks at a tree of a million files must not take long. So a folder that has no folder in it is not read where its
-/// number of links says so, and most folders of a tree are of that kind.
+/// A start must not take long over a tree of a million files. A folder whose link count says that it has no
+/// subfolder is therefore not read; most folders of a tree are of that kind.
 fn check_inside(directory: &Path) -> Result<usize> {
     let name = || directory.display().to_string();
     let device = fs::metadata(directory).with_context(name)?.dev();
@@ -27,7 +28,7 @@ fn check_inside(directory: &Path) -> Result<usize> {
     let has_folders = |found: &Metadata| !counting || found.nlink() != 2;
     let (mut folders, mut read) = (vec![directory.to_owned()], 0);
     while let Some(folder) = folders.pop() {
-        // What may not be looked into is passed by, as at every start.
+        // A folder that may not be read is skipped, as at every start.
         let Ok(entries) = fs::read_dir(&folder) else { continue };
         read += 1;
         for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|found| found.is_dir())) {
@@ -45,7 +46,7 @@ fn check_inside(directory: &Path) -> Result<usize> {
     Ok(read)
 }
 
-/// Refuses a file or directory that lies in a directory of which a cache is in use or dirty, or that is mounted elsewhere.
+/// Refuses a path inside a directory whose cache is in use or dirty, or that another process serves.
 pub fn check_parents(path: &Path) -> Result<()> {
     let name = || path.display().to_string();
     let path = path.canonicalize().with_context(name)?;
@@ -63,7 +64,7 @@ pub fn check_parents(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Why the files of a directory are not to be had without its cache, if that is so.
+/// Why the files of a directory cannot be used without its cache; none if they can.
 fn taken(directory: &Path) -> Result<Option<&'static str>> {
     match entresol_files::standing(directory).map_err(|error| refusal(directory, error))? {
         Standing::Free => Ok(None),
@@ -72,7 +73,7 @@ fn taken(directory: &Path) -> Result<Option<&'static str>> {
     }
 }
 
-/// Does a mount hold the directory?
+/// True if a mount holds the directory's lock.
 fn is_served(directory: &Path) -> bool {
     let Ok(directory) = File::open(directory) else { return false };
     let locked = rustix::fs::flock(&directory, FlockOperation::NonBlockingLockShared);
@@ -94,7 +95,7 @@ mod tests {
         let read = check_inside(scratch.path()).expect("no cache is there");
         let counting = counts_directories(scratch.path()).expect("a file system");
         assert_eq!(read, if counting { 11 } else { 211 });
-        // The deepest folders have one now: that of a cache.
+        // One of the deepest folders now has a subfolder: that of a cache.
         fs::create_dir(scratch.path().join("3/13").join(HIDDEN)).expect("a folder");
         assert_eq!(check_inside(scratch.path()).expect("it has no map"), read + usize::from(counting));
     }

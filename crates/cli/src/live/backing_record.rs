@@ -1,4 +1,5 @@
-//! The backing record of a file or block device, and how a cache in use is kept in step with its record, whatever it stands before.
+//! The record of a file or block device as backing store, and the trait that keeps a cache in use in step
+//! with its record.
 
 use super::around;
 use super::chosen::Kept;
@@ -15,7 +16,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A cache in use and the record of what is below it.
+/// A cache in use and the record at its backing store.
 pub trait Paired: Send + Sync {
     /// As [`Pairing::raise_if_due`](record::Pairing::raise_if_due).
     fn raise_if_due(&self) -> io::Result<()>;
@@ -26,7 +27,7 @@ pub trait Paired: Send + Sync {
     /// As [`Pairing::note_grown`](record::Pairing::note_grown).
     fn note_grown(&self, geometry: Geometry) -> io::Result<()>;
 
-    /// Closes the cache in good order, a generation further on both sides.
+    /// Closes the cache in good order and raises the generation on both sides.
     fn close(&self) -> io::Result<()>;
 }
 
@@ -66,30 +67,30 @@ impl Paired for StorePair {
     }
 }
 
-/// Place of the record of a backing file or block device; `identity` is its name as of now.
+/// Location of the record of a backing file or block device; `identity` is the backing store's identity now.
 pub fn place(backing: &Path, identity: Identity) -> Result<Box<dyn RecordPlace>> {
     let lasting = super::identity::lasting(backing, identity);
     record::place_of(backing, lasting).with_context(|| backing.display().to_string())
 }
 
-/// Refuses a cache that is not the one of its record.
+/// Refuses a cache that does not match the record.
 pub fn check(cache: &Path, uuid: [u8; 16], generations: Generations, place: &dyn RecordPlace) -> Result<()> {
     let record = record::read_record(place)?;
     let compared = record::compare(uuid, generations, record.as_ref(), place.volume()?);
     compared.with_context(|| cache.display().to_string())
 }
 
-/// Begins to use a cache that was found in order: compared with its record, and a generation further on both sides.
+/// Begins to use an intact cache: compares it with its record and raises the generation on both sides.
 pub fn start(path: &Path, opening: Opening, place: Box<dyn RecordPlace>, overruled: bool) -> Result<Arc<StorePair>> {
     match StorePair::start(opening, place, overruled) {
         Ok(pair) => Ok(Arc::new(pair)),
-        // It says where it lies.
+        // The error names the record's own path.
         Err(error @ PairError::Record { .. }) => Err(error.into()),
         Err(error) => Err(error).with_context(|| path.display().to_string()),
     }
 }
 
-/// Refuses to make a second cache before a file or block device of which the first has what that has not.
+/// Refuses a second cache for a file or block device while the first has data that the backing store lacks.
 pub fn check_free(backing: &Path, place: &dyn RecordPlace) -> Result<()> {
     around::check_parents(backing)?;
     if let Some(Record { complete: false, choices, .. }) = record::read_record(place)? {
@@ -99,10 +100,10 @@ pub fn check_free(backing: &Path, place: &dyn RecordPlace) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to serve a file or block device past the cache that has what it has not.
+/// Refuses to serve a file or block device without its cache while that cache has data which the backing store lacks.
 pub fn check_complete(backing: &Path) -> Result<()> {
     around::check_parents(backing)?;
-    // What has no identity has no record.
+    // A backing store without an identity has no record.
     let Ok(identity) = super::identity::identity(backing, None) else { return Ok(()) };
     let record = record::read_record(&*place(backing, identity)?).with_context(|| backing.display().to_string())?;
     if let Some(Record { complete: false, choices, .. }) = record {
@@ -116,7 +117,7 @@ fn of(choices: Option<&Choices>) -> String {
     choices.and_then(|choices| choices.path.as_ref()).map_or(String::new(), |path| format!(" ({})", path.display()))
 }
 
-/// Choices of `format`, for the record.
+/// The choices of `format`, as the record keeps them.
 pub fn choices(cache: &Path, geometry: Geometry, size_bytes: u64, kept: &Kept) -> Result<Choices> {
     let path = cache.canonicalize().with_context(|| cache.display().to_string())?;
     let device = metadata(path.parent().unwrap_or(Path::new("/")))?.dev();

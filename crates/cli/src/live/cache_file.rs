@@ -1,4 +1,4 @@
-//! Watch on the file of a cache in use: checks that it is still the file at its path.
+//! Check that the file of a cache in use is still the file at its path.
 //!
 //! Data that is durable in a file without a name is lost when the process ends.
 
@@ -11,13 +11,13 @@ use std::sync::{Mutex, PoisonError};
 /// Change of the file of a cache in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It has no name any more.
+    /// The file has no name any more.
     Unlinked,
     /// Another file is at its path.
     Replaced,
-    /// It is shorter than it was.
+    /// The file is shorter than it was.
     Truncated,
-    /// It has another name, by which it can be opened.
+    /// The file has another name, by which it can be opened.
     Renamed,
 }
 
@@ -43,7 +43,7 @@ impl Change {
     }
 }
 
-/// A cache file in use. Of a block device nothing is watched.
+/// A cache file in use. A block device is not checked.
 pub struct CacheFile {
     path: PathBuf,
     file: Option<File>,
@@ -57,7 +57,7 @@ struct Seen {
 }
 
 impl CacheFile {
-    /// For the cache that this process has just opened.
+    /// Opens a handle on the cache that this process has opened.
     pub fn new(path: &Path) -> Self {
         let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok().map(File::from);
         let file = file.filter(|file| file.metadata().is_ok_and(|found| found.is_file()));
@@ -65,12 +65,12 @@ impl CacheFile {
         CacheFile { path, file, seen: Mutex::default() }
     }
 
-    /// As [`entresol_files::close_to_others`].
+    /// See [`entresol_files::close_to_others`].
     pub fn close_to_others(&self) -> Option<u32> {
         entresol_files::close_to_others(self.file.as_ref()?)
     }
 
-    /// Looks at the file and returns its change, if there is one.
+    /// Compares the open file with the file at its path; returns the change, if there is one.
     pub fn look(&self) -> Option<Change> {
         let now = self.file.as_ref()?.metadata().ok()?;
         let at_path = std::fs::metadata(&self.path);

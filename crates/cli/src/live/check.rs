@@ -1,4 +1,4 @@
-//! `entresol check`: is what a cache holds what was written to it?
+//! `entresol check`: compares the contents of a cache with their checksums and with the backing store.
 
 use super::backing_record;
 use super::conflicts::{self, ConflictFigures};
@@ -18,31 +18,32 @@ use entresol_files::{FilesDisk, Nowhere};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Damaged pages that are named one by one.
+/// Damaged pages that are named one by one at most.
 const NAMED_MAX: usize = 100;
 
 /// Verify a cache that is not in use: superblocks, tables, every page, and clean pages against the backing store
 ///
-/// Changes nothing unless told to repair. Exit code 0 when all is sound (or was made so without a loss), 1 when something
-/// is damaged (or was lost), 2 when it could not be told.
+/// Changes nothing without --repair. Exit code 0 if all is sound (or was made so without a loss), 1 if something is
+/// damaged (or was lost), 2 if the check could not be completed.
 #[derive(Args)]
 pub struct CheckArgs {
     /// The cache
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
-    /// The file that it caches, the directory of files, or the SQLite database
+    /// The file or block device that it caches, the directory of files, or the SQLite database
     #[arg(long, value_name = "FILE|DIR")]
     pub backing: PathBuf,
     /// The UUID that `entresol format` was given for a backing block device
     #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
     pub identity: Option<Identity>,
-    /// Repair what can be: a damaged superblock is written again, a damaged table whose copy is whole too, a damaged clean page is forgotten (the backing store has
-    /// it), a damaged dirty page is entered as lost (reading it is an error until it is written again)
+    /// Repair the cache as far as possible. A damaged superblock is written again, and so is a damaged table whose copy
+    /// is intact. A damaged clean page is dropped (the backing store has it). A damaged dirty page is marked as lost
+    /// (reading it is an error until it is written again)
     #[arg(long)]
     pub repair: bool,
-    /// With --repair, where a table is damaged and its copy too, so that nobody knows what was written there: whether dirty pages that are
-    /// older than that table are kept, though they may be out of date, or are errors until they are written again. Both are listed.
-    /// Other pages that it told of are as the backing store has them
+    /// With --repair: what to do with doubtful dirty pages. If a table and its copy are both damaged, the writes in it
+    /// are not known, and older dirty pages may be out of date: keep them, or make them errors until they are written
+    /// again. Both are listed. Other pages of that table are as the backing store has them
     #[arg(long, requires = "repair", value_name = "WHAT")]
     pub doubtful: Option<DoubtfulArg>,
 }
@@ -50,17 +51,17 @@ pub struct CheckArgs {
 /// Treatment of dirty pages that may be out of date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum DoubtfulArg {
-    /// They are kept
+    /// The pages are kept
     Keep,
-    /// They are errors until they are written again
+    /// The pages are errors until they are written again
     Lose,
 }
 
-/// A cache of which nothing was lost.
+/// The outcome for a cache that has lost nothing.
 enum Sound {
     /// Nothing is damaged.
     All,
-    /// Tables are damaged, and copies of them are whole.
+    /// Some tables are damaged, but their copies are intact.
     BySomeCopies,
 }
 
@@ -79,7 +80,7 @@ pub fn run(arguments: &CheckArgs) -> Result<()> {
     check(arguments).map(drop)
 }
 
-/// Repairs what can be repaired of a cache whose backing store the check has found to be its own; what was done, in words.
+/// Repairs a cache whose backing store has passed the check as far as possible; describes the repairs.
 fn repair(arguments: &CheckArgs) -> Result<String> {
     let name = || arguments.cache.display().to_string();
     let cache = hold(&arguments.cache, Caching::Buffered)?;
@@ -128,7 +129,7 @@ fn repair(arguments: &CheckArgs) -> Result<String> {
     Ok(text)
 }
 
-/// Damage that leaves nothing to go by.
+/// The error for damage that cannot be repaired.
 fn beyond_repair(path: &Path, error: impl std::fmt::Display) -> anyhow::Error {
     let advice = "this cannot be repaired: what it held of durable writes cannot be told; format the cache again";
     Damage(format!("{}: {error}; {advice}", path.display())).into()
@@ -160,19 +161,19 @@ fn check(arguments: &CheckArgs) -> Result<Sound> {
     let place = backing_record::place(&arguments.backing, known_as)?;
     backing_record::check(&arguments.cache, superblock.uuid, superblock.generations, &*place)?;
     if is_database(&superblock) {
-        // What lies beyond the end of the database is nobody's.
+        // A page beyond the end of the database belongs to no file.
         let beyond = |at, _| (at >= backing.size_bytes()).then_some(Nowhere::Beyond);
         return report(arguments, &cache, &backing, beyond, Vec::new());
     }
     check_size(&arguments.backing, backing.size_bytes(), &superblock)?;
     if superblock.backing_bytes.div_ceil(superblock.geometry.page_bytes.into()) == superblock.backing_pages {
-        // Of what was added the cache knows nothing yet, also in the page in which the old end lies.
+        // The cache has no pages of the part that was added, which begins inside the page of the old end.
         backing.size_bytes = superblock.backing_bytes;
     }
     report(arguments, &cache, &backing, |_, _| None, Vec::new())
 }
 
-/// The files of a directory, as the cache sees them.
+/// The files of a directory as the backing store of the cache.
 struct Files<'a>(&'a FilesDisk);
 
 impl Bytes for Files<'_> {
@@ -185,7 +186,8 @@ impl Bytes for Files<'_> {
     }
 }
 
-/// Reads everything and says what was found, except of pages that nobody will read. `wrong` is what is wrong besides.
+/// Reads everything and reports the result, skipping pages for which `nowhere` gives a reason. `wrong` has earlier
+/// findings.
 fn report(
     arguments: &CheckArgs,
     cache: &ReadFile,
@@ -225,7 +227,7 @@ fn report(
     }
 }
 
-/// A store that cannot be read to its end: damage, unless it never was a cache or the device failed.
+/// The error for a store that cannot be read to its end: damage, unless it never was a cache or the device failed.
 pub(super) fn refusal(path: &Path, error: SurveyError) -> anyhow::Error {
     match error {
         SurveyError::Damaged { .. } | SurveyError::Superblocks | SurveyError::Short { .. } => {
@@ -264,7 +266,7 @@ fn summary(found: &Survey, dropped: Dropped) -> String {
     text
 }
 
-/// A line for everything that is not as it should be, in the order of the pages.
+/// A line for each fault, in the order of the pages.
 fn wrong_pages(found: &Survey, cache: &ReadFile, backing: &impl Bytes) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     if found.superblock.valid < 2 {

@@ -4,27 +4,27 @@ use entresol_policy::{Choice, Switch};
 use entresol_report::{grouped, percent};
 use serde::{Deserialize, Serialize};
 
-/// Candidates in small, and why the one decides that does.
+/// Candidates, and the reason for the last switch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChoiceFigures {
     pub candidates: Vec<CandidateFigures>,
-    /// The name of the one that decides.
+    /// Name of the candidate that decides.
     pub active: String,
-    /// Sampled requests that the figures follow from, older ones counting less.
+    /// Sampled requests behind the figures, with older ones counting less.
     pub sampled_requests: u64,
     pub switches: u64,
-    /// The last of them, in words.
+    /// The last switch, in words.
     pub last_switch: Option<String>,
 }
 
-/// A candidate in small; before the first sampled request it has no figures.
+/// A candidate policy as simulated over sampled requests; without figures before the first of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CandidateFigures {
     pub name: String,
     pub hit_ratio: Option<f64>,
-    /// Predicted cost of a request, in reads from below unless the policy's weights are others.
+    /// Predicted cost of a request. The unit is a read of the backing store, unless the policy's weights differ.
     pub cost: Option<f64>,
 }
 
@@ -48,7 +48,7 @@ impl From<Choice> for ChoiceFigures {
 }
 
 impl ChoiceFigures {
-    /// Which one decides, and since which switch.
+    /// The candidate that decides, and the number of switches.
     pub fn state(&self) -> String {
         let sampled = grouped(self.sampled_requests.into());
         let switches = match self.switches {
@@ -60,7 +60,7 @@ impl ChoiceFigures {
 }
 
 impl CandidateFigures {
-    /// Its hit ratio and cost.
+    /// Hit ratio and cost of the candidate.
     pub fn figures(&self) -> String {
         let hits = self.hit_ratio.map_or_else(|| "-".to_owned(), |ratio| percent(ratio, 2));
         let cost = self.cost.map_or_else(|| "-".to_owned(), |cost| format!("{cost:.4}"));
@@ -68,7 +68,7 @@ impl CandidateFigures {
     }
 }
 
-/// In words why a policy has another one decide.
+/// The reason for a switch, in words.
 pub fn why(switch: &Switch) -> String {
     let Switch { from, to, cost_from, cost_to, error, sampled, .. } = switch;
     let sampled = grouped((*sampled).into());
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(figures.last_switch, Some(expected));
         let json = serde_json::to_string(&figures).expect("JSON");
         assert_eq!(serde_json::from_str::<ChoiceFigures>(&json).expect("figures"), figures);
-        // Before the first request nothing is a number.
+        // Before the first request no figure is a number.
         let candidates = vec![candidate("lru", f64::NAN, f64::NAN), candidate("arc", f64::NAN, f64::NAN)];
         let empty = ChoiceFigures::from(Choice { candidates, active: 0, sampled: 0.0, switches: 0, last: None });
         let json = serde_json::to_string(&empty).expect("JSON");

@@ -1,16 +1,16 @@
-//! Policy and mode of a start: those of the command line, else those that `entresol format` was told, else the defaults.
+//! Policy and mode of a start: those of the command line, else those given to `entresol format`, else the defaults.
 
 use super::serve::{CacheArgs, ModeArg};
 use crate::values::word;
 use clap::ValueEnum;
 use entresol_files::record::Record;
 
-/// The policy of a cache that was never told one.
+/// The policy of a cache for which none was given.
 pub const DEFAULT_POLICY: &str = "face-gsc";
-/// The mode of a cache that was never told one.
+/// The mode of a cache for which none was given.
 pub const DEFAULT_MODE: ModeArg = ModeArg::WriteBack;
 
-/// Policy and mode that `entresol format` was told, as far as it was.
+/// Policy and mode given to `entresol format`, as far as they were.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     pub policy: Option<String>,
@@ -18,10 +18,10 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// As a record has them.
+    /// Reads them from a record.
     pub fn of(record: Option<&Record>) -> Self {
         let Some(choices) = record.and_then(|record| record.choices.as_ref()) else { return Kept::default() };
-        // A mode of a later program is none that was told to this one.
+        // A mode that this version does not know is ignored.
         let mode = choices.mode.as_ref().and_then(|mode| ModeArg::from_str(mode, true).ok());
         Kept { policy: choices.policy.clone(), mode }
     }
@@ -32,7 +32,7 @@ impl Kept {
 pub struct Chosen {
     pub policy: String,
     pub mode: ModeArg,
-    /// Those of the two that are `entresol format`'s, in words.
+    /// The values taken from `entresol format`, in words.
     kept: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Chosen {
         Chosen { policy, mode: mode.unwrap_or(DEFAULT_MODE), kept: said }
     }
 
-    /// A line on what was taken from `entresol format`; none when nothing was.
+    /// A line that names the values taken from `entresol format`; none if there are none.
     pub fn said(&self) -> Option<String> {
         (!self.kept.is_empty()).then(|| format!("{}, as `entresol format` was told", self.kept.join(" and ")))
     }

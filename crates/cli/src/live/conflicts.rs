@@ -1,4 +1,4 @@
-//! Files that were changed below without the cache while that had dirty pages of them, in words.
+//! Descriptions of files that were changed without the cache while the cache had dirty pages of them.
 
 use super::log::{Level, Log};
 use super::open_cache::{Below, OpenCache};
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::Path;
 
-/// Files that are named; of the others their number is said.
+/// Files that are named at most; the others are counted.
 const NAMED_MAX: usize = 5;
 
 /// A file in conflict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConflictFigures {
-    /// Its path in the backing directory.
+    /// Path in the backing directory.
     pub path: String,
-    /// Pages that are neither served nor written to it; none where they could not be counted.
+    /// Pages that are neither served nor written back; none if they could not be counted.
     pub pages: Option<u64>,
 }
 
@@ -29,18 +29,18 @@ impl From<Conflict> for ConflictFigures {
 }
 
 impl ConflictFigures {
-    /// The file and its pages.
+    /// The file with its number of pages.
     pub fn line(&self) -> String {
         let pages = self.pages.map_or_else(|| "pages".to_owned(), |pages| counted(pages as usize, "page"));
         format!("{} ({pages})", self.path)
     }
 }
 
-/// The rest of a line that names files in conflict: what ends that.
+/// End of a line that names files in conflict: how to resolve them.
 pub const ADVICE: &str = "they are kept, and neither served nor written, until `entresol resolve FILE --keep cache` or \
                           `--keep below` says which bytes count";
 
-/// The line that names files of a directory in conflict.
+/// A line that names the files of a directory in conflict.
 pub fn said(backing: &Path, conflicts: &[ConflictFigures]) -> String {
     let mut names: Vec<String> = conflicts
         .iter()
@@ -55,7 +55,7 @@ pub fn said(backing: &Path, conflicts: &[ConflictFigures]) -> String {
     format!("{}: was changed without the cache, which has dirty pages of it: {ADVICE}", names.join(", "))
 }
 
-/// Says what became of files that were changed without the cache.
+/// Reports files that were changed without the cache as events.
 pub fn tell(below: &Below, log: &Log) {
     let Below::Files(files) = below else { return };
     for (path, news) in files.news() {
@@ -84,7 +84,7 @@ impl OpenCache {
         Ok(files.conflicts()?.into_iter().map(ConflictFigures::from).collect())
     }
 
-    /// Refuses to call an end a good one while there are such.
+    /// Fails while there are files in conflict, so that the end is not reported as a good one.
     pub(super) fn check_conflicts(&self, conflicts: &[ConflictFigures]) -> Result<()> {
         if !conflicts.is_empty() {
             bail!("{}: {}", self.path.display(), said(&self.backing, conflicts));

@@ -1,4 +1,4 @@
-//! `entresol drain`: everything dirty goes below.
+//! `entresol drain`: writes all dirty pages to the backing store.
 
 use super::files::{self, DirectArgs};
 use super::identity::{self, Identity};
@@ -11,23 +11,23 @@ use clap::Args;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::path::{Path, PathBuf};
 
-/// Write everything dirty of a cache that is not in use to the backing store, which is complete without the cache then
+/// Write every dirty page of a cache that is not in use to the backing store, which is then complete without the cache
 #[derive(Args)]
 pub struct DrainArgs {
     /// The cache
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
-    /// The file that it caches, the directory of files, or the SQLite database
+    /// The file or block device that it caches, the directory of files, or the SQLite database
     #[arg(long, value_name = "FILE|DIR")]
     pub backing: PathBuf,
     /// The UUID that `entresol format` was given for a backing block device
     #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
     pub identity: Option<Identity>,
-    /// Lose what the cache alone has of files that are not there any more
+    /// Drop dirty pages of files that no longer exist; these pages are lost
     #[arg(long)]
     pub drop_gone: bool,
-    /// Write the pages below although the generation of the cache is not that of the backing store: one of them seems to be an
-    /// older copy. Only for who knows that the two belong together: older pages are written over newer ones else
+    /// Drain although the generations of the cache and the backing store differ: one of them seems to be an older copy.
+    /// Only if you know that the two belong together; otherwise older pages overwrite newer ones
     #[arg(long)]
     pub generation_ok: bool,
 }
@@ -46,7 +46,8 @@ pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
     held.drain(quiet)
 }
 
-/// The refusal of a directory on a file system that is read-only, which names what the cache alone has; none of any other.
+/// The refusal of a directory on a read-only file system, naming the pages that only the cache has; none for other
+/// directories.
 fn read_only(cache: &Path, directory: &Path) -> Option<anyhow::Error> {
     if !statvfs(directory).ok()?.f_flag.contains(StatVfsMountFlags::RDONLY) {
         return None;

@@ -1,4 +1,4 @@
-//! The figures of a running cache: what `stats` prints of one, and what it prints as JSON.
+//! The figures of a running cache, as `stats` prints them and as its JSON has them.
 
 use super::age::AgeFigures;
 use super::choice::ChoiceFigures;
@@ -25,13 +25,13 @@ pub struct Figures {
     pub mode: String,
     /// The cache device has failed: requests go to the backing store.
     pub failed: bool,
-    /// Error that the cache device returned when it failed.
+    /// Error with which the cache device failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     pub page_bytes: u32,
     /// Capacity of each tier in pages; the last is the cache device.
     pub tiers_pages: Vec<u64>,
-    /// Pages that the cache device has room for.
+    /// Pages that the cache device can hold.
     pub room_pages: u64,
     pub dirty_pages: u64,
     /// The bound on the age of dirty pages, if there is one.
@@ -50,24 +50,24 @@ pub struct Figures {
     /// Figures of a policy that lets one of several candidate policies decide; none for other policies.
     #[serde(default)]
     pub choice: Option<ChoiceFigures>,
-    /// Calls of the door.
+    /// Calls of the front-end.
     pub front_end: FrontEndFigures,
-    /// The account of each file, or of the store where it is one.
+    /// The account of each file, or of the backing store if that is a file or device.
     #[serde(default)]
     pub objects: Vec<ObjectFigures>,
-    /// The accounts of objects did not come in time.
+    /// True if the accounts of objects did not come in time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accounts_late: bool,
-    /// Processes seen to write to the backing store without the cache, in the first ten minutes.
+    /// Processes seen to write to the backing store without the cache during the first ten minutes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub writers: Vec<String>,
-    /// Files that were changed without the cache while that had dirty pages of them.
+    /// Files that were changed without the cache while the cache had dirty pages of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<ConflictFigures>,
-    /// Directory where the files are seen through the cache, in the namespace of the process; for files only.
+    /// Directory where the cache is mounted, in the namespace of the process; for files only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mountpoint: Option<String>,
-    /// Counts of messages about queries; none where the cache does not listen for them.
+    /// Counts of messages about queries; none if the cache receives none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<HintFigures>,
 }
@@ -78,23 +78,23 @@ pub struct Figures {
 pub struct HintFigures {
     /// Messages: datagrams, and events of an audit log.
     pub received: u64,
-    /// Queries that began, and that ended.
+    /// Queries that began, and queries that ended.
     pub begins: u64,
     pub ends: u64,
-    /// Queries that run now.
+    /// Queries that are running now.
     pub running: u64,
-    /// Files of queries that the cache knows, and those of which it knows nothing or that are not here.
+    /// Files of queries that the cache knows, and files that it does not know or that are elsewhere.
     pub files_known: u64,
     pub files_unknown: u64,
-    /// Messages that are none.
+    /// Messages that could not be parsed.
     pub malformed: u64,
     /// Messages about another directory.
     pub elsewhere: u64,
-    /// Messages that had no room for all relations.
+    /// Messages without room for all their relations.
     pub truncated: u64,
-    /// Ends of queries that did not begin.
+    /// Ends of queries without a beginning.
     pub ends_unknown: u64,
-    /// Queries taken for ended because too many ran.
+    /// Queries assumed to have ended because too many were running.
     pub forgotten: u64,
 }
 
@@ -118,7 +118,7 @@ impl HintFigures {
         }
     }
 
-    /// In a line; with an earlier reading, of the time between.
+    /// The counts in one line; with an earlier reading, those of the time between.
     pub fn line(&self, before: Option<&HintFigures>) -> String {
         let since = |of: fn(&HintFigures) -> u64| count(of(self).saturating_sub(before.map_or(0, of)));
         format!(
@@ -143,21 +143,22 @@ pub struct Requests {
     pub read_hits: u64,
     pub writes: u64,
     pub write_hits: u64,
-    /// Of all hits those in each tier, as many as there are.
+    /// Hits in each tier, as many entries as there are tiers.
     pub tier_hits: Vec<u64>,
     pub fetches: u64,
     pub admissions: u64,
     pub admissions_failed: u64,
     pub bypasses: u64,
-    /// Of them those of long sequential streams.
+    /// Bypasses of long sequential streams.
     #[serde(default)]
     pub passed: u64,
     pub around: u64,
     pub write_backs: u64,
-    /// Writes that these would be without a queue, which gathers neighbours: what was done is in `backing`.
+    /// Writes that the write-backs would take without a queue, which merges neighbours; the writes done are in
+    /// `backing`.
     pub write_back_ios: u64,
     pub directory_full: u64,
-    /// Pages that were brought without a request, as the policy holds their objects whole.
+    /// Pages that were prefetched without a request, because the policy holds their objects whole.
     #[serde(default)]
     pub placed: u64,
 }
@@ -186,7 +187,7 @@ pub struct Backing {
     pub syncs: u64,
     pub read_pages: u64,
     pub evicted_dirty_pages: u64,
-    /// Syncs of directories that failed after a name was removed in them; they are tried again each second.
+    /// Syncs of directories that failed after a name was removed in them; each is tried again every second.
     #[serde(default)]
     pub directory_sync_errors: u64,
     pub calls: DeviceFigures,
@@ -201,14 +202,14 @@ pub struct DeviceFigures {
     pub sync: DeviceCalls,
 }
 
-/// Calls of one kind; what was handed over together is one call.
+/// Calls of one kind; transfers handed over together are one call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceCalls {
     pub calls: u64,
     pub errors: u64,
     pub bytes: u64,
-    /// The sum of their times; what it grows by in a microsecond is the mean number under way.
+    /// Sum of the calls' times; its growth per microsecond is the mean number under way.
     pub busy_us: u64,
     pub under_way: u64,
     /// Histogram of latencies: calls that took less than 1, 2, 4, 8, ... microseconds, and not less than the bound
@@ -247,7 +248,7 @@ impl DeviceCalls {
         }
     }
 
-    /// A time in microseconds that this share of the calls did not exceed: the end of their bucket.
+    /// Time in microseconds that this share of the calls did not exceed: the upper bound of the bucket.
     pub fn quantile_us(&self, share: f64) -> f64 {
         let rank = (self.took.iter().sum::<u64>() as f64 * share).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -258,7 +259,7 @@ impl DeviceCalls {
         self.took.iter().position(within).map_or(0.0, |bucket| (1u64 << bucket) as f64)
     }
 
-    /// Their mean time in microseconds; 0 where there were none.
+    /// Mean time of a call in microseconds; 0 without calls.
     pub fn mean_us(&self) -> f64 {
         self.busy_us as f64 / self.calls.max(1) as f64
     }
@@ -296,7 +297,7 @@ impl Figures {
         let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
         let (counts, write_back, log) = (stats.counts, stats.write_back, stats.store);
         let tiers = tiers_pages.len();
-        // What is no number yet is not there yet.
+        // A gauge that is not finite has no value yet, and is left out.
         let gauges = policy_gauges.into_iter().filter(|(_, value)| value.is_finite());
         Figures {
             process: std::process::id(),
@@ -361,7 +362,7 @@ impl Figures {
         }
     }
 
-    /// Returns the error of the failed cache device, as the end of a message that says so; empty where it is not known.
+    /// Error of the failed cache device, as the end of a message; empty if the error is not known.
     pub fn why_failed(&self) -> String {
         self.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"))
     }
@@ -418,7 +419,7 @@ impl Figures {
         lines.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect()
     }
 
-    /// The accounts of its objects, where there is more than one.
+    /// A table of the accounts of objects; empty for a single object.
     pub fn objects_table(&self, before: Option<&Figures>) -> String {
         match self.objects.len() {
             0 | 1 => String::new(),
@@ -497,7 +498,7 @@ impl Figures {
     }
 }
 
-/// A line for the choice, one for each candidate, and one for why the one decides that does.
+/// Lines for the choice: its state, each candidate, and the reason for the last switch.
 fn choice_lines(choice: &ChoiceFigures) -> Vec<(String, String)> {
     let mut lines = vec![("choice".to_owned(), choice.state())];
     lines.extend(choice.candidates.iter().map(|candidate| (format!("  {}", candidate.name), candidate.figures())));
@@ -520,7 +521,7 @@ impl CallFigures {
 }
 
 impl DeviceFigures {
-    /// A line for each kind of calls that there were: their number, times and how many were under way on average.
+    /// A line for each kind of calls that occurred: their number, times and mean number under way.
     fn lines(&self, before: Option<&DeviceFigures>, elapsed_us: f64) -> Vec<(&'static str, String)> {
         let kinds = [
             ("  reads", &self.read, before.map(|before| &before.read)),
@@ -546,7 +547,7 @@ impl DeviceCalls {
     }
 }
 
-/// A figure of a policy's own: whole where it is.
+/// A gauge of a policy, without decimals if whole.
 pub fn gauge(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 { format!("{value}") } else { format!("{value:.3}") }
 }

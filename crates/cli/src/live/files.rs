@@ -16,21 +16,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Which files go past the cache
+/// Files that bypass the cache
 #[derive(Args, Default)]
 pub struct DirectArgs {
-    /// With --cache: files that go past it, by patterns of names, separated by commas; a directory's name means all in it.
-    /// `none` names none [default: logs and temporary files of PostgreSQL, InnoDB and SQLite, see docs/OPERATING.md]
+    /// With --cache: files that bypass it, as patterns of names, separated by commas; a directory's name covers all
+    /// files in it. `none` names none [default: logs and temporary files of PostgreSQL, InnoDB and SQLite, see
+    /// docs/OPERATING.md]
     #[arg(long = "bypass", value_name = "PATTERNS", requires = "cache", value_delimiter = ',')]
     pub direct: Vec<String>,
-    /// With --cache: lose what the cache alone has of files that are not there any more. Without it a start is refused whose cache
-    /// has dirty pages of missing files, unless they were removed through the cache
+    /// With --cache: drop dirty pages of files that no longer exist; these pages are lost. Without this option a start
+    /// is refused while the cache has dirty pages of missing files, unless the files were removed through the cache
     #[arg(long, requires = "cache")]
     pub drop_gone: bool,
-    /// The generations of the two are not compared.
+    /// True if the generations of cache and directory are not compared.
     #[arg(skip)]
     pub generation_ok: bool,
-    /// Other caches may be in use in the directory or around it: for a drain.
+    /// True if other caches may be in use inside or around the directory: for a drain.
     #[arg(skip)]
     pub nested_ok: bool,
 }
@@ -47,7 +48,7 @@ impl DirectArgs {
     }
 }
 
-/// Error about a directory, in a line that names the directory.
+/// An error about a directory, with the directory's name.
 pub fn refusal(path: &Path, error: FilesError) -> anyhow::Error {
     match error {
         FilesError::Path { .. } => anyhow::Error::new(error),
@@ -55,7 +56,7 @@ pub fn refusal(path: &Path, error: FilesError) -> anyhow::Error {
     }
 }
 
-/// A cache inside the directory that it caches would be one of the files.
+/// Refuses a cache inside the directory that it caches, where it would be one of the files.
 pub fn check_outside(cache: &Path, directory: &Path) -> Result<()> {
     let place = cache.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (Ok(place), Ok(directory)) = (place.canonicalize(), directory.canonicalize()) else { return Ok(()) };
@@ -65,7 +66,7 @@ pub fn check_outside(cache: &Path, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A directory of which a cache is dirty must not be used without it.
+/// Refuses to use a directory without its cache while the cache is dirty.
 pub fn check_complete(directory: &Path) -> Result<()> {
     if Backing::needs_its_cache(directory).map_err(|error| refusal(directory, error))? {
         bail!("{}: its files are not complete without their cache; give --cache, or drain it", directory.display());
@@ -73,7 +74,7 @@ pub fn check_complete(directory: &Path) -> Result<()> {
     around::check(directory)
 }
 
-/// The directory that a cache was made for.
+/// The directory, if the cache was made for it.
 pub fn backing_of(cache: &Path, store: &impl survey::Bytes, directory: &Path) -> Result<(Backing, survey::Superblock)> {
     let backing = mapped(cache, directory)?;
     let superblock = survey::superblock(store).with_context(|| cache.display().to_string())?;
@@ -105,27 +106,27 @@ fn mapped(cache: &Path, directory: &Path) -> Result<Backing> {
     }
 }
 
-/// As [`dirty_pages`], of what lies at a path.
+/// As [`dirty_pages`], for the file at a path.
 pub(super) fn dirty_pages_at(cache: &Path) -> u64 {
     ReadFile::open(cache).map_or(0, |store| dirty_pages(&store))
 }
 
-/// Dirty pages that a cache holds, as far as it can be read.
+/// Number of dirty pages in a cache, as far as it can be read.
 fn dirty_pages(store: &impl survey::Bytes) -> u64 {
     survey::survey(store, false).map_or(0, |found| found.count(|version| version.dirty))
 }
 
-/// An open cache, the files over it, and what became of them.
+/// An open cache, its files, and what the open found of them.
 pub type OpenFiles = (OpenCache, Arc<CachedFiles>, entresol_files::Found);
 
-/// Opens a cache and the directory in front of which it stands, each for this process alone. A cache that is lost is made anew or
-/// passed by, where that was asked for or costs nothing.
+/// Opens a cache and its directory, each for this process alone. A lost cache is recreated or bypassed if that was
+/// asked for or costs nothing.
 pub fn open(path: &Path, directory: &Path, arguments: &CacheArgs, direct: &DirectArgs) -> Result<Opened<OpenFiles>> {
     check_outside(path, directory)?;
     lost::twice(|damage| open_once(path, directory, arguments, direct, damage))
 }
 
-/// Opens them, after `damage` was found by an open before.
+/// One attempt to open them; `damage` is what an earlier attempt found.
 fn open_once(
     path: &Path,
     directory: &Path,
@@ -135,7 +136,7 @@ fn open_once(
 ) -> Result<Opened<OpenFiles>> {
     let started = Instant::now();
     let mut backing = mapped(path, directory)?;
-    // Whoever begins at the same time in another folder finds this one held.
+    // Checked while this directory is held: a process that starts at the same time in another folder finds it in use.
     if !direct.nested_ok {
         around::check(directory)?;
     }

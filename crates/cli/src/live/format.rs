@@ -24,38 +24,38 @@ use std::path::{Path, PathBuf};
 
 /// Make a cache for a backing store
 ///
-/// A cache file or anything else that is there already stays unless --force is given.
+/// Anything that exists at the cache's path stays unless --force is given.
 #[derive(Args)]
 pub struct FormatArgs {
     /// The file or block device to make a cache of
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
-    /// The file or block device that it is to cache, or the directory of files
+    /// The file or block device to be cached, or the directory of files
     #[arg(long, value_name = "FILE|DIR")]
     pub backing: PathBuf,
     /// A UUID for a backing block device that has no serial number; every later command needs the same
     #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
     pub identity: Option<Identity>,
-    /// Size of the cache in bytes [default: that of the file or device which is there]
+    /// Size of the cache in bytes [default: that of the existing file or device]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub size: Option<u64>,
     /// Bytes of a page, a power of two from 512 to 65536
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "4096")]
     pub page_size: u64,
-    /// Bytes of a segment, a multiple of the page size [default: 1MiB, less where fewer than 64 of those fit]
+    /// Bytes of a segment, a multiple of the page size [default: 1MiB, less if fewer than 64 of those fit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub segment_size: Option<u64>,
-    /// Layout of the pages: log, appended many at a time, or slots, each in one of its own, for devices that take
-    /// single pages well
+    /// Layout of the pages: log, which appends many at a time, or slots, which gives each page a slot, for devices that
+    /// write single pages well
     #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
     pub layout: Layout,
-    /// The policy that `mount`, `run` and `serve` take for it unless they are told one [default: face-gsc]
+    /// The policy that `mount`, `run` and `serve` use for it unless given another [default: face-gsc]
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<String>,
-    /// The mode that they take unless they are told one [default: write-back]
+    /// The mode that these commands use unless given another [default: write-back]
     #[arg(long, value_enum)]
     pub mode: Option<ModeArg>,
-    /// Overwrite what is there, with the dirty pages that only it may have
+    /// Overwrite an existing cache, including dirty pages that only it may have
     #[arg(long)]
     pub force: bool,
 }
@@ -76,7 +76,7 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
     if exists {
         make_over(arguments, size, geometry, &backing)?;
     } else {
-        // Nobody else's file may appear in between and be taken for the one just made.
+        // Created exclusively, so that no file of another process can appear here and be taken for the new one.
         let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&arguments.cache);
         let file = new.with_context(|| name.to_string())?;
         let made = take_room(&file, size).with_context(|| name.to_string());
@@ -102,7 +102,7 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
     Ok(())
 }
 
-/// The database whose data directory this is, or holds, and the bytes of its pages.
+/// The database server whose data directory this is or contains, and the bytes of its pages.
 fn pages_of_server(backing: &Path) -> Option<(&'static str, u32)> {
     let below = std::fs::read_dir(backing).ok()?.flatten().map(|entry| entry.path());
     std::iter::once(backing.to_owned()).chain(below).find_map(|place| {
@@ -134,7 +134,8 @@ fn geometry(arguments: &FormatArgs, size: u64) -> Result<Geometry> {
     Ok(geometry)
 }
 
-/// Makes a cache of a file or device that is there. A file has all its blocks from then on; if it cannot have them it is as before.
+/// Makes a cache of an existing file or device. A file gets all its blocks; if it cannot have them, it is left as it
+/// was.
 fn make_over(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Below) -> Result<()> {
     let path = &arguments.cache;
     if !arguments.force
@@ -142,7 +143,7 @@ fn make_over(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Be
     {
         bail!("{}: {found}; --force overwrites it", path.display());
     }
-    // A process that uses it must be found before its file changes size.
+    // Fails here if a process uses the file, before the file changes size.
     let held = hold(path, Caching::Buffered)?;
     let before = held.size_bytes();
     let file_type = super::metadata(path)?.file_type();
@@ -158,11 +159,11 @@ fn make_over(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Be
     let room = take_room(&file, size).with_context(name)?;
     drop(held);
     make(arguments, size, geometry, backing).inspect_err(|_| room.give_back(&file))?;
-    // Not before the new cache is there: what it replaces may be somebody's until then.
+    // A file is cut only once the new cache is complete: until then the old contents may be wanted.
     if size < before { file.set_len(size).with_context(name) } else { Ok(()) }
 }
 
-/// Makes the cache, and the record of it below; the file or device has, or will have, so many bytes.
+/// Makes the cache and its record at the backing store; `size` is the size of the file or device, now or later.
 fn make(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Below) -> Result<()> {
     let name = || arguments.cache.display().to_string();
     let cache = hold(&arguments.cache, Caching::Buffered)?;
@@ -218,7 +219,7 @@ fn below(arguments: &FormatArgs) -> Result<Below> {
     Ok(Below::File { held, identity, place })
 }
 
-/// Describes the contents of a file that somebody may want; none when the first and the last MiB are zeros.
+/// Describes contents of a file that its owner may want; none if the first and the last MiB are zeros.
 fn holds(path: &Path) -> Result<Option<String>> {
     const LOOKED_AT: u64 = 1 << 20;
     let file = ReadFile::open(path)?;

@@ -1,7 +1,7 @@
-//! The guard of a backing store: no cache is put in front of files that another process is writing.
+//! The guard of a backing store: a cache is not put in front of files that another process is writing.
 //!
-//! A server that runs on the backing directory writes below the cache, which neither sees that nor can order it. The guard
-//! looks for such writers before a cache is opened, and again each minute of the first ten.
+//! A server that runs on the backing directory writes to it without the cache, which neither sees nor can order these
+//! writes. The guard looks for such writers before a cache is opened, and then each minute for ten minutes.
 
 use super::lease;
 use super::log::{Level, Log};
@@ -21,14 +21,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// Checks after the start, and the time between two.
+/// Number of checks after the start, and the time between two.
 const CHECKS: usize = 10;
 const EVERY: Duration = Duration::from_secs(60);
-/// The time for which a writer that was found may still go away: `losetup`, `udev` and others open a device for a moment.
+/// Time given to a writer to go away: `losetup`, `udev` and others open a device for a moment.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The time between two looks for a writer that may go away.
+/// Time between two looks for such a writer.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Seconds by which a start time may seem later than it was: /proc gives the boot in whole seconds.
+/// Seconds by which a start time may seem later than it was: /proc gives the time of boot in whole seconds.
 const CLOCK_SLACK: u64 = 2;
 
 /// A backing store as it was before anything was mounted over it.
@@ -38,12 +38,12 @@ pub struct Guard {
     writers: Writers,
 }
 
-/// Writers that were seen last, each in words.
+/// Writers seen at the last look, each in words.
 #[derive(Clone, Debug, Default)]
 pub struct Writers(Arc<Mutex<Vec<String>>>);
 
 impl Writers {
-    /// Those that were seen at the last look.
+    /// The writers seen at the last look.
     pub fn seen(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -58,18 +58,18 @@ impl Writers {
 struct Look {
     /// Writers, each in words.
     writers: Vec<String>,
-    /// Processes whose files this user may not see, and which could write there.
+    /// Processes whose files this user may not see, and which could write to the backing store.
     hidden: Vec<u32>,
-    /// There are processes whose files this user may not see, whether they could write there or not.
+    /// True if there are processes whose files this user may not see, whether they could write there or not.
     blind: bool,
 }
 
 impl Guard {
-    /// Looks at a directory, a file or a block device; refuses it while another process writes to it. A writer that is gone within
-    /// a second is none.
+    /// Looks at a directory, a file or a block device; refuses it while another process writes to it. A writer that is
+    /// gone within a second is ignored.
     ///
     /// # Errors
-    /// When a writer is found, unless `writers_ok`; when the backing store cannot be read.
+    /// If a writer is found, unless `writers_ok`; if the backing store cannot be read.
     pub fn check(path: &Path, writers_ok: bool, quiet: bool) -> Result<Self> {
         let mut first = None;
         Self::check_while(path, writers_ok, quiet, || {
@@ -78,12 +78,13 @@ impl Guard {
         })
     }
 
-    /// The same, where `wait` waits a moment and says whether to look again for writers that were found.
+    /// As [`check`](Self::check); `wait` waits a moment and returns whether to look again for writers that were found.
     fn check_while(path: &Path, writers_ok: bool, quiet: bool, mut wait: impl FnMut() -> bool) -> Result<Self> {
         let held = File::open(path).with_context(|| path.display().to_string())?;
         let found = held.metadata().with_context(|| path.display().to_string())?;
         let guard = Guard { held, found, writers: Writers::default() };
-        // A server of ours holds it, or somebody else does: the open says so, and is refused.
+        // Another process holds the backing store, perhaps a server of ours. The open will fail with a message that
+        // says so.
         if guard.is_locked() {
             return Ok(guard);
         }
@@ -114,7 +115,8 @@ impl Guard {
         Ok(guard)
     }
 
-    /// A look before this process has files open itself: leases tell of writers that may not be looked at, unless `writers_ok`.
+    /// A look before this process opens files itself. Unless `writers_ok`, leases reveal writers whose files may not be
+    /// seen.
     fn look_before_open(&self, writers_ok: bool) -> Look {
         let mut look = self.look();
         if !writers_ok && look.writers.is_empty() && (look.blind || unseen::hidden().is_some()) {
@@ -132,7 +134,7 @@ impl Guard {
         (!hidden.is_empty()).then(|| format!("these could, and may not be looked at: {hidden}"))
     }
 
-    /// Files that a process which may not be looked at has open for writing, as far as leases tell.
+    /// Files that a hidden process has open for writing, as far as leases tell.
     fn leased(&self) -> Vec<String> {
         const WHO: &str = "a process that may not be looked at has";
         if self.found.is_dir() {
@@ -152,21 +154,21 @@ impl Guard {
             hidden.map(|hidden| shared(&hidden))
         } else {
             let locked = shared(&self.held);
-            // The open must find it free.
+            // The open must find the lock free.
             let _unlocked = rustix::fs::flock(&self.held, FlockOperation::Unlock);
             Ok(locked)
         };
         matches!(locked, Ok(Err(rustix::io::Errno::WOULDBLOCK)))
     }
 
-    /// Looks again each minute of the first ten; a writer becomes an event, and is told by `stats`. Where no thread can be had
-    /// nobody looks.
+    /// Looks again each minute for ten minutes; a writer becomes an event, and is reported by `stats`. Without a thread
+    /// no further look takes place.
     pub fn watch(self, served: &Served) {
         served.running.written_by(self.writers.clone());
         self.watch_without(served.log().clone());
     }
 
-    /// The same where there is no cache in use, and nobody to ask for figures.
+    /// As [`watch`](Self::watch), without a cache in use.
     pub fn watch_without(self, log: Log) {
         let look = move || self.look_again(CHECKS, EVERY, |look| warn(&log, &look));
         let _ = std::thread::Builder::new().name("guard".into()).spawn(look);
@@ -193,7 +195,7 @@ impl Guard {
         look
     }
 
-    /// The directory itself, whatever is mounted over it by now.
+    /// The directory itself, even if something is mounted over it by now.
     fn root(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/.", self.held.as_raw_fd()))
     }
@@ -211,14 +213,14 @@ impl Guard {
         let text = fs::read_to_string(&file).ok()?;
         let process: u32 = text.lines().next()?.trim().parse().ok().filter(|&number| number != std::process::id())?;
         let written = fs::metadata(&file).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs();
-        // A later start means that the number is another process's by now.
+        // A process that started later than the file was written has reused the number.
         if started(process)? > written + CLOCK_SLACK {
             return None;
         }
         let here = fs::metadata(cluster).ok()?;
         match fs::metadata(format!("/proc/{process}/cwd")) {
             Ok(found) if (found.dev(), found.ino()) != (here.dev(), here.ino()) => return None,
-            // It lives on a mount whose server is gone, not here.
+            // That process runs on a mount whose server is gone, not in this directory.
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => return None,
             _ => {}
         }
@@ -246,7 +248,8 @@ impl Guard {
         writers
     }
 
-    /// Processes that have a file of it open for writing. Through a mount of ours a file has another device number.
+    /// Finds processes that have a file of the backing store open for writing. Through a mount of ours a file has
+    /// another device number.
     fn open_for_writing(&self, look: &mut Look) {
         let mut candidates: HashMap<u64, u32> = HashMap::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -264,7 +267,7 @@ impl Guard {
                     look.blind = true;
                     look.hidden.extend(unseen::could_write(process, &self.found).then_some(process));
                 }
-                // It has ended.
+                // The process has ended.
                 Err(_) => {}
             }
         }
@@ -278,7 +281,7 @@ impl Guard {
         }
     }
 
-    /// The inode that a descriptor may write, if that can be of this backing store.
+    /// The inode that a descriptor may write, if it can belong to this backing store.
     fn written_by(&self, process: u32, descriptor: &Path) -> Option<u64> {
         let found = fs::metadata(descriptor).ok()?;
         let ours = if self.found.is_dir() {
@@ -286,7 +289,7 @@ impl Guard {
         } else if found.is_file() {
             (found.dev(), found.ino()) == (self.found.dev(), self.found.ino())
         } else {
-            // A device has a node, or several; its number is one.
+            // A device may have several nodes, but has one number.
             found.rdev() != 0 && found.mode() == self.found.mode() && found.rdev() == self.found.rdev()
         };
         if !ours {
@@ -296,13 +299,13 @@ impl Guard {
         let info = fs::read_to_string(format!("/proc/{process}/fdinfo/{number}")).ok()?;
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
         let flags = u32::from_str_radix(flags.trim(), 8).ok()?;
-        // The access mode: 1 writes, 2 reads and writes.
+        // The access mode: 1 is write-only, 2 is read and write.
         matches!(flags & 3, 1 | 2).then(|| found.ino())
     }
 
     /// Adds to `look` the writers whose inodes have a name in the directory or below it.
     ///
-    /// Files are compared by inode, so that a container's names do not matter.
+    /// Files are compared by inode, so that the names inside a container do not matter.
     fn walk(&self, candidates: &HashMap<u64, u32>, look: &mut Look) {
         let root = self.root();
         let mut directories = vec![root.clone()];
@@ -330,7 +333,7 @@ fn warn(log: &Log, look: &Look) {
     log.event(Level::Warning, "writers", &message, json!({ "writers": look.writers }));
 }
 
-/// When a process began, in seconds since 1970; none when it has ended.
+/// Start time of a process in seconds since 1970; none if it has ended.
 fn started(process: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name may hold blanks and parentheses: fields are counted from its end, the state being the third.
@@ -340,7 +343,7 @@ fn started(process: u32) -> Option<u64> {
     Some(boot + ticks / rustix::param::clock_ticks_per_second())
 }
 
-/// The name of a process in parentheses, where it can be read.
+/// The name of a process in parentheses, if it can be read.
 fn named(process: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{process}/comm"));
     name.map_or_else(|_| String::new(), |name| format!(" ({})", name.trim()))
@@ -351,7 +354,7 @@ mod tests {
     use super::*;
     use std::process::{Child, Command, Stdio};
 
-    /// A process in `directory` that lives until it is dropped.
+    /// A process in `directory` that runs until it is dropped.
     struct Sleeper(Child);
 
     impl Sleeper {

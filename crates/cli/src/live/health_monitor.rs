@@ -1,5 +1,5 @@
-//! Looks after a cache in use, once a second: what its devices refuse and what it loses becomes an event, and what nobody syncs is
-//! made durable.
+//! The health monitor of a cache in use, which looks once a second. Device errors and lost pages become events, and
+//! unsynced changes are made durable.
 
 use super::backing_record::Paired;
 use super::cache_file::{CacheFile, Change};
@@ -35,7 +35,7 @@ struct Seen {
 }
 
 impl HealthMonitor {
-    /// Begins. Where there is no thread to be had nobody looks; what fails is counted all the same.
+    /// Starts the thread. Without a thread no look takes place, but failures are counted all the same.
     pub fn start(
         cache: Arc<BlockCache>,
         below: Below,
@@ -48,12 +48,12 @@ impl HealthMonitor {
         let look = move || {
             let mut seen = Seen::default();
             let mut unsynced = Unsynced::new(sync_after);
-            // How large it is now: what is shorter later was truncated.
+            // Notes the file's size: a file that is shorter later was truncated.
             file.look();
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 panic_if_asked();
                 if unsynced.is_due(Instant::now(), cache.flush_progress()) {
-                    // What has failed is an event, and is told to the next who syncs.
+                    // A failed flush becomes an event, and is reported to the next sync.
                     let _told = cache.flush_ahead();
                 }
                 seen.look_at_file(&file, &log);
@@ -63,7 +63,7 @@ impl HealthMonitor {
                 seen.look_at_directories(&below, &log);
                 conflicts::tell(&below, &log);
             }
-            // What happened at the end is seen too.
+            // A last look covers the end.
             seen.look_at_file(&file, &log);
             seen.look(&cache, &log);
             seen.look_at_descriptors(&log);
@@ -78,7 +78,7 @@ impl HealthMonitor {
     pub fn stop(&mut self) {
         if let Some((stop, thread)) = self.0.take() {
             drop(stop);
-            // A panic of his has been printed.
+            // A panic of the thread has been printed.
             let _ = thread.join();
         }
     }
@@ -93,7 +93,7 @@ impl Drop for HealthMonitor {
 /// Age of the oldest change that no flush has covered, and its limit.
 struct Unsynced {
     limit: Option<Duration>,
-    /// The oldest of them that is known, by number, and since when at most.
+    /// The oldest known unflushed change, by number, and a bound on its age: the time when it was first seen.
     oldest: Option<(u64, Instant)>,
 }
 
@@ -102,7 +102,7 @@ impl Unsynced {
         Unsynced { limit, oldest: None }
     }
 
-    /// Is it time to flush? After one that failed it is again when as much time has passed.
+    /// True if it is time to flush. After a failed flush that is so again when the same time has passed.
     fn is_due(&mut self, now: Instant, progress: FlushProgress) -> bool {
         let FlushProgress { changes, flushed } = progress;
         self.oldest = self.oldest.filter(|&(number, _)| number > flushed);
@@ -118,7 +118,7 @@ impl Unsynced {
     }
 }
 
-/// Lets a test see the end of a server one of whose threads panics.
+/// Panics on request, so that a test can see the end of a server one of whose threads panics.
 fn panic_if_asked() {
     if cfg!(debug_assertions) && std::env::var_os("ENTRESOL_FAULT").is_some_and(|fault| fault == "panic") {
         panic!("ENTRESOL_FAULT asks for it");
@@ -157,7 +157,7 @@ impl Seen {
             errors(name, now, before, log);
         }
         self.devices = devices;
-        // A cache that has stopped after a fault of its own says so to whoever asks it.
+        // A cache that has stopped after a fault of its own reports that to its callers.
         let Ok(stats) = cache.stats() else { return };
         if let Some(why) = stats.failed.as_ref().filter(|_| !self.failed) {
             let message = format!("the cache device has failed: {why}; requests go to the backing store");
@@ -173,7 +173,7 @@ impl Seen {
         self.look_at_choice(cache, log);
     }
 
-    /// The first files whose descriptors were closed for others.
+    /// Reports the first files whose descriptors were closed to make room for others.
     fn look_at_descriptors(&mut self, log: &Log) {
         let closed = closed_descriptors();
         if self.descriptors_closed == 0 && closed > 0 {
@@ -187,7 +187,7 @@ impl Seen {
         self.descriptors_closed = closed;
     }
 
-    /// The first directory that could not be synced after a name was removed in it.
+    /// Reports the first directory that could not be synced after a name was removed in it.
     fn look_at_directories(&mut self, below: &Below, log: &Log) {
         let Below::Files(files) = below else { return };
         let (failed, why) = files.failed_directory_syncs();
@@ -201,11 +201,11 @@ impl Seen {
         self.directories_unsynced = failed > 0;
     }
 
-    /// A policy that has one of several decide may have taken another one.
+    /// Reports a switch of a policy that lets one of several candidates decide.
     fn look_at_choice(&mut self, cache: &BlockCache, log: &Log) {
         let Ok(choice) = cache.policy_choice() else { return };
         let switches = choice.as_ref().map_or(0, |choice| choice.switches);
-        // The count begins anew where the policy was set anew.
+        // The count begins anew when the policy is set anew.
         if let Some(last) = choice.and_then(|choice| choice.last).filter(|_| switches > 0 && switches != self.switches)
         {
             log.event(Level::Info, "policy-switch", &why(&last), json!({
@@ -217,7 +217,7 @@ impl Seen {
     }
 }
 
-/// Reports the calls that failed on a device since the last look, as an event.
+/// Reports the calls that failed on a device since the last look.
 fn errors(device: &str, now: DeviceCounts, before: DeviceCounts, log: &Log) {
     let read = now.read.errors - before.read.errors;
     let write = now.write.errors - before.write.errors;
@@ -247,7 +247,7 @@ mod tests {
         assert!(unsynced.is_due(at(61), progress(9, 0)));
         assert!(!unsynced.is_due(at(62), progress(9, 9)), "a client has flushed");
         assert!(!unsynced.is_due(at(99), progress(10, 9)));
-        // A flush that covers the oldest makes the next one count from when it was seen.
+        // After a flush of the oldest change, the next change counts from when it was first seen.
         assert!(!unsynced.is_due(at(128), progress(12, 10)));
         assert!(!unsynced.is_due(at(157), progress(12, 10)));
         assert!(unsynced.is_due(at(158), progress(12, 10)));

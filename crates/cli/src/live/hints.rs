@@ -1,4 +1,4 @@
-//! `--hints` and `--audit-log`: a mounted cache hears of queries.
+//! `--hints` and `--audit-log`: a mounted cache receives messages about queries.
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -10,28 +10,29 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Ways in which databases tell a cache of their queries
+/// Ways in which databases report their queries to a cache
 #[derive(Args, Clone, Default)]
 pub struct HintArgs {
-    /// Hear of queries on this Unix datagram socket, from PostgreSQL's extension or another program that speaks its language
-    /// (docs/hints.md)
+    /// Receive messages about queries on this Unix datagram socket, from PostgreSQL's extension or another
+    /// program that follows docs/hints.md
     #[arg(long, value_name = "SOCKET", requires = "cache")]
     pub hints: Option<PathBuf>,
-    /// Hear of queries from this log of MariaDB's audit plugin; the server's data directory is among the files
+    /// Read queries from this log of MariaDB's audit plugin; the server's data directory must be among the files
     #[arg(long, value_name = "LOG", requires = "cache")]
     pub audit_log: Option<PathBuf>,
 }
 
-/// As long as it is there, queries are heard of, if that was asked for.
+/// Receivers of messages about queries, as far as they were asked for; they stop when this is dropped.
 pub struct Heard {
     hints: Option<Arc<Hints>>,
     socket: Option<HintSocket>,
     audit: Option<AuditFollower>,
-    /// By its number the files are found, whatever is mounted over the directory.
+    /// Keeps the backing directory open: files are found through its descriptor, whatever is mounted over the
+    /// directory.
     _backing: Option<File>,
 }
 
-/// Passes on to files that somebody else owns too.
+/// Passes calls on to files that others own too.
 struct Shared(Arc<CachedFiles>);
 
 impl Advised for Shared {
@@ -45,7 +46,7 @@ impl Advised for Shared {
 }
 
 impl HintArgs {
-    /// Begins to hear, before the files are mounted.
+    /// Starts the receivers. Must be called before the files are mounted.
     pub fn open(&self, files: &Arc<CachedFiles>, mountpoint: &Path, backing: &Path) -> Result<Heard> {
         if self.hints.is_none() && self.audit_log.is_none() {
             return Ok(Heard { hints: None, socket: None, audit: None, _backing: None });
@@ -66,10 +67,10 @@ impl HintArgs {
     }
 }
 
-/// Returns the path of MariaDB's data directory, relative to the backing directory.
+/// Path of MariaDB's data directory, relative to the backing directory.
 ///
 /// # Errors
-/// When there is not exactly one.
+/// If there is not exactly one.
 fn data_directory(backing: &Path) -> Result<String> {
     let names = Names::find(backing)?;
     let found: Vec<&str> = names.troubles().filter(|(_, server, _)| *server == "InnoDB").map(|place| place.0).collect();
@@ -83,14 +84,14 @@ fn data_directory(backing: &Path) -> Result<String> {
 }
 
 impl Heard {
-    /// Receiver of the messages about queries, if the cache listens for them.
+    /// Receiver of the messages about queries, if the cache has one.
     pub fn hints(&self) -> Option<Arc<Hints>> {
         self.hints.clone()
     }
 
-    /// Hears no more, and says what was heard.
+    /// Stops the receivers and prints the counts of messages.
     pub fn end(self, quiet: bool) {
-        // What was sent before is heard first.
+        // Dropping the receivers first handles the messages that were sent before.
         drop((self.socket, self.audit));
         let Some(hints) = self.hints.as_ref().filter(|_| !quiet) else { return };
         let HintCounts { begins, files_known, files_unknown, malformed, elsewhere, truncated, .. } = hints.counts();

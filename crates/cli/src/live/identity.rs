@@ -1,4 +1,5 @@
-//! Identity of a backing store: tells it from all others, so that no cache is ever put in front of another one.
+//! Identity of a backing store: distinguishes it from all others, so that its cache is never put in front of another
+//! one.
 
 use super::metadata;
 use super::survey::Superblock;
@@ -9,19 +10,19 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The identity as the superblock has it.
+/// The identity, as the superblock stores it.
 pub type Identity = [u8; 16];
 
-/// Files of sysfs that may hold a name of a disk, relative to the disk's directory. The first that is there counts.
+/// Files of sysfs that may hold a name of a disk, relative to the disk's directory. The first that exists counts.
 ///
 /// Worldwide names come first, then UUIDs of mappings and arrays, then serial numbers.
 const NAMES: [&str; 6] = ["wwid", "device/wwid", "dm/uuid", "md/uuid", "device/serial", "serial"];
 
-/// The identity of a backing store; `given` is the user's word for a block device.
+/// The identity of a backing store; `given` is the identity that the user gave for a block device.
 ///
-/// A file is known by its inode and when that was made: both stay when it is renamed and when the machine starts again. A
-/// copy is another file, and so it should be: it ages apart from the cache. A block device is known by what it says of
-/// itself, because its name may be another's after a restart.
+/// A file is identified by its inode and the inode's creation time: both survive a rename and a restart of the machine.
+/// A copy is another file, as it should be, because it ages apart from the cache. A block device is identified by its
+/// own description, because its name may belong to another device after a restart.
 pub fn identity(path: &Path, given: Option<Identity>) -> Result<Identity> {
     let found = metadata(path)?;
     if found.file_type().is_block_device() {
@@ -46,18 +47,18 @@ pub fn identity(path: &Path, given: Option<Identity>) -> Result<Identity> {
     file_identity(path).with_context(|| path.display().to_string())
 }
 
-/// The identity by which the record of a backing store is found, however large that has become. `identity` is what it is known as
-/// now.
+/// The identity under which the record of a backing store is found, whatever size the store has grown to. `identity` is
+/// the identity now.
 pub fn lasting(backing: &Path, identity: Identity) -> Identity {
     let Some(directory) = sysfs(backing) else { return identity };
     match (name_of(&directory), name_in(&directory)) {
-        // The user's own word has no size in it.
+        // An identity given by the user has no size in it.
         (Some(name), Some(now)) if fnv128(now.as_bytes()) == identity => fnv128(name.with_size("").as_bytes()),
         _ => identity,
     }
 }
 
-/// Is it this backing store, perhaps smaller, that a superblock names? `identity` is what it is known as now.
+/// True if a superblock names this backing store, perhaps at a smaller size. `identity` is the store's identity now.
 pub fn is_of(superblock: &Superblock, backing: &Path, identity: Identity) -> bool {
     let directory =
         || sysfs(backing).filter(|directory| Some(identity) == name_in(directory).map(|now| fnv128(now.as_bytes())));
@@ -82,7 +83,7 @@ fn text(path: &Path) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// Name of a block device by sysfs, without its size; for a partition with its first sector.
+/// Name of a block device from sysfs, without its size; for a partition with its first sector.
 struct DeviceName {
     kind: &'static str,
     name: String,
@@ -95,13 +96,13 @@ impl DeviceName {
         format!("{kind}\n{name}\n{sectors}\n{start}")
     }
 
-    /// Was it known as this when it had one of these sizes?
+    /// True if the device had this identity at one of these sizes.
     fn was(&self, identity: Identity, mut sectors: RangeInclusive<u64>) -> bool {
         sectors.any(|sectors| fnv128(self.with_size(&sectors.to_string()).as_bytes()) == identity)
     }
 }
 
-/// Returns the name of the device whose sysfs directory this is, with its size; for a partition with its first sector.
+/// Name of the device with this sysfs directory, with its size; for a partition with its first sector.
 fn name_in(directory: &Path) -> Option<String> {
     Some(name_of(directory)?.with_size(&text(&directory.join("size"))?))
 }
@@ -114,14 +115,14 @@ fn name_of(directory: &Path) -> Option<DeviceName> {
     Some(DeviceName { kind, name, start })
 }
 
-/// FNV-1a of 128 bits (Fowler, Noll, Vo). Names are few and nobody's enemy chooses them.
+/// FNV-1a of 128 bits (Fowler, Noll, Vo). Names are few, and no adversary chooses them.
 fn fnv128(bytes: &[u8]) -> Identity {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     bytes.iter().fold(BASIS, |hash, &byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME)).to_be_bytes()
 }
 
-/// A UUID as `uuidgen` prints it; the hyphens may be left out.
+/// Parses a UUID as `uuidgen` prints it; the hyphens may be left out.
 pub fn uuid(text: &str) -> Result<Identity, String> {
     let digits = text.replace('-', "");
     let number = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32 && !digits.starts_with('+'));
@@ -130,7 +131,8 @@ pub fn uuid(text: &str) -> Result<Identity, String> {
         .ok_or_else(|| "it must be a UUID of 32 hexadecimal digits, as `uuidgen` prints".to_owned())
 }
 
-/// Checks that a cache is that of a backing store; what that is known as now, as a device that has grown is known by its new size.
+/// Checks that a cache belongs to a backing store. Returns the store's identity now: a device that has grown is known
+/// by its new size.
 pub fn check(cache: &Path, superblock: &Superblock, backing: &Path, given: Option<Identity>) -> Result<Identity> {
     let found = identity(backing, given).with_context(|| format!("the backing store of {}", cache.display()))?;
     if !is_of(superblock, backing, found) {
@@ -139,7 +141,8 @@ pub fn check(cache: &Path, superblock: &Superblock, backing: &Path, given: Optio
     Ok(found)
 }
 
-/// Sizes that the device may have had when its cache was last opened. A store of version 2 knows that in pages alone.
+/// Sizes in sectors that the device may have had when its cache was last opened. A superblock of version 2 has the size
+/// in pages alone.
 fn sectors_before(superblock: &Superblock) -> RangeInclusive<u64> {
     let page = u64::from(superblock.geometry.page_bytes);
     let (least, most) = match superblock.backing_bytes {
@@ -193,7 +196,7 @@ mod tests {
         }
         assert_eq!(name("disk/p1").as_deref(), Some("device/wwid\nnaa.5000\n512\n64"));
         assert_ne!(name("disk/p1"), name("disk/p2"));
-        // One that has grown is the same, and another's of that size is not.
+        // A device that has grown is the same; another device of that size is not.
         let before = fnv128(name("disk").expect("a name").as_bytes());
         put("disk/size", "8192\n");
         let grown = name_of(&root.path().join("disk")).expect("a name");

@@ -1,9 +1,10 @@
-//! Leases, which tell whether anybody has a file open for writing where `/proc` does not: of processes of other users, or where these
-//! are hidden.
+//! Leases, which tell whether a file is open for writing where `/proc` does not: in processes of other users or hidden
+//! ones.
 //!
-//! A read lease of a file is refused as long as any process has the file open for writing (fcntl(2), F_SETLEASE), and who asks for one need
-//! only own the file. It is given back at once. Whoever opens the file meanwhile waits for that and notices nothing. File
-//! systems of a network give leases by rules of their own, so that a refusal means nothing there.
+//! A read lease is refused as long as any process has the file open for writing (fcntl(2), F_SETLEASE). The process
+//! that asks for the lease need only own the file. The lease is given back at once. A process that opens the file
+//! meanwhile waits for that, and notices nothing. Network file systems give leases by rules of their own, so that a
+//! refusal means nothing there.
 
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File, Metadata};
@@ -12,10 +13,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Files of a directory that are looked at, at most: each takes some microseconds.
+/// Most files of a directory that are looked at: each takes some microseconds.
 const FILES_MAX: usize = 100_000;
 
-/// State of a file: open for writing in some process, or not; none where leases do not tell.
+/// True if the file is open for writing in some process; none if leases do not tell.
 pub fn is_written(file: &File) -> Option<bool> {
     if !entresol_files::gives_leases(file).ok()? {
         return None;
@@ -23,8 +24,8 @@ pub fn is_written(file: &File) -> Option<bool> {
     const F_SETSIG: i32 = 10;
     // SAFETY: calls of fcntl with numbers alone, of a descriptor that is open.
     let set = |command, to: i32| unsafe { libc::fcntl(file.as_raw_fd(), command, to) };
-    // Whoever opens the file while the lease is held has the kernel send a signal, which by default would end this process; this one is
-    // ignored by default.
+    // If another process opens the file during the lease, the kernel sends this process a signal. The default signal
+    // would end this process; SIGURG is ignored by default.
     if set(F_SETSIG, libc::SIGURG) != 0 {
         return None;
     }
@@ -35,7 +36,8 @@ pub fn is_written(file: &File) -> Option<bool> {
     (io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock).then_some(true)
 }
 
-/// Files below a directory that some process has open for writing, by their paths in it: as far as they are ours, so that leases tell.
+/// Files below a directory that some process has open for writing, by relative path. Only files of this user count,
+/// because leases need that.
 pub fn written_below(root: &Path, of: &Metadata) -> Vec<String> {
     let mut written = Vec::new();
     let (mut directories, mut looked_at) = (vec![root.to_owned()], 0);
@@ -59,7 +61,7 @@ pub fn written_below(root: &Path, of: &Metadata) -> Vec<String> {
     written
 }
 
-/// Opens a file without waiting for whoever has a lease of it.
+/// Opens a file without waiting for the end of a lease.
 fn opened(path: &Path) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).ok().map(File::from)

@@ -1,4 +1,4 @@
-//! Events of a cache in use: one line an event on standard error, for people or for programs.
+//! Events of a cache in use: one line per event on standard error, for people or for programs.
 
 use clap::ValueEnum;
 use serde_json::{Map, Value};
@@ -10,16 +10,16 @@ pub enum LogArg {
     /// A line for people
     #[default]
     Text,
-    /// A JSON object a line: time, level, cache, event, message, and what the event has of its own
+    /// A JSON object per line: time, level, cache, event, message, and fields of the event
     Json,
 }
 
 /// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// As it should be; left out where the command is to be quiet.
+    /// A normal event; omitted by a quiet command.
     Info,
-    /// Somebody should look.
+    /// An event that needs attention.
     Warning,
 }
 
@@ -32,12 +32,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// For the cache of this name, of which control characters become blanks.
+    /// For the cache of this name; control characters in the name become blanks.
     pub fn new(cache: String, format: LogArg, quiet: bool) -> Self {
         Log { cache: printable(&cache), format, quiet }
     }
 
-    /// Notes an event of a kind, with what a program may want to know of it besides the message.
+    /// Writes an event; `more` has fields for programs besides the message.
     pub fn event(&self, level: Level, event: &str, message: &str, more: Value) {
         if level != Level::Info || !self.quiet {
             say!("{}", self.line(SystemTime::now(), level, event, message, more));
@@ -45,7 +45,7 @@ impl Log {
     }
 
     fn line(&self, now: SystemTime, level: Level, event: &str, message: &str, more: Value) -> String {
-        // A line stays a line, whatever a device answered.
+        // An event stays on one line, whatever the message of a device contains.
         let message = printable(message);
         if self.format == LogArg::Text {
             return format!("{}: {message}", self.cache);
@@ -62,12 +62,12 @@ impl Log {
     }
 }
 
-/// A text that stays on its line.
+/// Replaces control characters by blanks.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// A time as RFC 3339 has it, in UTC, with milliseconds.
+/// A time in the format of RFC 3339, in UTC, with milliseconds.
 fn time(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, ms) = (since.as_secs(), since.subsec_millis());
@@ -76,7 +76,7 @@ fn time(now: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// The date so many days after 1970-01-01. Years are counted from March, so that a leap day is the last of its year.
+/// The date this many days after 1970-01-01. Years are counted from March, so that a leap day is the last of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     const CYCLE: u64 = 146_097;
     // Days since 0000-03-01, within four centuries.

@@ -1,5 +1,6 @@
-//! Memory of a cache by its size, and what there is of it: a cache that cannot fit is refused in words, where memory that cannot be had
-//! would end the process.
+//! Memory that a cache needs by its size, and memory that this process can have.
+//!
+//! A cache that cannot fit is refused with a message. Otherwise a failed allocation would end the process.
 
 use anyhow::{Result, bail};
 use entresol_engine::cache::HANDLE_BYTES;
@@ -10,10 +11,10 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes a second at which what a start reads is reckoned: those of flash behind SATA.
+/// Read speed assumed for the estimate of a start's time, in bytes a second: that of SATA flash.
 const START_BYTES_PER_S: u64 = 500_000_000;
 
-/// Describes in a line the memory that a cache of these sizes needs while in use, and what a start reads.
+/// Describes in a line the memory that a cache of this geometry needs while in use, and the bytes that a start reads.
 pub fn needs(geometry: &Geometry) -> String {
     let (index, start) = (geometry.index_bytes(), geometry.start_bytes());
     let numbers = geometry.capacity_pages() * HANDLE_BYTES;
@@ -28,7 +29,8 @@ pub fn needs(geometry: &Geometry) -> String {
     )
 }
 
-/// Refuses a cache whose index, and the memory above it (`upper_bytes`), are more than this process can have.
+/// Refuses a cache whose index, with the memory tier above it (`upper_bytes`), exceeds the memory that this
+/// process can have.
 pub fn check(geometry: &Geometry, upper_bytes: u64) -> Result<()> {
     let needed = geometry.index_bytes().saturating_add(upper_bytes);
     let (there_is, what) = there_is();
@@ -39,7 +41,7 @@ pub fn check(geometry: &Geometry, upper_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of memory that this process can have at most, and what says so.
+/// Bytes of memory that this process can have at most, and the limit that applies, in words.
 fn there_is() -> (u64, &'static str) {
     let address_space = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
     let group = group_of(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default());
@@ -53,18 +55,18 @@ fn there_is() -> (u64, &'static str) {
     limits.into_iter().min_by_key(|(bytes, _)| *bytes).expect("there are three")
 }
 
-/// The machine's memory by /proc/meminfo.
+/// The machine's memory in bytes, from /proc/meminfo.
 fn machine(text: &str) -> Option<u64> {
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The control group of version 2 by /proc/self/cgroup.
+/// The control group (version 2), from /proc/self/cgroup.
 fn group_of(text: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("0::/")).map(str::to_owned)
 }
 
-/// The least of the limits of a control group and those that it is in.
+/// The least `memory.max` of a control group and its ancestors.
 fn group_limit(root: &Path, group: &str) -> u64 {
     let path = root.join(group);
     let groups = path.ancestors().take_while(|at| at.starts_with(root));

@@ -1,4 +1,4 @@
-//! The live cache from the command line: a cache, a file or block device, in front of another or of a directory of files.
+//! The live cache from the command line: a file or block device as a cache of another one, or of a directory of files.
 
 mod accounts;
 pub mod age;
@@ -61,7 +61,7 @@ pub const DAMAGED: u8 = 1;
 #[error("{0}")]
 struct Damage(String);
 
-/// Was damage found, rather than a command that could not run?
+/// True if damage was found, false if the command could not run.
 pub fn is_damage(error: &anyhow::Error) -> bool {
     error.root_cause().is::<Damage>()
 }
@@ -106,7 +106,7 @@ fn in_use_or(path: &Path, error: io::Error) -> anyhow::Error {
     }
 }
 
-/// A file that is only read. Nobody writes to it meanwhile: writers hold it alone.
+/// A file that is only read. No process writes to it meanwhile, because a writer holds it alone.
 struct ReadFile {
     file: File,
     size_bytes: u64,
@@ -151,7 +151,7 @@ fn metadata(path: &Path) -> Result<Metadata> {
     std::fs::metadata(path).with_context(|| path.display().to_string())
 }
 
-/// Refuses one file in both roles.
+/// Refuses a file that is both the cache and the backing store.
 fn check_apart(cache: &Path, backing: &Path) -> Result<()> {
     if let (Ok(one), Ok(other)) = (std::fs::metadata(cache), std::fs::metadata(backing))
         && (one.dev(), one.ino()) == (other.dev(), other.ino())

@@ -1,8 +1,8 @@
-//! Another process that reads what files are called by their databases, so that a store which stalls keeps nobody waiting.
+//! A separate process that reads the databases' names for files, so that a stalled store does not block the command.
 //!
-//! Names are read through the mount. A process whose call waits in the kernel for a stalled file system can neither go on nor be
-//! ended, so it is one of its own: it gets the paths a line at a time, answers each line with one, and is left behind when it does
-//! not answer in time.
+//! Names are read through the mount. A process whose call waits in the kernel for a stalled file system can neither
+//! continue nor be ended. The namer is therefore a process of its own. It gets lines of paths, answers each with one
+//! line, and is abandoned if an answer does not come in time.
 
 use super::tables::{Directories, NameArgs};
 use anyhow::{Context, Result, bail};
@@ -15,19 +15,19 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Read names of files for another command, a line of JSON for each
+/// Read names of files for another command, a line of JSON for each line of paths
 #[derive(Args)]
 pub struct NamerArgs {
     /// The process that serves the mount
     process: u32,
     /// Directory where the cache is mounted
     mountpoint: String,
-    /// As of `stats`
+    /// As for `stats`
     #[arg(long)]
     ask: Option<Connection>,
 }
 
-/// The name of a file: what it is, and what it is called.
+/// The database's name for a file, and the kind of thing that it names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileName {
     pub kind: String,
@@ -40,7 +40,7 @@ struct Learned {
     names: HashMap<String, FileName>,
     /// Why names could not be read, a line for each data directory.
     troubles: Vec<String>,
-    /// Why the server that was to be asked could not be.
+    /// Why the server to be asked could not be asked.
     refused: Option<String>,
 }
 
@@ -68,20 +68,20 @@ pub fn run(arguments: &NamerArgs) -> Result<()> {
     Ok(())
 }
 
-/// The process that reads names, and what it has told.
+/// The process that reads names, and its answers so far.
 pub struct Namer {
     child: Child,
     lines: ChildStdin,
     answers: Receiver<Learned>,
-    /// It has been given a line that it has not answered.
+    /// True while the process has not answered its last line.
     owes: bool,
-    /// It has ended.
+    /// True once the process has ended.
     dead: bool,
     learned: Learned,
 }
 
 impl Namer {
-    /// Starts it for the files of a mount, which this process serves.
+    /// Starts the process for the files of a mount; `process` serves the mount.
     pub fn start(process: u32, mountpoint: &str, arguments: &NameArgs) -> Result<Self> {
         let program = std::env::current_exe().context("this program")?;
         let mut command = Command::new(program);
@@ -89,7 +89,7 @@ impl Namer {
         if let Some(connection) = &arguments.ask {
             command.arg(format!("--ask={connection}"));
         }
-        // Nothing that it leaves open may keep a reader of this process's output waiting.
+        // No output is inherited: the process could otherwise keep a reader of this process's output waiting.
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().context("a process that reads names")?;
         let lines = child.stdin.take().context("a pipe")?;
@@ -109,10 +109,10 @@ impl Namer {
         Ok(Namer { child, lines, answers, owes: false, dead: false, learned: Learned::default() })
     }
 
-    /// Learns what the files of these paths are called; whether that came in time. What was learned before stays known.
+    /// Learns the names of the files at these paths; true if the answer came in time. Names learned before stay known.
     ///
     /// # Errors
-    /// When the server that was to be asked cannot be.
+    /// If the server to be asked cannot be asked.
     pub fn learn(&mut self, paths: &[&str], limit: Option<Duration>) -> Result<bool> {
         if !self.owes {
             let line = serde_json::to_string(paths).context("paths")?;
@@ -141,12 +141,12 @@ impl Namer {
         Ok(true)
     }
 
-    /// Has it ended?
+    /// True if the process has ended.
     pub fn is_dead(&self) -> bool {
         self.dead
     }
 
-    /// The name of a file, as far as it was learned.
+    /// The name of a file, if it is known.
     pub fn name(&self, path: &str) -> Option<&FileName> {
         self.learned.names.get(path)
     }
@@ -159,7 +159,7 @@ impl Namer {
 
 impl Drop for Namer {
     fn drop(&mut self) {
-        // One that waits in the kernel ends when that lets it, and is nobody's to wait for.
+        // A process that waits in the kernel ends when the kernel lets it; this process does not wait for that.
         let _ = self.child.kill();
         if !self.owes || self.dead {
             let _ = self.child.wait();

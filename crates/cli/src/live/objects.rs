@@ -1,11 +1,12 @@
-//! Accounts of the objects in a cache: of each file of a directory, or of the one store that a block device is.
+//! Accounts of the objects in a cache: of each file of a directory, or of the whole backing store if that is a file or
+//! device.
 
 use entresol_engine::cache::ObjectCounts;
 use entresol_report::{Cell, Column, NumberFormat, Table, TextStyle};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// Rows that are printed; JSON has all.
+/// Most rows that are printed; JSON has all.
 const SHOWN_MAX: usize = 20;
 
 /// Label of an account without a path.
@@ -15,9 +16,9 @@ pub const REST: &str = "(no file now)";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectFigures {
-    /// Number by which policies know it.
+    /// Number by which policies know the object.
     pub object: u32,
-    /// The file, relative to its directory; the backing store itself where it is one; empty for what is of no file now.
+    /// The file, relative to its directory; for a file or device its own name; empty for pages of no existing file.
     pub path: String,
     pub size_bytes: u64,
     pub reads: u64,
@@ -26,16 +27,17 @@ pub struct ObjectFigures {
     pub writes: u64,
     pub write_hits_memory: u64,
     pub write_hits_device: u64,
-    /// Writes that replaced what was dirty in the cache, which never goes below.
+    /// Writes that replaced a dirty page in the cache, whose earlier contents are never written back.
     pub absorbed_writes: u64,
     pub write_backs: u64,
     /// Pages that the policy holds now.
     pub resident_memory: u64,
     pub resident_device: u64,
-    /// Pages that are newer in the cache than below.
+    /// Pages that are newer in the cache than in the backing store.
     #[serde(default)]
     pub dirty: u64,
-    /// Use of the object as the policy has found it, in a word; none if the policy does not ask or does not know yet.
+    /// Use of the object as the policy has classified it, in a word; none if the policy does not classify or does not
+    /// know yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
     /// Name that the database gives the file; `kind` is the kind of thing it names, such as a table.
@@ -69,7 +71,7 @@ impl ObjectFigures {
         }
     }
 
-    /// Counters of the account, which only grow; amounts held are not among them.
+    /// Counters of the account, which only grow; current amounts are not among them.
     fn counters(&mut self) -> [&mut u64; 8] {
         let ObjectFigures { reads, read_hits_memory, read_hits_device, writes, .. } = self;
         let ObjectFigures { write_hits_memory, write_hits_device, absorbed_writes, write_backs, .. } = self;
@@ -85,12 +87,12 @@ impl ObjectFigures {
         ]
     }
 
-    /// Amounts held now: size of the file in bytes, resident and dirty pages.
+    /// Current amounts: size of the file in bytes, resident and dirty pages.
     fn held(&mut self) -> [&mut u64; 4] {
         [&mut self.size_bytes, &mut self.resident_memory, &mut self.resident_device, &mut self.dirty]
     }
 
-    /// Returns the counts since an earlier reading; amounts held are those of now.
+    /// The counts since an earlier reading, with the current amounts.
     pub fn since(&self, before: &ObjectFigures) -> ObjectFigures {
         let (mut since, mut before) = (self.clone(), before.clone());
         for (now, before) in since.counters().into_iter().zip(before.counters()) {
@@ -99,13 +101,13 @@ impl ObjectFigures {
         since
     }
 
-    /// Adds what was counted of another.
+    /// Adds the counters of another account.
     pub fn count(&mut self, other: &ObjectFigures) {
         let mut other = other.clone();
         self.counters().into_iter().zip(other.counters()).for_each(|(sum, more)| *sum += *more);
     }
 
-    /// Adds what is held of another.
+    /// Adds the current amounts of another account.
     pub fn hold(&mut self, other: &ObjectFigures) {
         let mut other = other.clone();
         self.held().into_iter().zip(other.held()).for_each(|(sum, more)| *sum += *more);
@@ -123,7 +125,7 @@ impl ObjectFigures {
         self.write_hits_memory + self.write_hits_device
     }
 
-    /// The database's name for it, else its path.
+    /// The database's name for the object, else its path.
     pub fn label(&self) -> &str {
         match &self.name {
             Some(name) => name,
@@ -133,8 +135,8 @@ impl ObjectFigures {
     }
 }
 
-/// The accounts with the most requests first, those of files that have one name as one; with an earlier reading, of the time
-/// between.
+/// The accounts with the most requests first; files that share a name are summed. With an earlier reading, the counts
+/// of the time between.
 pub fn busiest(now: &[ObjectFigures], before: &[ObjectFigures]) -> Vec<ObjectFigures> {
     let earlier: HashMap<(u32, &str), &ObjectFigures> =
         before.iter().map(|object| ((object.object, object.path.as_str()), object)).collect();
@@ -151,7 +153,7 @@ pub fn busiest(now: &[ObjectFigures], before: &[ObjectFigures]) -> Vec<ObjectFig
             Some(sum) => {
                 sum.count(&since);
                 sum.hold(&since);
-                // Segments and partitions are judged apart.
+                // Segments and partitions are classified separately, so that verdicts may differ.
                 match (&mut sum.verdict, since.verdict) {
                     (Some(words), Some(word)) if !words.split('/').any(|other| other == word) => {
                         *words += &format!("/{word}");
@@ -166,7 +168,7 @@ pub fn busiest(now: &[ObjectFigures], before: &[ObjectFigures]) -> Vec<ObjectFig
     sums
 }
 
-/// The objects with the most requests, a line each; with an earlier reading, of the time between.
+/// A table of the objects with the most requests; with an earlier reading, for the time between.
 pub fn table(now: &[ObjectFigures], before: &[ObjectFigures]) -> String {
     let objects = busiest(now, before);
     let some = |of: fn(&ObjectFigures) -> bool| objects.iter().any(of);

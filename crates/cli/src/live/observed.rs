@@ -1,4 +1,4 @@
-//! Calls of a door (a front-end that serves a cache) to the cache: their counts and their latency.
+//! Calls of a front-end to its cache: their counts and their latency.
 
 use entresol_device::load::Histogram;
 use entresol_engine::Block;
@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Counters of a door's calls. Each call costs two readings of the clock and one short lock.
+/// Counters of a front-end's calls. Each call costs two readings of the clock and one short lock.
 #[derive(Default)]
 pub struct Observed {
     read: Mutex<Calls>,
@@ -27,8 +27,8 @@ pub struct ObservedBlock {
     calls: Arc<Observed>,
 }
 
-/// Files whose calls are counted and timed: a sync is a flush, a hole that is punched a discard. Of those that go past the cache
-/// reads and writes that the kernel does by itself are no calls.
+/// Files whose calls are counted and timed: a sync counts as a flush, a punched hole as a discard. For files that
+/// bypass the cache, reads and writes that the kernel does by itself are not counted.
 pub struct ObservedFiles {
     layer: Arc<dyn FileLayer>,
     calls: Arc<Observed>,
@@ -53,19 +53,19 @@ struct Calls {
 pub struct CallFigures {
     /// Calls that have returned.
     pub calls: u64,
-    /// Of them those that returned an error.
+    /// Calls that returned an error.
     pub errors: u64,
     /// Bytes that were asked for.
     pub bytes: u64,
-    /// Time from call to return that half of them did not exceed, in microseconds; at most 0.4 % too high.
+    /// Median time from call to return in microseconds; at most 0.4 % too high.
     pub p50_us: f64,
-    /// The same for 99 of 100.
+    /// 99th percentile of that time, with the same error.
     pub p99_us: f64,
-    /// The longest.
+    /// The longest time.
     pub max_us: f64,
 }
 
-/// Figures of a door's calls since it was opened.
+/// Figures of a front-end's calls since the open.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrontEndFigures {
@@ -94,7 +94,7 @@ impl Calls {
 }
 
 impl Observed {
-    /// Returns the figures of all calls so far.
+    /// The figures of all calls so far.
     pub fn figures(&self) -> FrontEndFigures {
         let figures = |calls: &Mutex<Calls>| calls.lock().unwrap_or_else(PoisonError::into_inner).figures();
         FrontEndFigures {
@@ -229,7 +229,7 @@ impl FileData for ObservedFile {
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce> {
         let started = Instant::now();
         let read = self.data.read_now(offset, bytes);
-        // The rest, of which there may be all, is asked for again.
+        // The rest, perhaps all of the read, is requested again and counted then.
         let asked = if let Ok(AtOnce::First(done)) = read { done } else { bytes.len() };
         if asked > 0 {
             note(&self.calls.read, asked as u64, started, read.is_err());

@@ -1,4 +1,4 @@
-//! A cache that a command holds open, whatever it stands in front of: how it is served, drained and closed.
+//! A cache that a command holds open, over any kind of backing store: how it is served, drained and closed.
 
 use super::backing_record::Paired;
 use super::cache_file::CacheFile;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Kind of the backing store below a cache.
+/// Kind of a cache's backing store.
 #[derive(Clone)]
 pub enum Below {
     /// A file or a block device.
@@ -41,23 +41,23 @@ pub struct OpenCache {
     pub backing: PathBuf,
     pub cache: Arc<BlockCache>,
     pub below: Below,
-    /// The cache and the record of what is below it.
+    /// The cache and the record at its backing store.
     pub pair: Arc<dyn Paired>,
     pub found: Found,
     pub geometry: Geometry,
-    /// The policy that it was opened with.
+    /// The policy at the open.
     pub policy: &'static Info,
-    /// Policy and mode that the start chose, by name.
+    /// Names of the policy and mode chosen at the start.
     pub chosen: Chosen,
-    /// Message that the cache was lost and made anew; none if it was not.
+    /// Message that the cache was lost and recreated; none if it was not.
     pub recreated: Option<String>,
     /// Format of the cache's events on standard error.
     pub log: LogArg,
-    /// The age at which a write that nobody syncs is flushed; none: never.
+    /// Age at which an unsynced write is flushed; none: never.
     pub sync_after: Option<Duration>,
 }
 
-/// A cache in use by a door, with its control socket.
+/// A cache served by a front-end, with its control socket.
 pub struct Served {
     held: OpenCache,
     pub running: Arc<Running>,
@@ -68,8 +68,8 @@ pub struct Served {
 }
 
 impl OpenCache {
-    /// Says what the open found, and lets other commands ask and change the cache from now on. Where no control socket can
-    /// be had it is served all the same, and that is said.
+    /// Reports what the open found, and opens the control socket. A cache whose control socket cannot be opened is
+    /// served all the same, with a warning.
     pub fn serve(self, quiet: bool) -> Served {
         let log = Log::new(self.path.display().to_string(), self.log, quiet);
         log.event(Level::Info, "open", &self.found.to_string(), self.found.figures());
@@ -98,7 +98,8 @@ impl OpenCache {
         Served { held: self, running, file, control, log, health_monitor }
     }
 
-    /// A log under a policy that evicts in another order works, and costs more than who chose the policy may know.
+    /// Notes a log layout under a policy that evicts in another order. The pair works, but costs more than its user may
+    /// know.
     fn mention_layout(&self, log: &Log) {
         let (name, layout) = (self.policy.name, self.geometry.layout);
         if layout == Layout::Log && Layout::suiting(self.policy) != layout {
@@ -110,7 +111,7 @@ impl OpenCache {
         }
     }
 
-    /// Returns the objects in which the users of the cache see its pages.
+    /// The objects in which the users of the cache see its pages.
     pub(super) fn places(&self) -> PlacesOf {
         match &self.below {
             Below::Store => PlacesOf::One(self.backing.file_name().unwrap_or_default().to_string_lossy().into_owned()),
@@ -118,7 +119,7 @@ impl OpenCache {
         }
     }
 
-    /// Writes everything dirty below and closes the cache; says how much was found, and how much written.
+    /// Writes everything dirty back and closes the cache; reports the pages found and written.
     pub fn drain(self, quiet: bool) -> Result<()> {
         let (name, backing) = (self.path.display(), self.backing.display());
         let before = self.mark()?;
@@ -142,14 +143,14 @@ impl OpenCache {
         Ok(())
     }
 
-    /// Closes the cache in good order; what it counted.
+    /// Closes the cache in good order; returns its counters.
     pub fn close(&self) -> Result<CacheStats> {
         let closed = self.pair.close();
         closed.with_context(|| format!("{}: the close", self.path.display()))?;
         Ok(self.cache.stats()?)
     }
 
-    /// Pages whose only copy could not be read, by where they are below.
+    /// Pages whose only copy could not be read, by their position in the backing store.
     fn lost(&self) -> io::Result<Vec<String>> {
         Ok(match &self.below {
             Below::Store => self.cache.lost_pages()?.iter().map(|page| format!("page {page}")).collect(),
@@ -167,12 +168,12 @@ impl Served {
         &self.held.path
     }
 
-    /// Policy and mode that it was opened with.
+    /// Policy and mode at the open.
     pub fn chosen(&self) -> &Chosen {
         &self.held.chosen
     }
 
-    /// Writer of the cache's events.
+    /// Log of the cache's events.
     pub fn log(&self) -> &Log {
         &self.log
     }
@@ -182,13 +183,13 @@ impl Served {
         Ok(conflicts::said(&self.held.backing, &self.held.conflicts()?))
     }
 
-    /// No more settings are taken: for a door that has ended, before what it left is made durable.
+    /// Closes the control socket: for a front-end that has ended, before its last writes are made durable.
     pub fn leave_control(&mut self) {
         self.control.take();
     }
 
-    /// Makes everything durable at the end of a door through which requests may still come: the next start finds the cache as
-    /// after a crash.
+    /// Makes everything durable at the end of a front-end through which requests may still come. The next start finds
+    /// the cache as after a crash.
     pub fn leave(mut self) -> Result<()> {
         self.leave_control();
         let flushed = self.held.cache.flush();
@@ -196,11 +197,12 @@ impl Served {
         flushed.with_context(|| format!("{}: the last flush", self.path().display()))
     }
 
-    /// Closes the cache at the end of its door, and says what happened: `served` by the door, and here.
+    /// Closes the cache at the end of its front-end, and reports the end. `served` is the front-end's own report.
     pub fn end(mut self, served: &str) -> Result<()> {
         self.leave_control();
         let refused = self.refused();
-        // What is durable in a file that the next start does not find must be below before this process ends.
+        // If the next start will not find the file's durable data, everything must be written back before this process
+        // ends.
         let change = self.file.look().filter(|change| change.is_loss());
         let (before, found) = (self.held.mark()?, self.held.cache.stats()?.dirty_pages);
         let drained = change.map_or(Ok(()), |_| {
@@ -235,7 +237,7 @@ impl Served {
             let (name, what) = (self.path().display(), change.said());
             let unwritten = || format!("{name}: {what}, and {dirty} dirty pages could not be written below: {left}");
             drained.with_context(unwritten)?;
-            // A file that was cut off is found at the next start, which says what it lacks.
+            // A truncated file is found at the next start, which reports what it lacks.
             if change.is_nameless() || dirty > 0 {
                 bail!("{name}: {what}; it was drained: {tally}, {dirty} pages are left in it");
             }
@@ -254,10 +256,10 @@ impl Served {
 }
 
 impl Served {
-    /// Says which pages the backing store refuses, if there are such: they have been tried once more.
+    /// Describes the pages that the backing store refuses after one more try; none if there are none.
     fn refused(&self) -> Option<String> {
         if let Below::Files(files) = &self.held.below {
-            // What failed before may succeed now.
+            // Clears the recorded failures: a write that failed before may succeed now.
             drop(files.failures());
         }
         let refused = self.held.cache.retry_refused().ok().filter(|refused| !refused.pages.is_empty())?;
@@ -276,8 +278,8 @@ impl Served {
     }
 }
 
-/// Drains until all that can be read is below. A page whose only copy is bad ends a drain; it is listed as lost from then
-/// on, and the next goes on without it.
+/// Drains until every readable page is written back. A page whose only copy is bad ends a drain. It is then listed as
+/// lost, and the next drain goes on without it.
 fn past_lost_pages(drain: impl Fn() -> io::Result<()>, lost_pages: impl Fn() -> io::Result<usize>) -> io::Result<()> {
     let mut lost = lost_pages()?;
     while let Err(error) = drain() {

@@ -1,4 +1,4 @@
-//! Places of a cache's pages as its users see them: in one range of bytes, or in the files of a directory.
+//! Mapping from a cache's pages to what its users see: one range of bytes, or the files of a directory.
 
 use super::control::Places;
 use entresol_files::CachedFiles;
@@ -12,12 +12,12 @@ const REMOVED: &str = "(removed files)";
 pub enum PlacesOf {
     /// One range of bytes, by its name.
     One(String),
-    /// Files.
+    /// The files of a directory.
     Files(Arc<CachedFiles>),
 }
 
 impl PlacesOf {
-    /// For somebody who has not been told of any object yet.
+    /// A mapping for a client that knows no object yet.
     pub fn places(&self) -> Box<dyn Places> {
         match self {
             PlacesOf::One(name) => Box::new(OnePlace(Some(name.clone()))),
@@ -44,7 +44,7 @@ impl Places for OnePlace {
 /// A cache in front of files: each is an object.
 struct FilePlaces {
     files: Arc<CachedFiles>,
-    /// By number of the file and when it was made; none for those that are gone.
+    /// Object numbers by the file's inode and creation time; the key none stands for all files that are gone.
     numbers: HashMap<Option<(u64, u64)>, u32>,
     fresh: Vec<String>,
 }
@@ -58,7 +58,7 @@ impl Places for FilePlaces {
             self.fresh.push(path.unwrap_or_else(|| REMOVED.to_owned()));
             next
         });
-        // Pages of files that are gone stay apart by where the cache has them.
+        // Pages of files that are gone stay distinct by their page number in the cache.
         (number, found.map_or(page, |found| found.page))
     }
 

@@ -1,4 +1,4 @@
-//! `entresol record`: the requests of a cache in use as a trace for the simulator.
+//! `entresol record`: records the requests of a cache in use as a trace for the simulator.
 
 use super::control::{RecordListener, listen_in};
 use super::stats::check_at_rest;
@@ -17,24 +17,24 @@ use std::time::{Duration, Instant};
 
 /// Record the requests of a cache in use as a trace
 ///
-/// The trace has every page request as the policy was told of it, in that order, with the file that it goes to, and can be
-/// simulated and measured like any other. Requests never wait for it: when they come faster than they can be written, some
-/// are left out, which is said at the end and in the trace.
+/// The trace has every page request as the policy saw it, in that order, with its file, and can be simulated and
+/// measured like any other. Requests never wait for the recording. If they come faster than they can be written, some
+/// are left out, which is reported at the end and in the trace.
 ///
-/// It ends after --for, after --limit, when it is interrupted or terminated, or with the server; then the trace is put in its
-/// place. If it is killed there is none. Meanwhile it takes 13 bytes a request on the disk of the trace, in files without
-/// a name, and once more when the trace is put together.
+/// The recording ends after --for, after --limit, on an interrupt or termination, or with the server. Only then is the
+/// trace put in its place; a command that is killed leaves none. Meanwhile it takes 13 bytes a request on the disk of
+/// the trace, in files without a name, and as much again while the trace is put together.
 #[derive(Args)]
 pub struct RecordArgs {
     /// The cache, its control socket, or a directory where it is mounted
     #[arg(value_name = "CACHE|SOCKET|DIR")]
     pub place: PathBuf,
-    /// The trace to write, in the native format; one that is there is replaced
+    /// The trace to write, in the native format; an existing file is replaced
     pub output: PathBuf,
     /// Duration of the recording: 90s, 15m, 2h [default: until it is interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub time: Option<Duration>,
-    /// Page requests at most
+    /// Most page requests to record
     #[arg(long, value_name = "N", value_parser = count)]
     pub limit: Option<u64>,
 }
@@ -45,12 +45,12 @@ enum End {
     Asked,
     /// The server has ended in good order.
     Server,
-    /// The server was killed, or would not wait any longer for a recorder that took nothing.
+    /// The server was killed, or gave up on a recorder that read nothing.
     BrokenOff,
 }
 
 impl End {
-    /// Describes the end for the user; none where the recording ended as it was asked to.
+    /// Describes an early end for the user; none if the recording ended as asked.
     fn said(self) -> Option<&'static str> {
         match self {
             End::Asked => None,
@@ -96,7 +96,7 @@ pub fn run(arguments: &RecordArgs, quiet: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes what is heard until it is enough.
+/// Writes requests until the recording ends.
 fn take(
     arguments: &RecordArgs,
     listener: &mut RecordListener,

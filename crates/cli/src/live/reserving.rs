@@ -1,4 +1,4 @@
-//! A cache in front of a file with holes: what is written there has its blocks before the write is answered.
+//! A cache in front of a file with holes: blocks are allocated before a write into a hole is answered.
 
 use entresol_engine::Block;
 use entresol_files::Reserved;
@@ -16,7 +16,8 @@ pub struct Reserving {
 }
 
 impl Reserving {
-    /// The block, with blocks taken for what is written to it if its backing store is a file that may be written.
+    /// Wraps the block if its backing store is a writable file, so that written ranges get their blocks; else
+    /// returns it as it is.
     pub fn over(block: Arc<dyn Block>, backing: &Path, page_bytes: u32) -> Arc<dyn Block> {
         let file = OpenOptions::new().read(true).write(true).open(backing).ok();
         match file.filter(|file| file.metadata().is_ok_and(|found| found.is_file())) {
@@ -25,7 +26,7 @@ impl Reserving {
         }
     }
 
-    /// The pages of a range: they are written back whole.
+    /// The bytes of the pages that a range touches: pages are written back whole.
     fn pages(&self, offset: u64, bytes: u64) -> Range<u64> {
         let end = offset.saturating_add(bytes).min(self.size_bytes());
         offset / self.page_bytes * self.page_bytes..end.next_multiple_of(self.page_bytes)

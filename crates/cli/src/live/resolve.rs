@@ -1,4 +1,4 @@
-//! `entresol resolve`: says which bytes of a file count that was changed without its cache.
+//! `entresol resolve`: decides which version of a file counts after a change made without its cache.
 
 use super::control::{self, KeepArg, Question, ask};
 use super::files::{self, DirectArgs};
@@ -11,20 +11,21 @@ use clap::Args;
 use entresol_files::{Backing, HIDDEN, Keep};
 use std::path::{Path, PathBuf};
 
-/// End the conflict of a file that was changed without its cache while that had dirty pages of it
+/// End the conflict of a file that was changed without its cache while the cache had dirty pages of it
 ///
-/// `stats`, `check` and `drain` name such files. Until then reads of those pages and syncs of the file fail, and nothing is written
-/// to it. Look at the file below first: what is not kept is lost for good.
+/// `stats`, `check` and `drain` name such files. Until the conflict is ended, reads of those pages and syncs
+/// of the file fail, and nothing is written to the file. Look at the file in the backing directory first: the
+/// version that is not kept is lost for good.
 #[derive(Args)]
 pub struct ResolveArgs {
-    /// The file, where it is mounted or in the backing directory
+    /// The file, by its path in the mount or in the backing directory
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Whose bytes count: `cache` writes the dirty pages of the cache over what the file has, and gives it the size that it had;
-    /// `below` drops them
+    /// The version to keep: `cache` writes the cache's dirty pages over the file and restores the size that
+    /// it had; `below` drops those pages
     #[arg(long, value_enum, value_name = "WHOSE")]
     pub keep: KeepArg,
-    /// The cache, where the backing directory does not say which it is
+    /// The cache, needed if the backing directory does not name it
     #[arg(long, value_name = "FILE")]
     pub cache: Option<PathBuf>,
     #[command(flatten)]
@@ -40,7 +41,7 @@ impl From<KeepArg> for Keep {
     }
 }
 
-/// The line that says what was done.
+/// The line that reports the outcome.
 pub fn done(path: &str, keep: KeepArg, pages: u64) -> String {
     let pages = counted(pages as usize, "page");
     match keep {
@@ -49,12 +50,12 @@ pub fn done(path: &str, keep: KeepArg, pages: u64) -> String {
     }
 }
 
-/// A file of a directory with a cache.
+/// A file in a cached directory.
 struct Found {
     cache: PathBuf,
     /// The backing directory, where it is known.
     backing: Option<PathBuf>,
-    /// The path of the file in the directory.
+    /// Path of the file, relative to the directory.
     path: PathBuf,
 }
 
@@ -96,7 +97,7 @@ fn find(arguments: &ResolveArgs) -> Result<Found> {
     Ok(Found { cache, backing: Some(backing.to_owned()), path })
 }
 
-/// The same for a cache that is not in use.
+/// Resolves the conflict in a cache that is not in use.
 fn at_rest(cache: &Path, backing: &Path, path: &Path, keep: KeepArg) -> Result<String> {
     let direct = DirectArgs { nested_ok: true, ..DirectArgs::default() };
     let (held, files, _) = files::open(cache, backing, &CacheArgs::any_policy(), &direct)?.cached()?;

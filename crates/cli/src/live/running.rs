@@ -1,4 +1,4 @@
-//! A cache that a door serves, as its control socket knows it: figures to ask for, settings to change.
+//! A served cache as its control socket sees it: figures to ask for, settings to change.
 
 use super::accounts::Accounts;
 use super::backing_record::Paired;
@@ -54,7 +54,7 @@ const SETTINGS: &[(&str, &str)] = &[
 /// Longest wait for the accounts of objects.
 const ACCOUNTS_MAX: Duration = Duration::from_secs(2);
 
-/// A cache in use.
+/// A served cache.
 pub struct Running {
     cache: Arc<BlockCache>,
     calls: Arc<Observed>,
@@ -64,7 +64,7 @@ pub struct Running {
     backing: PathBuf,
     accounts: Accounts,
     page_bytes: u32,
-    /// As it was opened: since then it may have grown.
+    /// The geometry at the open; the cache may have grown since.
     geometry: Geometry,
     places: PlacesOf,
     started: Instant,
@@ -79,7 +79,7 @@ struct Seen {
     hints: Option<Arc<Hints>>,
 }
 
-/// A setting that has been understood.
+/// A setting after parsing.
 enum Setting {
     Mode(ModeArg),
     Policy(PolicySpec),
@@ -96,7 +96,7 @@ enum Setting {
 }
 
 impl Running {
-    /// The cache that was opened.
+    /// For an open cache.
     pub fn new(held: &OpenCache, file: Arc<CacheFile>, log: Log) -> Self {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
         let below = held.below.clone();
@@ -123,7 +123,7 @@ impl Running {
         }
     }
 
-    /// The cache as a door for a block serves it.
+    /// The cache as a front-end for a block serves it.
     pub fn block(&self) -> Arc<ObservedBlock> {
         let block = Arc::clone(&self.cache) as Arc<dyn Block>;
         let block = match self.cache.config().mode {
@@ -133,19 +133,19 @@ impl Running {
         Arc::new(ObservedBlock::new(block, Arc::clone(&self.calls)))
     }
 
-    /// Files over the cache as a door serves them.
+    /// Files over the cache as a front-end serves them.
     pub fn files(&self, files: Arc<dyn FileLayer>) -> Arc<ObservedFiles> {
         Arc::new(ObservedFiles::new(files, Arc::clone(&self.calls)))
     }
 
-    /// Tells where its files will be seen, and who hears of queries.
+    /// Sets the mountpoint and the receiver of messages about queries.
     pub fn seen_at(&self, mountpoint: &Path, hints: Option<Arc<Hints>>) {
         let mountpoint = mountpoint.to_string_lossy().into_owned();
         // A cache is mounted once.
         let _ = self.seen.set(Seen { mountpoint, hints });
     }
 
-    /// Tells who was seen to write to the backing store without the cache.
+    /// Sets the list of processes seen to write to the backing store without the cache.
     pub fn written_by(&self, writers: Writers) {
         let _ = self.writers.set(writers);
     }
@@ -198,7 +198,7 @@ impl Running {
             }
             Setting::DirtyHigh(high) => {
                 let (before, low) = self.cache.dirty_limits()?;
-                // A lower limit that only followed the upper one follows it again.
+                // A lower limit that was derived from the old upper limit is derived from the new one.
                 let followed = (low - before * LOW_BY_HIGH).abs() < 1e-9;
                 let low = if low < high && !followed { low } else { high * LOW_BY_HIGH };
                 self.limit_dirty(high, low).context("dirty-high")
@@ -235,7 +235,7 @@ impl Running {
         }
     }
 
-    /// The files that are placed, if the policy places any.
+    /// The files, if the policy places objects; else an error.
     fn placing(&self) -> Result<&CachedFiles> {
         let Below::Files(files) = &self.below else { bail!("the backing store is one, and has no tables") };
         if !self.cache.places_objects() {
@@ -259,7 +259,7 @@ impl Running {
         }
     }
 
-    /// Other limits of dirty pages; in words what they are.
+    /// Sets the limits of dirty pages; describes them.
     fn limit_dirty(&self, high: f64, low: f64) -> Result<String> {
         self.cache.set_dirty_limits(high, low)?;
         if high >= 1.0 {
@@ -269,14 +269,14 @@ impl Running {
         Ok(format!("above {high:.1} % dirty pages the coldest are written below, until no more than {low:.1} % are"))
     }
 
-    /// Another policy or other tiers; in words what decides now.
+    /// Sets another policy or other tiers; describes them.
     fn change(&self, spec: &PolicySpec, tiers: &[usize]) -> Result<String> {
         self.cache.set_policy(spec.info, &spec.options, tiers)?;
         let tiers: Vec<String> = tiers.iter().map(usize::to_string).collect();
         Ok(format!("policy is {}, of {} pages; what was cached stayed", self.policy(), tiers.join(" over ")))
     }
 
-    /// The policy and those of its options that were given.
+    /// The policy, with the options that were given.
     fn policy(&self) -> String {
         let CacheConfig { policy, options, .. } = self.cache.config();
         match options.summary() {
@@ -387,7 +387,7 @@ impl Controlled for Running {
     }
 
     fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>> {
-        // All are understood before the first is carried out.
+        // All settings are parsed before the first is applied.
         let settings = settings.iter().map(parse).collect::<Result<Vec<_>>>()?;
         let mut done = Vec::new();
         for setting in settings {

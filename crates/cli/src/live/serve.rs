@@ -1,4 +1,4 @@
-//! A cache file and its backing file as one block that a door serves.
+//! A cache file and its backing file as one block that a front-end serves.
 
 use super::backing_record::{self, Paired};
 use super::chosen::{Chosen, Kept};
@@ -26,61 +26,62 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The time for which a page may differ from the backing store unless another is given; docs/results/dirty-age.md has what it costs.
+/// Default bound on the age of dirty pages; docs/results/dirty-age.md has its cost.
 pub const DIRTY_AGE: &str = "1h";
 
 /// Options of a running cache
 #[derive(Args)]
 pub struct CacheArgs {
-    /// With --cache: the policy, NAME or NAME:OPTION=VALUE:... (`entresol policies` lists them) [default: what `format` was
-    /// told, else face-gsc]
+    /// With --cache: the policy, NAME or NAME:OPTION=VALUE:... (`entresol policies` lists them) [default: the one given
+    /// to `format`, else face-gsc]
     #[arg(long, value_name = "POLICY", requires = "cache")]
     pub policy: Option<String>,
-    /// With --cache: what becomes of writes [default: what `format` was told, else write-back]
+    /// With --cache: treatment of writes [default: the one given to `format`, else write-back]
     #[arg(long, value_enum, requires = "cache")]
     pub mode: Option<ModeArg>,
-    /// With --cache: pages that the policy may keep there, of the room that there is. Less of it leaves more to versions that
-    /// are dead, so that fewer are copied to make room for new ones
+    /// With --cache: pages that the policy may keep in the cache, as a share of its capacity. A smaller share leaves
+    /// more space to dead versions, so that fewer pages are copied to free segments
     #[arg(long, value_name = "SIZE", default_value = "100%", requires = "cache")]
     pub cache_size: Size,
-    /// With --cache: share of those pages that may be dirty; beyond it the coldest are written below ahead of need [default:
-    /// no limit]
+    /// With --cache: share of those pages that may be dirty; above it the coldest dirty pages are written back early
+    /// [default: no limit]
     #[arg(long, value_name = "PERCENT", requires = "cache", value_parser = percent)]
     pub dirty_high: Option<f64>,
-    /// With --dirty-high: share down to which they are then written [default: nine tenths of that]
+    /// With --dirty-high: share of dirty pages at which the early write-back ends [default: nine tenths of
+    /// --dirty-high]
     #[arg(long, value_name = "PERCENT", requires = "dirty_high", value_parser = percent)]
     pub dirty_low: Option<f64>,
-    /// With --cache: time for which a page may differ from the backing store, such as 1h: what losing the cache device can cost.
-    /// Older pages are written below and synced without being asked for, and writes wait where that cannot be kept; none: no
-    /// such bound
+    /// With --cache: time for which a page may differ from the backing store, such as 1h: the most that losing the
+    /// cache device can cost. Older pages are written back and synced unasked, and writes wait if that cannot be kept;
+    /// none: no such bound
     #[arg(long, value_name = "DURATION", default_value = DIRTY_AGE, requires = "cache", value_parser = seconds_or_none)]
     pub dirty_age: Limit,
-    /// With --cache: time after which a write that nobody syncs is made durable, as file systems do; none: when somebody syncs, or the
-    /// cache needs its room
+    /// With --cache: time after which a write that no program syncs is made durable, as file systems do; none: at the
+    /// next sync, or when the cache needs the space
     #[arg(long, value_name = "DURATION", default_value = "30s", requires = "cache", value_parser = seconds_or_none)]
     pub sync_after: Limit,
-    /// With --cache: what comes after so many bytes of a sequential stream passes by, unless the policy holds it (bcache's
-    /// sequential_cutoff, 4MiB there); 0: all is the policy's to decide
+    /// With --cache: length of a sequential stream after which its pages bypass the cache, unless the policy holds them
+    /// (bcache's sequential_cutoff, 4MiB there); 0: the policy decides on all pages
     #[arg(long, value_name = "BYTES", default_value = "0", requires = "cache", value_parser = bytes_or_none)]
     pub sequential_cutoff: u64,
     /// With --cache: memory for the upper tier of a policy that manages two [default: the policy's own share]
     #[arg(long, value_name = "SIZE", requires = "cache")]
     pub dram: Option<Size>,
-    /// With --cache: how events are written to standard error
+    /// With --cache: format of events on standard error
     #[arg(long, value_enum, default_value = "text", requires = "cache")]
     pub log: LogArg,
-    /// With --cache: go on although another process seems to write to the backing store without the cache. Only for who knows
-    /// that it does not: writes that go past a cache are lost
+    /// With --cache: go on although another process seems to write to the backing store without the cache. Only if you
+    /// know that it does not: writes that bypass a cache are lost
     #[arg(long, requires = "cache")]
     pub writers_ok: bool,
-    /// With --cache: what to do where the cache is not there, is blank, damaged, or not the one that was used last. Whether the
-    /// backing store is complete without it is known. [default: recreate where it is, else refuse]
+    /// With --cache: what to do if the cache is missing, blank, damaged, or not the one that was used last. The backing
+    /// store's record says whether the store is complete without it. [default: recreate if it is, else refuse]
     #[arg(long, value_enum, value_name = "WHAT", requires = "cache")]
     pub if_lost: Option<IfLost>,
 }
 
 impl CacheArgs {
-    /// For whoever opens a cache to empty it: any policy will do.
+    /// The options for emptying a cache, for which any policy will do.
     pub fn any_policy() -> Self {
         let cache_size = Size::Percent(100.0);
         CacheArgs {
@@ -99,7 +100,7 @@ impl CacheArgs {
         }
     }
 
-    /// Sets what is not part of the cache's configuration.
+    /// Applies the options that are not part of the cache's configuration.
     pub fn adjust(&self, cache: &BlockCache) -> Result<()> {
         if let Some(high) = self.dirty_high {
             let low = self.dirty_low.unwrap_or(high * LOW_BY_HIGH);
@@ -109,10 +110,11 @@ impl CacheArgs {
     }
 }
 
-/// Default lower limit of dirty pages, where cleaning ahead ends, as a fraction of the upper limit, where it begins.
+/// Default lower limit of dirty pages as a fraction of the upper limit. Early write-back begins at the upper limit and
+/// ends at the lower.
 pub const LOW_BY_HIGH: f64 = 0.9;
 
-/// A share in per cent, with or without the sign, as a fraction.
+/// Parses a percentage, with or without the sign, to a fraction.
 pub fn percent(text: &str) -> Result<f64, String> {
     let share = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|_| "it is no percentage".to_owned())?;
     if (0.0..=100.0).contains(&share) { Ok(share / 100.0) } else { Err("it is not between 0% and 100%".to_owned()) }
@@ -124,11 +126,11 @@ pub struct DeviceArgs {
     /// With --cache: the UUID that `entresol format` was given for a backing block device
     #[arg(long, value_name = "UUID", requires = "cache", value_parser = identity::uuid)]
     pub identity: Option<Identity>,
-    /// With --cache: open both with O_DIRECT, past the kernel's page cache; their sizes, and the pages, must be multiples of
-    /// 4096 bytes
+    /// With --cache: open both with O_DIRECT, bypassing the kernel's page cache; the page size and both sizes must be
+    /// multiples of 4096 bytes
     #[arg(long, requires = "cache")]
     pub direct: bool,
-    /// The generations of the two are not compared.
+    /// True if the generations of cache and backing store are not compared.
     #[arg(skip)]
     pub generation_ok: bool,
 }
@@ -142,16 +144,16 @@ impl DeviceArgs {
 /// Treatment of writes
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeArg {
-    /// They stay in the cache until the policy writes them back; a flush makes them durable in the cache
+    /// Writes stay in the cache until the policy writes them back; a flush makes them durable in the cache
     #[value(alias = "writeback")]
     WriteBack,
-    /// They go to the cache and below; a flush makes them durable below
+    /// Writes go to the cache and the backing store; a flush makes them durable in the backing store
     #[value(alias = "writethrough")]
     WriteThrough,
-    /// They go below, and to the cache where that holds the page already
+    /// Writes go to the backing store, and to the cache if it already holds the page
     #[value(alias = "writearound")]
     WriteAround,
-    /// They are refused
+    /// Writes are refused
     ReadOnly,
 }
 
@@ -170,7 +172,7 @@ impl From<ModeArg> for Mode {
 pub struct Found {
     pub pages: u64,
     pub dirty: u64,
-    /// Of the dirty ones those that the open dropped.
+    /// Dirty pages that the open dropped.
     pub dropped: Dropped,
     clean_shutdown: bool,
     unsynced_batches: u64,
@@ -180,7 +182,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// `started` is when the open began, `executor` what carries out many transfers at once.
+    /// `started` is when the open began, `executor` the name of the I/O executor.
     pub(super) fn new(recovered: &Recovered, started: Instant, executor: String) -> Self {
         Found {
             pages: recovered.pages,
@@ -196,12 +198,12 @@ impl Found {
 }
 
 impl Found {
-    /// The same with what the open dropped of it.
+    /// Sets the pages that the open dropped.
     pub(super) fn with_dropped(self, dropped: Dropped) -> Self {
         Found { dropped, ..self }
     }
 
-    /// The same as figures.
+    /// The result as JSON, for an event.
     pub(super) fn figures(&self) -> serde_json::Value {
         serde_json::json!({
             "pages": self.pages,
@@ -225,14 +227,14 @@ impl fmt::Display for Found {
     }
 }
 
-/// Opens a cache and its backing store, each for this process alone. A cache that is lost is made anew or passed by, where that
-/// was asked for or costs nothing.
+/// Opens a cache and its backing store, each for this process alone. A lost cache is recreated or bypassed if that was
+/// asked for or costs nothing.
 pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &DeviceArgs) -> Result<Opened<OpenCache>> {
     check_apart(path, backing)?;
     lost::twice(|damage| open_once(path, backing, arguments, devices, damage))
 }
 
-/// Opens them, after `damage` was found by an open before.
+/// One attempt to open them; `damage` is what an earlier attempt found.
 fn open_once(
     path: &Path,
     backing: &Path,
@@ -275,11 +277,11 @@ fn open_once(
     Ok(Opened::Cached(OpenCache { recreated, ..held }))
 }
 
-/// Refuses a backing store that has become smaller. One that has grown is served as a whole.
+/// Refuses a backing store that has become smaller. A store that has grown is served whole.
 pub(super) fn check_size(backing: &Path, bytes: u64, superblock: &Superblock) -> Result<()> {
     let page_bytes = u64::from(superblock.geometry.page_bytes);
     let (had, about) = match superblock.backing_bytes {
-        // A store of version 2 knows the pages alone.
+        // A superblock of version 2 has the size in pages alone.
         0 => ((superblock.backing_pages.saturating_sub(1)) * page_bytes + 1, "at least "),
         bytes => (bytes, ""),
     };
@@ -293,7 +295,7 @@ pub(super) fn check_size(backing: &Path, bytes: u64, superblock: &Superblock) ->
     );
 }
 
-/// Opens a cache to empty it: any policy will do, and below may be a database of the SQLite VFS.
+/// Opens a cache to empty it. Any policy will do; the backing store may be a database of the SQLite VFS.
 pub fn open_to_drain(
     path: &Path,
     backing: &Path,
@@ -316,7 +318,8 @@ pub fn open_to_drain(
     open_over(path, backing, store, below, (&superblock, known_as), &arguments, chosen, place, started)
 }
 
-/// Is it the cache of a database of the SQLite VFS? That is of one size to its cache, and of its own on disk.
+/// True for the cache of a database of the SQLite VFS, whose backing size is a constant whatever the database's own
+/// size.
 pub(super) fn is_database(superblock: &Superblock) -> bool {
     superblock.backing_pages == CAPACITY_BYTES / u64::from(superblock.geometry.page_bytes)
 }
@@ -363,7 +366,8 @@ pub(super) fn config(arguments: &CacheArgs, chosen: &Chosen, geometry: Geometry)
     Ok(CacheConfig { options: spec.options, mode, dirty_age, ..CacheConfig::new(spec.info, &tiers) })
 }
 
-/// O_DIRECT moves whole blocks; half of one cannot be written without its neighbour.
+/// Refuses sizes that are no multiple of a block: O_DIRECT moves whole blocks, and half a block cannot be written
+/// without its neighbour.
 fn check_direct(backing: &Path, backing_bytes: u64, page_bytes: u32) -> Result<()> {
     const BLOCK: u64 = 4096;
     if !u64::from(page_bytes).is_multiple_of(BLOCK) {
@@ -375,7 +379,7 @@ fn check_direct(backing: &Path, backing_bytes: u64, page_bytes: u32) -> Result<(
     Ok(())
 }
 
-/// Pages of each tier: the lower one takes all that it is given.
+/// Pages of each tier: the lower tier has the whole capacity given.
 fn tiers(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> Result<Vec<usize>> {
     if info.tiers.len() == 1 {
         if dram.is_some() {
@@ -386,7 +390,7 @@ fn tiers(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> Result<
     Ok(vec![top_tier(info, room, dram, page_bytes), room as usize])
 }
 
-/// Pages of the memory above a cache of so many: what was asked for, else the policy's own share.
+/// Pages of the memory tier above a cache of `room` pages: the size asked for, else the policy's own share.
 pub fn top_tier(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> usize {
     match dram {
         Some(size) => size.pages(page_bytes, room) as usize,
@@ -394,13 +398,13 @@ pub fn top_tier(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> 
     }
 }
 
-/// Bytes of the memory above a cache with these tiers.
+/// Bytes of the memory tier above a cache with these tiers.
 pub fn above_bytes(tiers: &[usize], page_bytes: u32) -> u64 {
     let above = if let [above, _] = tiers { *above as u64 } else { 0 };
     above.saturating_mul(page_bytes.into())
 }
 
-/// The policy that a text names, with its options.
+/// Parses exactly one policy with its options.
 pub fn one_policy(text: &str) -> Result<PolicySpec> {
     let mut specs = entresol_sim::parse_policies(text)?;
     match specs.len() {

@@ -11,21 +11,21 @@ use std::path::PathBuf;
 
 /// Change a cache that is in use
 ///
-/// A change holds until the process that serves the cache ends; its command line or configuration decides again at
-/// the next start. All settings are checked before the first is carried out. docs/OPERATING.md says what each does.
+/// A change holds until the process that serves the cache ends; its command line or configuration decides again at the
+/// next start. All settings are checked before the first is applied. docs/OPERATING.md describes each.
 #[derive(Args)]
 pub struct SetArgs {
     /// The cache, its control socket, or a directory where it is mounted
     #[arg(long, value_name = "CACHE|SOCKET|DIR")]
     pub cache: PathBuf,
     /// Settings to change, in the order given: mode (write-back, write-through, write-around, read-only), policy (NAME
-    /// or NAME:OPTION=VALUE:...), cache-size (pages the policy may keep: 50%, 10GiB, 2000p), device-size (the cache
-    /// grows to so many bytes of its file or device), dirty-high and dirty-low (per cent of its pages: more dirty ones than the
-    /// first are written below down to the second), dirty-age (time for which a page may differ from the backing store, such as 1h, or
-    /// none), sequential-cutoff (bytes of a sequential stream after which the rest passes
-    /// by; 0: nothing does), dram (its memory, where it has two
-    /// tiers), place and unplace (a table or index by its database's name or a part of that behind a dot, or a file: policy
-    /// table-placement holds it whole, or no longer), place-rate (bytes a second that this may bring)
+    /// or NAME:OPTION=VALUE:...), cache-size (pages the policy may keep: 50%, 10GiB, 2000p), device-size (bytes of its
+    /// file or device to which the cache grows), dirty-high and dirty-low (per cent of its pages: above the first,
+    /// dirty pages are written back down to the second), dirty-age (time for which a page may differ from the backing
+    /// store, such as 1h, or none), sequential-cutoff (bytes of a sequential stream after which the rest bypasses the
+    /// cache; 0: never), dram (its memory, for a policy with two tiers), place and unplace (a table or index by its
+    /// database's name or the part of the name after a dot, or a file: policy table-placement holds it whole, or no
+    /// longer), place-rate (bytes a second that this may read)
     #[arg(required = true, value_name = "NAME=VALUE", value_parser = pair)]
     pub settings: Vec<(String, String)>,
     #[command(flatten)]
@@ -41,7 +41,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The settings as the server understands them: it knows files, not tables.
+/// The settings in the server's terms: the server knows files, not tables.
 fn with_paths(arguments: &SetArgs) -> Result<Vec<(String, String)>> {
     let is_table = |setting: &&(String, String)| matches!(setting.0.as_str(), "place" | "unplace");
     if !arguments.settings.iter().any(|setting| is_table(&setting)) {
@@ -61,7 +61,7 @@ fn with_paths(arguments: &SetArgs) -> Result<Vec<(String, String)>> {
     Ok(settings)
 }
 
-/// The files of a table, or the one file that is called so. What nothing is called is left to the server to refuse.
+/// The files of a table, or the file with this path. An unknown name is passed on for the server to refuse.
 fn paths(objects: &[ObjectFigures], called: &str) -> Result<Vec<String>> {
     if objects.iter().any(|object| object.path == called) {
         return Ok(vec![called.to_owned()]);

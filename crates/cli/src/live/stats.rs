@@ -1,4 +1,4 @@
-//! `entresol stats`: what a cache does while it is in use, or what it holds while it is not.
+//! `entresol stats`: activity of a cache in use, or contents of a cache that is not.
 
 use super::check::refusal;
 use super::control::{Question, ask};
@@ -14,21 +14,21 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Count what a cache does while it is in use, or what it holds while it is not
+/// Show the activity of a cache in use, or the contents of a cache that is not
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("which").required(true))]
 pub struct StatsArgs {
     /// The cache, its control socket, or a directory where it is mounted
     #[arg(value_name = "CACHE|SOCKET|DIR", group = "which")]
     pub place: Option<PathBuf>,
-    /// The same
+    /// The same, as an option
     #[arg(long, value_name = "CACHE|SOCKET|DIR", group = "which")]
     pub cache: Option<PathBuf>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
-    /// Print the figures again every so many seconds until the cache is not in use any more; requests and hits are those of
-    /// the time between
+    /// Print the figures again at this interval until the cache is no longer in use; requests and hits are those of the
+    /// time between
     #[arg(long, value_name = "SECONDS", value_parser = interval)]
     pub watch: Option<f64>,
     #[command(flatten)]
@@ -57,7 +57,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "it must be a number of seconds from 0 to 86400".to_owned())
 }
 
-/// Seconds between two readings.
+/// Parses the seconds between two readings.
 pub fn interval(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=86400.0).contains(seconds));
     seconds.ok_or_else(|| "it must be a number of seconds from 0.1 to 86400".to_owned())
@@ -83,7 +83,7 @@ pub fn run(arguments: &StatsArgs) -> Result<()> {
     }
 }
 
-/// A cache that nobody answers for, when it should be one: it may be gone, or held by a command that is no server.
+/// Opens a cache for which no process answers. Fails if the cache is gone or held by a command that serves nothing.
 pub(super) fn check_at_rest(cache: &Path) -> Result<ReadFile> {
     if super::metadata(cache)?.file_type().is_socket() {
         bail!("{}: nobody answers there", cache.display());
@@ -94,8 +94,8 @@ pub(super) fn check_at_rest(cache: &Path) -> Result<ReadFile> {
     ReadFile::open(cache)
 }
 
-/// The figures of a cache in use, with the names of its tables as far as both come within a limit; none where no process serves
-/// it.
+/// The figures of a cache in use; none if no process serves it. Includes the names of its tables, as far as both come
+/// within a limit.
 pub fn live(cache: &Path, tables: &mut Tables, limit: Option<Duration>) -> Result<Option<Figures>> {
     let began = Instant::now();
     let Some(mut figures) = figures(cache, limit)? else { return Ok(None) };
@@ -103,21 +103,23 @@ pub fn live(cache: &Path, tables: &mut Tables, limit: Option<Duration>) -> Resul
     Ok(Some(figures))
 }
 
-/// The figures of a cache in use; none where no process serves it.
+/// The figures of a cache in use; none if no process serves it.
 fn figures(cache: &Path, limit: Option<Duration>) -> Result<Option<Figures>> {
     let Some(value) = ask(cache, Question::Stats, limit)? else { return Ok(None) };
     let answered = || format!("{}: what its server answered", cache.display());
     serde_json::from_value(value).with_context(answered).map(Some)
 }
 
-/// Prints figures first: names of tables are read through the mount, which may stall. Where a server is to be asked for them,
-/// which may be refused, they come first. The figures with names.
+/// Prints figures, and returns them with names.
+///
+/// Figures are printed before the names of tables are read, because names come through the mount, which may stall.
+/// Names come first for JSON, and if a server is to be asked for them, which it may refuse.
 fn print(arguments: &StatsArgs, tables: &mut Tables, mut now: Figures, before: Option<&Figures>) -> Result<Figures> {
     let figures_first = !arguments.json && arguments.names.ask.is_none();
     if figures_first {
         output::print(&now.table(before))?;
     }
-    // Half of what the server may take: the whole ends within the limit or soon after.
+    // Half of the server's limit, so that the whole ends within the limit or soon after.
     tables.name(&mut now, arguments.timeout.limit().map(|limit| limit / 2))?;
     let rest = match arguments.json {
         true => format!("{}\n", serde_json::to_string(&now)?),
@@ -136,7 +138,7 @@ fn watch(arguments: &StatsArgs, cache: &Path, tables: &mut Tables, first: Figure
         if !arguments.json {
             output::print("\n")?;
         }
-        // Another process counts anew.
+        // Another process counts from zero.
         let same = now.process == before.process;
         before = print(arguments, tables, now, same.then_some(&before))?;
     }
@@ -157,14 +159,14 @@ fn state(found: &Survey) -> &'static str {
     }
 }
 
-/// Pages that are dirty, clean and lost, and versions that are obsolete.
+/// Numbers of dirty, clean and lost pages, and of obsolete versions.
 fn shares(found: &Survey) -> [u64; 4] {
     let (dirty, lost) = (found.count(|version| version.dirty && !version.lost), found.count(|version| version.lost));
     let pages = found.pages.len() as u64;
     [dirty, pages - dirty - lost, lost, found.versions - (pages - lost)]
 }
 
-/// Describes the layout of the store and its live part, in words.
+/// Describes the layout of the store and its live part.
 fn places(found: &Survey) -> String {
     let Superblock { geometry, journal_blocks, .. } = found.superblock;
     let Geometry { segment_pages, segments, layout, .. } = geometry;

@@ -1,5 +1,7 @@
-//! A reader of the cache store that changes nothing. It follows `docs/cache-format.md` and shares no code with the engine
-//! that writes the store, so that what one of them gets wrong the other finds.
+//! A reader of the cache store that changes nothing.
+//!
+//! The reader follows `docs/cache-format.md` and shares no code with the engine that writes the store. A mistake in one
+//! of them therefore shows in the other.
 
 use super::survey_slots;
 use entresol_engine::store::{Generation, Generations, Geometry, Layout};
@@ -17,12 +19,12 @@ const RECORD_BLOCK: usize = 4096;
 const ENTRY: usize = 12;
 /// Bytes of a copy of a table before its entries.
 pub(super) const COPY_HEADER: usize = 48;
-/// No place is believed that is greater.
+/// Greatest log address that is accepted.
 pub(super) const PLACES_MAX: u64 = 1 << 56;
 
-/// Rounds at most in which the tables' statements about each other's durability are followed.
+/// Most rounds in which the tables' statements about each other's durability are followed.
 const ROUNDS_MAX: usize = 8;
-/// Number of reads before data that disagrees with its CRC is believed to be damaged.
+/// Number of reads before data that disagrees with its CRC counts as damaged.
 pub(super) const READS: usize = 2;
 
 /// Source from which a store is read.
@@ -31,7 +33,7 @@ pub trait Bytes {
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
 }
 
-/// Why the store could not be read to its end.
+/// Reason why the store could not be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum SurveyError {
     #[error("not an Entresol cache: neither superblock is there")]
@@ -70,18 +72,18 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     pub backing: [u8; 16],
     pub backing_pages: u64,
-    /// Bytes of the backing store; 0 where that is not known.
+    /// Bytes of the backing store; 0 if unknown.
     pub backing_bytes: u64,
     pub state: State,
     pub epoch: u64,
-    /// The form of what lies behind the superblocks: 2 or 3.
+    /// Version of the structures after the superblocks: 2 or 3.
     pub tables: u32,
-    /// The backing store has one of these.
+    /// Generations; the backing store's record has one of them.
     pub generations: Generations,
-    /// Seconds of cache time, at least.
+    /// Lower bound of the cache time, in seconds.
     #[allow(dead_code, reason = "ages of dirty pages are told by it")]
     pub clock: u64,
-    /// Copies that are valid: 1 or 2.
+    /// Number of valid superblocks: 1 or 2.
     pub valid: u32,
     /// Blocks of the journal, in the slots layout.
     pub journal_blocks: u64,
@@ -107,9 +109,9 @@ pub struct Version {
     /// Offset of the version's bytes in the file.
     pub byte: u64,
     pub dirty: bool,
-    /// Its only copy was lost before: there are no bytes.
+    /// True if the only copy of the page was lost before: the version has no bytes.
     pub lost: bool,
-    /// Its bytes agree with their CRC; true too where they were not read.
+    /// True if the bytes agree with their CRC, or were not read.
     pub sound: bool,
 }
 
@@ -117,16 +119,16 @@ pub struct Version {
 pub struct Survey {
     pub superblock: Superblock,
     pub pages: HashMap<u64, Version>,
-    /// Versions in live segments, obsolete ones included.
+    /// Versions in live segments, including obsolete ones.
     pub versions: u64,
-    /// Tables read between the first live place and the end; in the slots layout blocks of the journal.
+    /// Tables read between the first live log address and the end; in the slots layout, blocks of the journal.
     pub batches: u64,
-    /// Of them those after the last sync that is known of.
+    /// Tables after the last known sync.
     pub unsynced_batches: u64,
     pub live_segments: u64,
-    /// Obsolete versions whose bytes are damaged: no loss.
+    /// Obsolete versions with damaged bytes: no loss.
     pub obsolete_damaged: u64,
-    /// Offsets in bytes of damaged tables of which there is a copy elsewhere: no loss.
+    /// Offsets in bytes of damaged tables that have an intact copy: no loss.
     pub tables_copied: Vec<u64>,
 }
 
@@ -152,7 +154,7 @@ pub(super) fn id_at(bytes: &[u8], at: usize) -> [u8; 16] {
     bytes[at..at + 16].try_into().expect("sixteen bytes")
 }
 
-/// Sizes that a store can have.
+/// True if a store can have these sizes.
 fn are_sizes(page_bytes: u32, segment_pages: u32, segments: u32) -> bool {
     let pages = u64::from(segment_pages) * u64::from(segments);
     let page = page_bytes.is_power_of_two() && (512..=65536).contains(&page_bytes);
@@ -213,21 +215,21 @@ fn decode_superblock(bytes: &[u8]) -> Result<Superblock, SurveyError> {
     })
 }
 
-/// A copy of what a table or a block of the journal said.
+/// A copy of a table or of a block of the journal.
 #[derive(Clone, Debug)]
 pub(super) struct Copy {
-    /// Place of the table, or number of the block.
+    /// Log address of the table, or number of the block.
     pub place: u64,
     pub tail: u64,
     pub chain: u32,
     pub crc: u32,
     pub slot: u32,
     pub next: u32,
-    /// Its entries as they were.
+    /// Entries, byte for byte.
     pub entries: Vec<u8>,
 }
 
-/// The copy with which these bytes begin; none when that is none.
+/// The copy at the beginning of these bytes; none if they do not hold a valid one.
 pub(super) fn copy_in(bytes: &[u8], entry: usize) -> Option<Copy> {
     let header = bytes.get(..COPY_HEADER)?;
     let entries = bytes[COPY_HEADER..].get(..u32_at(header, 32) as usize * entry)?;
@@ -244,14 +246,14 @@ pub(super) fn copy_in(bytes: &[u8], entry: usize) -> Option<Copy> {
     })
 }
 
-/// A commit record: up to where the store was durable, and a copy of the last table.
+/// A commit record: the end up to which the store was durable, and a copy of the last table.
 pub(super) struct CommitRecord {
     pub epoch: u64,
     pub end: End,
     pub copy: Option<Copy>,
 }
 
-/// The commit records that there are.
+/// The valid commit records.
 pub(super) fn commit_records(
     file: &impl Bytes,
     superblock: &Superblock,
@@ -331,10 +333,10 @@ struct Table {
     chain: u32,
     entries: Vec<(u64, Kind, u32)>,
     pages: u64,
-    /// Of its batch.
+    /// Blocks of the batch.
     blocks: u64,
     crc: u32,
-    /// Of the table before it.
+    /// Copy of the preceding table.
     copy: Option<Copy>,
 }
 
@@ -357,7 +359,7 @@ fn pages_of(entries: &[(u64, Kind, u32)]) -> u64 {
     entries.iter().filter(|entry| matches!(entry.1, Kind::Page { .. })).count() as u64
 }
 
-/// Blocks of a batch: a table of more entries than the next can carry a copy of is at its end once more.
+/// Blocks of a batch. A table with more entries than the next one can copy is repeated at the end of its batch.
 fn blocks_of(superblock: &Superblock, entries: usize, pages: u64) -> u64 {
     let half = (superblock.geometry.page_bytes as usize - 104 - COPY_HEADER) / 2 / ENTRY;
     let carried = half.min((RECORD_BLOCK - SUPERBLOCK - COPY_HEADER) / ENTRY);
@@ -400,13 +402,13 @@ fn decode_table(block: &[u8], superblock: &Superblock) -> Option<Table> {
     })
 }
 
-/// The table of which this is a copy.
+/// Rebuilds a table from its copy.
 fn copied_table(copy: &Copy, superblock: &Superblock) -> Option<Table> {
     let Copy { place, tail, chain, crc, slot, next, .. } = *copy;
     let entries = entries_in(&copy.entries)?;
     let pages = pages_of(&entries);
     let blocks = blocks_of(superblock, entries.len(), pages);
-    // Of use only while it was not durable.
+    // The copy lacks the durable end, which matters only until the table itself was durable.
     let durable = End { place: 0, slot: 0, tail: 0, chain: 0 };
     Some(Table { epoch: 0, place, slot, next, tail, durable, chain, entries, pages, blocks, crc, copy: None })
 }
@@ -422,7 +424,7 @@ struct Reader<'a, F> {
     file: &'a F,
     superblock: Superblock,
     records: Vec<CommitRecord>,
-    /// Of every slot, if there is one of this cache.
+    /// First tables by slot; none for a slot without a table of this cache.
     firsts: Vec<Option<First>>,
 }
 
@@ -436,7 +438,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
         u64::from(self.superblock.geometry.segment_pages)
     }
 
-    /// Offset in bytes of a place (a log address), if its segment lies in this slot.
+    /// Offset in bytes of a log address, if its segment lies in this slot.
     fn byte_of(&self, slot: u32, place: u64) -> u64 {
         let geometry = self.superblock.geometry;
         let block = u64::from(slot) * self.segment_pages() + place % self.segment_pages();
@@ -453,7 +455,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
         Ok(bytes)
     }
 
-    /// The table of this cache that a place in a slot holds.
+    /// The table of this cache at a log address in a slot.
     fn table(&self, slot: u32, place: u64) -> io::Result<Option<Table>> {
         if slot >= self.superblock.geometry.segments {
             return Ok(None);
@@ -469,7 +471,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
         Ok(None)
     }
 
-    /// Finds a copy of a damaged table: at the end of its batch, in the table after it, or in a commit record.
+    /// Finds a copy of a damaged table: at the end of its batch, in the next table, or in a commit record.
     ///
     /// Of several copies, the one of the latest epoch counts.
     fn copied(&self, slot: u32, place: u64) -> io::Result<Option<Table>> {
@@ -505,7 +507,8 @@ impl<'a, F: Bytes> Reader<'a, F> {
         let mut copies: Vec<Copy> = self.records.iter().filter_map(|record| record.copy.clone()).collect();
         for slot in 0..slots {
             let first = self.firsts[slot as usize];
-            // Of the segment after it, the first block is enough; of one that has no first table, any may tell.
+            // In the next segment the first block is enough; in a segment without a first table any block may hold the
+            // copy.
             let looked_at = match first {
                 Some(First { place: at, .. }) if segment(at) == segment(place) + 1 => 1,
                 Some(_) => 0,
@@ -549,7 +552,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
         Ok(unsound)
     }
 
-    /// Slot and place of the batch after one: none begins in the last block of a segment.
+    /// Slot and log address of the next batch; no batch begins in the last block of a segment.
     fn next(&self, table: &Table) -> (u32, u64) {
         let next = table.place + table.blocks;
         let left = self.segment_pages() - next % self.segment_pages();
@@ -596,7 +599,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
             let (reached, batches) = self.walk(end)?;
             match self.durable_beyond(reached)? {
                 None => return Ok((reached, batches)),
-                // What does not agree was durable, and is damaged.
+                // Data that disagrees was durable, and is damaged.
                 Some(further) => end = further,
             }
         }
@@ -618,9 +621,9 @@ impl<'a, F: Bytes> Reader<'a, F> {
         Ok((end, batches))
     }
 
-    /// The furthest end beyond this one up to which a batch says that the log was durable.
+    /// The furthest end after this one up to which a batch states that the log was durable.
     ///
-    /// A segment whose first table cannot be read is found by what a table before it announces.
+    /// A segment with an unreadable first table is found by the announcement in an earlier table.
     fn durable_beyond(&self, end: End) -> Result<Option<End>, SurveyError> {
         let slots = self.superblock.geometry.segments;
         if end.slot >= slots {
@@ -629,7 +632,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
         let mut further: Option<End> = None;
         let ours = |first: &First| first.epoch == self.superblock.epoch && first.place > end.place;
         let later = (0..).zip(&self.firsts).filter_map(|(slot, first)| Some((slot, first.filter(ours)?.place)));
-        // Of what was closed in good order nothing was announced since.
+        // A store that was closed in good order has no announcements since.
         let announces = self.superblock.state != State::Closed;
         let before = if announces { end.place % self.segment_pages() } else { 0 };
         let mut begins: VecDeque<(u32, u64)> = std::iter::once((end.slot, end.place - before))
@@ -653,7 +656,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
         Ok(further)
     }
 
-    /// The slot of a segment: of several that claim to be it, the one of the latest epoch.
+    /// The slot of a segment; of several slots that claim it, the one of the latest epoch.
     fn slot_of(&self, place: u64) -> Option<u32> {
         let claims = (0..).zip(&self.firsts).filter_map(|(slot, first)| Some((slot, (*first)?)));
         let here = claims.filter(|(_, first)| first.place / self.segment_pages() == place / self.segment_pages());
@@ -775,20 +778,20 @@ mod tests {
         }
     }
 
-    /// The pages of a store, and whether each is dirty, by the survey.
+    /// The pages of a store by the survey, and whether each is dirty.
     fn surveyed(image: &Vec<u8>) -> Option<BTreeMap<u64, bool>> {
         let found = survey(image, true).ok()?;
         Some(found.pages.iter().map(|(&page, version)| (page, version.dirty)).collect())
     }
 
-    /// The same by the engine.
+    /// The pages of a store by the engine.
     fn served(image: &[u8]) -> Option<BTreeMap<u64, bool>> {
         let disks = hostile::disks(image);
         let cache = BlockCache::open(disks[0].clone(), disks[1].clone(), hostile::ID, &hostile::config()).ok()?;
         Some(cache.held_pages().expect("no thread panicked").into_iter().collect())
     }
 
-    /// Stores whose superblocks, tables, journals and commit records have right checksums and say what nobody wrote.
+    /// Stores whose superblocks, tables, journals and commit records have correct checksums but false contents.
     #[test]
     fn two_thousand_hostile_stores_are_read_or_refused() {
         let sound = hostile::sound();

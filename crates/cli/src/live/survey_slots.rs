@@ -1,4 +1,4 @@
-//! As [`survey`](super::survey), of a store in the slots layout.
+//! As [`survey`](super::survey), for a store in the slots layout.
 
 use super::survey::{
     Bytes, COPY_HEADER, CommitRecord, Copy, End, PLACES_MAX, READS, Superblock, Survey, SurveyError, Version,
@@ -36,7 +36,7 @@ struct Block {
     chain: u32,
     entries: Vec<Entry>,
     crc: u32,
-    /// Of the block before it.
+    /// Copy of the preceding block.
     copy: Option<Copy>,
 }
 
@@ -57,7 +57,7 @@ fn entries_in(bytes: &[u8], tables: u32) -> Option<Vec<Entry>> {
     bytes.chunks_exact(ENTRY).map(entry).collect()
 }
 
-/// Entries that a block has room for: from the third version on half, as each carries a copy of the one before.
+/// Most entries of a block. From version 3 on it is about half, because each block carries a copy of the one before.
 fn entries_max(page_bytes: usize, tables: u32) -> usize {
     let half = (page_bytes - HEADER - COPY_HEADER) / 2 / ENTRY;
     if tables == 2 { (page_bytes - HEADER) / ENTRY } else { half.min((4096 - 512 - COPY_HEADER) / ENTRY) }

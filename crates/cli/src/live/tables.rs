@@ -1,8 +1,8 @@
-//! Names that databases give their files, for the files of a cache.
+//! Database names of tables and indexes, for the files of a cache.
 //!
 //! The server of a cache knows only files. The client that asks for figures finds the names, through the mount as any
-//! other reader would. It first looks below the root directory of the process that serves the cache, as a cache in use
-//! for one command needs, and else at the mount as everybody sees it.
+//! other reader would. It first looks below the root directory of the process that serves the cache, as needed for the
+//! private mount of `run`. If that fails, it looks at the mount in its own namespace.
 
 use super::figures::Figures;
 use super::namer::{FileName, Namer};
@@ -16,39 +16,40 @@ use std::time::Duration;
 /// Names of tables and indexes
 #[derive(Args, Clone, Default)]
 pub struct NameArgs {
-    /// Ask this PostgreSQL server what its files are called ('host=/run/postgresql port=5432 user=me dbname=postgres', or a part
-    /// of that), rather than the catalogue's files, which are as old as the last checkpoint
+    /// Ask this PostgreSQL server for the names of its files ('host=/run/postgresql port=5432 user=me dbname=postgres',
+    /// or a part of that). Otherwise the names come from the catalogue's files, which are as old as the last checkpoint
     #[arg(long, value_name = "CONNECTION")]
     pub ask: Option<Connection>,
-    /// Call files by their paths, and read no catalogue, which goes through the cache
+    /// Show paths instead of names, and do not read the catalogue, which would go through the cache
     #[arg(long, conflicts_with = "ask")]
     pub paths: bool,
 }
 
-/// Names of the files of one cache, learned when they are wanted.
+/// Names for the files of one cache, read on demand.
 pub struct Tables {
     arguments: NameArgs,
     found: Option<Found>,
-    /// Names were wanted, and did not come in time.
+    /// True if names were asked for and did not come in time.
     late: bool,
 }
 
 struct Found {
-    /// The process that serves the cache: another one may serve another directory.
+    /// The process that serves the cache; another process may serve another directory.
     process: u32,
     namer: Namer,
 }
 
 impl Tables {
-    /// Of which nothing is known yet.
+    /// Starts without any names.
     pub fn new(arguments: &NameArgs) -> Self {
         Tables { arguments: arguments.clone(), found: None, late: false }
     }
 
-    /// Puts the names of its tables into a reading, as far as they come within a limit.
+    /// Adds the names of tables to a reading, as far as they come within a limit. Files without a name keep their
+    /// paths.
     ///
     /// # Errors
-    /// When the server that was to be asked cannot be. Where no names can be read files go by their paths.
+    /// If the server to be asked cannot be asked.
     pub fn name(&mut self, figures: &mut Figures, limit: Option<Duration>) -> Result<()> {
         let Some(mountpoint) = figures.mountpoint.as_ref().filter(|_| !self.arguments.paths) else { return Ok(()) };
         if self.found.as_ref().is_none_or(|found| found.process != figures.process || found.namer.is_dead()) {
@@ -75,20 +76,20 @@ impl Tables {
     }
 }
 
-/// The data directories of a mount, as the process sees it that serves it, or as everybody does.
+/// The data directories of a mount, as seen by the process that serves the mount or by this process.
 pub struct Directories(Names);
 
 impl Directories {
-    /// Finds them; none where the mount cannot be looked at.
+    /// Finds the directories; none if the mount cannot be read.
     pub fn find(process: u32, mountpoint: &str) -> Option<Self> {
         let inside = PathBuf::from(format!("/proc/{process}/root")).join(mountpoint.trim_start_matches('/'));
         Names::find(&inside).or_else(|_| Names::find(Path::new(mountpoint))).ok().map(Directories)
     }
 
-    /// Has names come from a server.
+    /// Takes names from a server.
     ///
     /// # Errors
-    /// When it cannot be asked.
+    /// If the server cannot be asked.
     pub fn ask(&mut self, connection: Connection) -> Result<(), entresol_names::Error> {
         self.0.ask(connection)
     }
@@ -96,7 +97,7 @@ impl Directories {
     /// The name of a file by its path in the mount.
     pub fn name(&mut self, path: &str) -> Option<FileName> {
         let name = self.0.name_of(path)?;
-        // Of more than one server it is said which.
+        // With several servers the name includes the server's directory.
         let several = self.0.troubles().count() > 1;
         let of = self.0.directory_of(path).filter(|_| several);
         // Forks and partitions are parts of one table.

@@ -1,5 +1,5 @@
-//! Account of the dirty pages of a drain. Pages found and pages written are counted apart, each where it happens, so that a
-//! difference shows.
+//! Account of the dirty pages of a drain. Pages found and pages written are counted separately, each where it
+//! happens, so that a difference shows.
 
 use super::open_cache::{Below, OpenCache};
 use super::unwritten::counted;
@@ -10,11 +10,11 @@ use std::io;
 /// Dirty pages that an open dropped, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Their files were removed through the cache.
+    /// Pages of files that were removed through the cache.
     pub removed: u64,
-    /// Their files are not there, and nothing says that they were removed: `--drop-gone` asked for it.
+    /// Pages of files that are missing without having been removed through the cache; `--drop-gone` asked to drop them.
     pub gone: u64,
-    /// They lie beyond the ends of their files.
+    /// Pages beyond the ends of their files.
     pub beyond: u64,
 }
 
@@ -27,7 +27,7 @@ impl From<&entresol_files::Found> for Dropped {
 }
 
 impl Dropped {
-    /// Adds what was dropped to words, if anything was.
+    /// A phrase that says what was dropped; empty if nothing was.
     pub fn said(&self) -> String {
         let reasons = [
             (self.removed, "of files that were removed"),
@@ -39,7 +39,7 @@ impl Dropped {
     }
 }
 
-/// Counts at a moment, of which a later one is taken.
+/// Counts at one moment, to be subtracted from later ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     written: u64,
@@ -49,19 +49,19 @@ pub struct Mark {
 /// The dirty pages of one drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally {
-    /// Pages that were dirty when it began.
+    /// Pages that were dirty when the drain began.
     pub found: u64,
     /// Pages that were written to the backing store.
     pub written: u64,
     pub dropped: Dropped,
-    /// Pages that were handed down when no file took them any more.
+    /// Pages written back when their file no longer took them.
     pub nowhere: u64,
-    /// Pages that are kept from files which somebody else changed.
+    /// Pages withheld from files in conflict.
     pub aside: u64,
 }
 
 impl OpenCache {
-    /// Counts until now.
+    /// The counts until now.
     pub fn mark(&self) -> io::Result<Mark> {
         let not_written = match &self.below {
             Below::Store => NotWritten::default(),
@@ -70,7 +70,7 @@ impl OpenCache {
         Ok(Mark { written: self.cache.stats()?.write_back.below_pages, not_written })
     }
 
-    /// Account since a mark of so many dirty pages, of which an open dropped some.
+    /// Account since a mark. `found` is the number of dirty pages then, `dropped` those that the open dropped.
     pub fn tally(&self, found: u64, dropped: Dropped, since: Mark) -> io::Result<Tally> {
         let now = self.mark()?;
         let nowhere = now.not_written.nowhere - since.not_written.nowhere;

@@ -1,17 +1,17 @@
-//! Processes that may not be looked at, as far as they could write to a backing store.
+//! Processes whose files this user may not see, as far as they could write to a backing store.
 //!
-//! An ordinary user sees the open files of its own processes alone. Of the others `/proc/PID/status` tells everybody whose they
-//! are, and whether these users could write there at all. Root could, always; its servers are found by their `postmaster.pid` and
-//! their locks, which everybody can see.
+//! An ordinary user sees the open files of its own processes alone. `/proc/PID/status` shows to everybody the users and
+//! groups of the other processes, and so whether these could write there at all. Root always could; its servers are
+//! found by their `postmaster.pid` and their locks, which everybody can see.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Processes that are named; of more than these the number is said.
+/// Processes that are named at most; the others are counted.
 const NAMED_MAX: usize = 3;
 
-/// Users and groups of a process, as its `status` has them.
+/// User and groups of a process, from its `status`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Identity {
     user: u32,
@@ -24,7 +24,7 @@ impl Identity {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
             Some(line.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>())
         };
-        // Real, effective, saved, and of the file system, which is what counts here.
+        // Real, effective, saved and file-system IDs; the last of them counts here.
         let (users, group) = (numbers("Uid:")?, numbers("Gid:")?);
         let groups = [numbers("Groups:").unwrap_or_default(), group.last().copied().into_iter().collect()].concat();
         Some(Identity { user: *users.last()?, groups })
@@ -32,7 +32,7 @@ impl Identity {
 
     /// True if the process may write a file or a directory with these attributes.
     ///
-    /// Always false for root, which could write always and is not judged here.
+    /// Always false for root, which could always write and is judged elsewhere.
     fn may_write(&self, found: &Metadata) -> bool {
         let bit = if found.uid() == self.user {
             0o200
@@ -47,19 +47,19 @@ impl Identity {
 
 /// True if this process, whose files may not be seen, could write to a file with these attributes.
 ///
-/// A process that has ended could not.
+/// False for a process that has ended.
 pub fn could_write(process: u32, found: &Metadata) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status"));
     status.ok().and_then(|status| Identity::parse(&status)).is_some_and(|identity| identity.may_write(found))
 }
 
-/// Why no processes of others can be seen at all, if so and if others could write to what has these attributes.
+/// Why no processes of others can be seen at all; none if they can, or if others could not write with these attributes.
 pub fn blindness(found: &Metadata) -> Option<&'static str> {
     let others = found.mode() & 0o022 != 0 || found.uid() != rustix::process::geteuid().as_raw();
     hidden().filter(|_| others)
 }
 
-/// Why no processes of others can be seen at all, if so.
+/// Why no processes of others can be seen at all; none if they can.
 pub fn hidden() -> Option<&'static str> {
     if !Path::new("/proc/self/fd").exists() {
         Some("there is no /proc here")
@@ -70,7 +70,7 @@ pub fn hidden() -> Option<&'static str> {
     }
 }
 
-/// Some processes by number and name.
+/// A list of processes by number and name.
 pub fn list(processes: &[u32], named: impl Fn(u32) -> String) -> String {
     let first = processes.iter().take(NAMED_MAX).map(|&process| format!("process {process}{}", named(process)));
     let mut parts: Vec<String> = first.collect();

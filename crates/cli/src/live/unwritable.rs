@@ -1,11 +1,12 @@
-//! Files that a cache has dirty pages of and that cannot be written: they keep a cache from being drained, and in time from taking writes.
+//! Files with dirty pages that cannot be written. They keep a cache from being drained, and in time from taking writes.
 
 use super::open_cache::{Below, OpenCache};
 use anyhow::{Result, bail};
 use entresol_engine::cache::Mode;
 
 impl OpenCache {
-    /// Refuses to call the end a good one while there are such files; names the first. Where nothing may be written none is expected to.
+    /// Fails, naming the first such file, so that the end is not reported as a good one. A read-only cache
+    /// writes no file, and passes.
     pub(super) fn check_writable(&self) -> Result<()> {
         let Below::Files(files) = &self.below else { return Ok(()) };
         if self.cache.config().mode == Mode::ReadOnly {

@@ -1,4 +1,4 @@
-//! Pages that could not be written below, in words: how many of which files.
+//! Descriptions of pages that could not be written to the backing store: how many, and of which files.
 
 use super::open_cache::{Below, OpenCache};
 use anyhow::anyhow;
@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
-/// Files that are named; of the others their number is said.
+/// Files that are named at most; the others are counted.
 const NAMED_MAX: usize = 5;
 
-/// Counts pages of the cache by file, those with the most first; of a file or a device the bytes are told.
+/// Counts pages of the cache by file, the file with most pages first. For a file or device as backing store:
+/// its byte ranges.
 pub fn by_file(held: &OpenCache, pages: &[u64]) -> String {
     let Below::Files(files) = &held.below else {
         let ranges = ranges(pages, u64::from(held.geometry.page_bytes));
@@ -28,13 +29,13 @@ fn counts(held: &OpenCache, files: &CachedFiles, pages: &[u64]) -> BTreeMap<Path
     counts
 }
 
-/// Paths in the backing directory, of those from the root of the file system.
+/// Makes absolute paths relative to the backing directory.
 fn within(held: &OpenCache, paths: impl Iterator<Item = PathBuf>) -> impl Iterator<Item = PathBuf> {
     let root = held.backing.canonicalize().unwrap_or_else(|_| held.backing.clone());
     paths.map(move |path| path.strip_prefix(&root).map(PathBuf::from).unwrap_or(path))
 }
 
-/// The bytes of ascending pages, in ranges.
+/// Byte ranges of pages, which must be in ascending order.
 fn ranges(pages: &[u64], page_bytes: u64) -> String {
     let Some(first) = pages.first() else { return String::new() };
     let runs: Vec<&[u64]> = pages.chunk_by(|one, next| one + 1 == *next).collect();
@@ -46,14 +47,15 @@ fn ranges(pages: &[u64], page_bytes: u64) -> String {
     format!(", first: page {first}, bytes {}", named.join(", "))
 }
 
-/// Pages that the backing store has refused, in words: how many, why, and of which files.
+/// Describes the pages that the backing store has refused: how many, why, and of which files.
 pub fn refused(held: &OpenCache, refused: &Refused) -> String {
     let why = refused.error.as_ref().map_or_else(String::new, |error| format!(" ({error})"));
     let pages = counted(refused.pages.len(), "page");
     format!("{pages} could not be written below{why}: {}", of_failures(held, &refused.pages))
 }
 
-/// Pages by file, as far as those have failed; the others were only to be synced with them.
+/// Counts pages by file, limited to files whose I/O has failed. The other files were refused only because
+/// they share a sync.
 fn of_failures(held: &OpenCache, pages: &[u64]) -> String {
     let Below::Files(files) = &held.below else { return by_file(held, pages) };
     let failed: BTreeSet<PathBuf> = within(held, files.failures().into_iter()).collect();
@@ -68,10 +70,11 @@ fn of_failures(held: &OpenCache, pages: &[u64]) -> String {
 }
 
 impl OpenCache {
-    /// The error of a drain that failed, which names what could not be written. All else is written, and the cache closed.
+    /// The error of a drain that failed, naming the pages that could not be written. Writes all others and
+    /// closes the cache.
     pub(super) fn undrained(&self, error: io::Error) -> anyhow::Error {
         if let Below::Files(files) = &self.below {
-            // What failed before may succeed now.
+            // Clears the recorded failures: a write that failed before may succeed now.
             drop(files.failures());
         }
         let name = self.path.display();
@@ -81,7 +84,7 @@ impl OpenCache {
                 anyhow!("{name}: {what}; they are dirty in the cache, and {ADVICE}")
             }
             Ok(_) => anyhow::Error::new(error).context(format!("{name}: the drain")),
-            // The device of the cache has failed too: it cannot be told apart any more.
+            // The cache device has failed too, so that its pages cannot be listed.
             Err(of_cache) => anyhow::Error::new(error).context(format!("{name}: {of_cache}; before that")),
         };
         // A close that fails leaves the cache as a kill does.
@@ -90,12 +93,12 @@ impl OpenCache {
     }
 }
 
-/// Advice for who has pages that are refused.
+/// Advice for a user whose pages are refused.
 pub const ADVICE: &str = "`entresol drain` writes them when what refuses them is mended";
 
-/// Files and their pages in words, those with the most first.
+/// Files and their numbers of pages in words, the file with most pages first.
 pub fn list(mut counts: Vec<(String, usize)>) -> String {
-    // Of as many pages by name, as they came.
+    // A stable sort: files with equally many pages stay in order of name, as they came.
     counts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
     let more = counts.split_off(counts.len().min(NAMED_MAX));
     let mut parts: Vec<String> =
@@ -107,7 +110,7 @@ pub fn list(mut counts: Vec<(String, usize)>) -> String {
     parts.join(", ")
 }
 
-/// A number of things: 1 page, 2 pages.
+/// A number of things: "1 page", "2 pages".
 pub fn counted(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as Prometheus needs: one request a connection, one page.
+//! The part of HTTP/1.1 that Prometheus needs: one request per connection, one page.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,21 +11,21 @@ pub type Page = dyn Fn() -> String + Send + Sync;
 
 /// Connections at a time; one more is closed at once.
 const CONNECTIONS_MAX: usize = 64;
-/// Bytes of a request at most.
+/// Longest request in bytes.
 const REQUEST_MAX: usize = 8 << 10;
-/// Longest time that a client may take for its whole request, and then for each part of the answer.
+/// Longest time for a client's whole request, and then for each part of the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The same limits while more than [`MANY`] clients are connected.
+/// The same limit while more than [`MANY`] clients are connected.
 const PATIENCE_OF_MANY: Duration = Duration::from_millis(500);
-/// Connections that are many.
+/// Number of connections above which the limit is shorter.
 const MANY: usize = CONNECTIONS_MAX / 2;
 
-/// Serves the page for as long as the process lives.
+/// Serves the page until the process ends.
 pub fn serve(listener: &TcpListener, page: &Arc<Page>) {
     let open = Arc::new(AtomicUsize::new(0));
     loop {
         let Ok((stream, _)) = listener.accept() else {
-            // Out of descriptors, perhaps: others close theirs.
+            // The process may be out of descriptors, of which other connections free some.
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
@@ -35,7 +35,7 @@ pub fn serve(listener: &TcpListener, page: &Arc<Page>) {
         }
         let (page, serving) = (page.clone(), open.clone());
         let served = std::thread::Builder::new().name("metrics client".into()).spawn(move || {
-            // A client that breaks off has nobody to be told.
+            // A client that hangs up cannot be answered.
             let _ = answer(stream, &*page, &serving);
             serving.fetch_sub(1, SeqCst);
         });
@@ -59,7 +59,7 @@ fn answer(mut stream: TcpStream, page: &Page, open: &AtomicUsize) -> io::Result<
     stream.write_all(answer.as_bytes())
 }
 
-/// A client that has until then for all that it says: one byte now and then is no request.
+/// A client with a deadline for its whole request, so that single bytes now and then do not prolong it.
 struct Until<'a> {
     stream: &'a TcpStream,
     end: Instant,
@@ -76,7 +76,7 @@ impl Read for Until<'_> {
     }
 }
 
-/// The request up to the blank line, or as much as there may be of it.
+/// Reads the request up to the blank line, or up to [`REQUEST_MAX`] bytes.
 fn head(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     let mut part = [0; 1024];
@@ -89,7 +89,7 @@ fn head(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Status, kind and body of the answer to a request.
+/// Status, content type and body of the answer to a request.
 fn respond(head: &[u8], page: &Page) -> (&'static str, &'static str, String) {
     const PLAIN: &str = "text/plain; charset=utf-8";
     let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `entresol metrics`: the figures of caches in use for Prometheus.
+//! `entresol metrics`: serves the figures of caches in use to Prometheus.
 
 mod http;
 mod objects;
@@ -20,32 +20,32 @@ use std::time::{Duration, Instant};
 
 /// Serve the figures of caches in use to Prometheus
 ///
-/// Every request to /metrics asks the processes that serve the caches, as `entresol stats` does; a cache that nobody serves
-/// has entresol_up 0. docs/metrics.md lists the metrics, contrib/grafana has a dashboard for them.
+/// Every request to /metrics asks the processes that serve the caches, as `entresol stats` does; a cache without such a
+/// process has entresol_up 0. docs/metrics.md lists the metrics, contrib/grafana has a dashboard for them.
 ///
 /// Prints the address once it can be reached, and serves until it is interrupted or terminated.
 #[derive(Args)]
 pub struct MetricsArgs {
-    /// Caches, each by itself, its control socket, or a directory where it is mounted
+    /// Caches, each by its path, its control socket, or a directory where it is mounted
     #[arg(value_name = "CACHE|SOCKET|DIR", required_unless_present = "markdown")]
     pub places: Vec<PathBuf>,
-    /// Address to listen on; other than on the loopback only with --beyond-loopback
+    /// Address to listen on; an address other than the loopback needs --beyond-loopback
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9631")]
     pub listen: SocketAddr,
     /// Let other machines read the figures
     #[arg(long)]
     pub beyond_loopback: bool,
-    /// Tables and files that have series of their own, those with the most requests; the others have one together
+    /// Number of tables and files with series of their own, those with the most requests; the others share one
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(..=1000))]
     pub objects: u16,
-    /// All metrics, as Markdown
+    /// Print all metrics as Markdown
     #[arg(long, hide = true, conflicts_with = "places")]
     pub markdown: bool,
     #[command(flatten)]
     pub names: NameArgs,
 }
 
-/// One cache, and what is remembered of it from one request to the next.
+/// One cache, and the state kept from one request to the next.
 struct Watched {
     place: PathBuf,
     tables: Tables,
@@ -53,7 +53,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Its figures now, with no more objects than there may be.
+    /// Current figures, with the number of objects limited.
     fn figures(&mut self) -> Option<Figures> {
         let read = live(&self.place, &mut self.tables, Some(ANSWER_MAX));
         let mut figures = read.inspect_err(|error| say!("entresol: {}: {error:#}", self.place.display())).ok()??;
@@ -64,10 +64,10 @@ impl Watched {
 
 /// Longest time that the process that serves a cache may take to answer.
 const ANSWER_MAX: Duration = Duration::from_millis(1200);
-/// Longest time that all caches together may take; a cache that is later counts as not up.
+/// Longest time for all caches together; a later cache counts as not up.
 const PAGE_MAX: Duration = Duration::from_millis(1500);
 
-/// A cache that is asked by a thread of its own, so that no other waits for it.
+/// A cache that is asked by a thread of its own, so that no other cache waits for it.
 struct Asked {
     name: String,
     cache: Arc<Mutex<Watched>>,
@@ -78,7 +78,8 @@ impl Asked {
         Asked { name: cache.place.display().to_string(), cache: Arc::new(Mutex::new(cache)) }
     }
 
-    /// Asks; the answer comes later. Where an earlier request waits still no more threads wait than those until then.
+    /// Asks the cache; the answer comes later. A thread gives up at `until` if an earlier one still holds the cache, so
+    /// that waiting threads do not pile up.
     fn ask(&self, until: Instant) -> Option<Receiver<Option<Figures>>> {
         let (answer, answered) = channel();
         let cache = self.cache.clone();
@@ -86,7 +87,7 @@ impl Asked {
             let mut cache = loop {
                 match cache.try_lock() {
                     Ok(cache) => break cache,
-                    // A request that failed half way through has remembered what it read.
+                    // A request that failed half way has kept its readings.
                     Err(TryLockError::Poisoned(cache)) => break cache.into_inner(),
                     Err(TryLockError::WouldBlock) if Instant::now() < until => {
                         std::thread::sleep(Duration::from_millis(5));
@@ -94,7 +95,7 @@ impl Asked {
                     Err(TryLockError::WouldBlock) => return,
                 }
             };
-            // Who asked may have gone on.
+            // The asker may have gone on.
             let _ = answer.send(cache.figures());
         };
         std::thread::Builder::new().name("metrics cache".into()).spawn(ask).ok().map(|_| answered)

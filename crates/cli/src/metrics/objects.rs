@@ -1,24 +1,23 @@
-//! No more series than were asked for: the busiest objects have their own, the others one together.
+//! Limit on the number of series: the busiest objects have their own, the others share one.
 //!
-//! A series that comes and goes with every change of rank would be none. So an object that has its own keeps it as long as it is
-//! there, and what the others have together is the sum of what each counted from one reading to the next: it never falls,
-//! whoever joins them or leaves.
+//! A series that comes and goes with every change of rank is of no use. An object therefore keeps its own series as
+//! long as it exists. The shared series is the sum of its objects' increases from one reading to the next, so that it
+//! never falls when objects join or leave.
 
 use crate::live::figures::Figures;
 use crate::live::objects::{ObjectFigures, REST, busiest};
 use std::collections::{HashMap, HashSet};
 
-/// Name of the series of all other objects together; no path begins so.
+/// Name of the shared series of all other objects; no path begins like this.
 pub const OTHER: &str = "(other)";
 
-/// Counts of a cache's objects from earlier readings, and the choice of those that have a series of their
-/// own.
+/// Counts of a cache's objects from earlier readings, and the choice of those with a series of their own.
 pub struct Bounded {
     objects_max: usize,
     /// The process whose counts these are.
     process: u32,
     known: HashMap<String, Known>,
-    /// Counts of the other objects, summed from one reading to the next.
+    /// Counts of the other objects: their increases, summed over the readings.
     other: ObjectFigures,
 }
 
@@ -28,16 +27,16 @@ struct Known {
 }
 
 impl Bounded {
-    /// With so many series at most, besides that of the others.
+    /// With at most this many series, besides the shared one.
     pub fn new(objects_max: usize) -> Self {
         Bounded { objects_max, process: 0, known: HashMap::new(), other: ObjectFigures::default() }
     }
 
-    /// The objects of a reading that have series of their own, and the others together if there are any. What is of no file any
-    /// more is in none: its account grows by whole files.
+    /// The objects of a reading that have series of their own, and the sum of the others, if any. Pages of no existing
+    /// file are left out, because their account grows by whole files.
     pub fn take(&mut self, figures: &Figures) -> Vec<ObjectFigures> {
         if std::mem::replace(&mut self.process, figures.process) != figures.process {
-            // Another process counts anew.
+            // Another process counts from zero.
             self.known.clear();
             self.other = ObjectFigures::default();
         }
@@ -104,10 +103,10 @@ mod tests {
             &shown(&mut bounded, 1, &[("a", 5), ("b", 9), ("c", 1), ("", 99)]),
             &[("b", 9, 1), ("a", 5, 1), ("(other)", 1, 1)],
         );
-        // c has more now, and stays with the others; d comes to them.
+        // c has more now, and stays with the others; d joins them.
         let second = shown(&mut bounded, 1, &[("a", 5), ("b", 9), ("c", 50), ("d", 3)]);
         is(&second, &[("b", 9, 1), ("a", 5, 1), ("(other)", 53, 2)]);
-        // a goes: c gets its place, and what it counted before stays where it was counted.
+        // a goes: c gets a series; its earlier counts stay in the shared one.
         is(&shown(&mut bounded, 1, &[("b", 9), ("c", 51), ("d", 4)]), &[("c", 51, 1), ("b", 9, 1), ("(other)", 54, 1)]);
         is(&shown(&mut bounded, 2, &[("b", 1)]), &[("b", 1, 1)]);
     }
@@ -135,7 +134,8 @@ mod tests {
             let objects: Vec<(&str, u64)> = counts.iter().map(|(path, reads)| (path.as_str(), *reads)).collect();
             let mut now = HashMap::new();
             for (label, reads, _) in shown(&mut bounded, 1, &objects) {
-                // A rate is what a series grew by; one that is new grows from what it begins with, if it was in none before.
+                // A rate is the increase of a series; a new series grows from its first value, if the object was in
+                // none before.
                 match before.get(&label) {
                     Some(&last) => {
                         assert!(reads >= last, "step {step}: {label} fell from {last} to {reads}");

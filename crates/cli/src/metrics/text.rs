@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 /// A sample: labels besides the cache's, and the value.
 type Sample = (Vec<(&'static str, String)>, f64);
 
-/// A family of samples of one name.
+/// A metric family: all samples of one name.
 struct Family {
     name: &'static str,
     kind: &'static str,
@@ -73,7 +73,7 @@ fn by_front_end(figures: &Figures, of: impl Fn(&CallFigures) -> f64) -> Vec<Samp
     .into()
 }
 
-/// A value for each object, and where there are `kinds` of it for each kind.
+/// A value for each object, and one for each of its `kinds` if it has several.
 fn by_object<const KINDS: usize>(
     figures: &Figures,
     label: &'static str,
@@ -89,7 +89,7 @@ fn by_object<const KINDS: usize>(
     samples.collect()
 }
 
-/// Samples of the counts of query messages, a sample for each kind; none where nobody listens.
+/// Samples of the counts of query messages, one for each kind; none if the cache receives no messages.
 fn by_hint<const KINDS: usize>(
     figures: &Figures,
     name: &'static str,
@@ -99,7 +99,8 @@ fn by_hint<const KINDS: usize>(
     hints.into_iter().flatten().map(|(kind, value)| label(name, kind, value)).collect()
 }
 
-/// A value for each candidate of a policy that has one of several decide, where it is known; `of` is told the active one's name.
+/// A value for each candidate of a policy that lets one of several decide, if it is known. `of` also gets the name of
+/// the active one.
 fn by_candidate(figures: &Figures, of: impl Fn(&CandidateFigures, &str) -> Option<f64>) -> Vec<Sample> {
     let Some(choice) = &figures.choice else { return Vec::new() };
     let sample = |candidate: &CandidateFigures| {
@@ -108,12 +109,12 @@ fn by_candidate(figures: &Figures, of: impl Fn(&CandidateFigures, &str) -> Optio
     choice.candidates.iter().filter_map(sample).collect()
 }
 
-/// A sample of the bound on the age of dirty pages, where there is one.
+/// A sample of the bound on the age of dirty pages, if there is a bound.
 fn of_age(figures: &Figures, value: fn(&AgeFigures) -> f64) -> Vec<Sample> {
     figures.dirty_age.as_ref().map_or_else(Vec::new, |age| one(value(age)))
 }
 
-/// Every family but that of the devices' times, which is a histogram.
+/// Every family except the device times, which are a histogram.
 const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_info",
@@ -495,7 +496,7 @@ const TIMES: &str = "entresol_device_seconds";
 const TIMES_HELP: &str = "Times of a device's calls; what was handed over together is one call.";
 const UP: &str = "1 when a process serves the cache.";
 
-/// All families, as a page of the documents.
+/// All families, as a page of the documentation.
 pub fn markdown() -> String {
     let mut out = "# Metrics\n\n\
          The metrics that `entresol metrics` serves to Prometheus, written by `entresol metrics --markdown`. Each has the label `cache`, and \
@@ -511,7 +512,7 @@ pub fn markdown() -> String {
     out
 }
 
-/// All figures of these caches; none of those that nobody serves but that.
+/// All figures of these caches; a cache without a serving process has only `entresol_up`.
 pub fn exposition(caches: &[(String, Option<Figures>)]) -> String {
     let mut out = String::new();
     head(&mut out, "entresol_up", "gauge", UP);
@@ -536,7 +537,7 @@ pub fn exposition(caches: &[(String, Option<Figures>)]) -> String {
     out
 }
 
-/// A histogram, its buckets all there from the start on, as rates need them.
+/// A histogram. All its buckets are present from the start, as rates need them.
 fn times(out: &mut String, cache: &str, device: &str, op: &str, calls: &DeviceCalls) {
     let labels = |more: Option<String>| {
         let mut labels = vec![("device", device.to_owned()), ("op", op.to_owned())];
@@ -549,7 +550,7 @@ fn times(out: &mut String, cache: &str, device: &str, op: &str, calls: &DeviceCa
         let end = format!("{}", (1u64 << at) as f64 / 1e6);
         sample(out, "entresol_device_seconds_bucket", cache, &labels(Some(end)), below as f64);
     }
-    // The calls were counted a moment before or after these.
+    // The sum of the buckets, because the count of calls was read at a slightly different moment.
     below = calls.took.iter().sum();
     sample(out, "entresol_device_seconds_bucket", cache, &labels(Some("+Inf".to_owned())), below as f64);
     sample(out, "entresol_device_seconds_sum", cache, &labels(None), calls.busy_us as f64 / 1e6);
@@ -565,7 +566,7 @@ fn sample(out: &mut String, name: &str, cache: &str, labels: &[(&'static str, St
     for (label, text) in labels {
         let _ = write!(out, ",{label}=\"{}\"", escaped(text));
     }
-    // Counts are printed in full up to 2^53.
+    // Rust prints counts in full, which are exact up to 2^53.
     let _ = writeln!(out, "}} {value}");
 }
 
@@ -613,7 +614,7 @@ pub mod tests {
         exposition(&[("a\\b\n\"c\"".to_owned(), Some(figures())), ("gone".to_owned(), None)])
     }
 
-    /// Names with their kinds, from the page itself.
+    /// Kinds of the families by name, from the page itself.
     fn families(page: &str) -> BTreeMap<&str, &str> {
         let kinds = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
         kinds.collect()

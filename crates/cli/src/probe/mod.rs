@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 /// The exit code of a run that the user stopped, as shells have it.
 pub const INTERRUPTED: u8 = 130;
 
-/// Bytes of a model without a capacity of its own where no size is given.
+/// Bytes measured of a model without a capacity of its own, unless a size is given.
 const MODEL_BYTES: u64 = 1 << 30;
 /// Share of the I/Os and of the time of each measured point that `--quick` keeps.
 const QUICK: f64 = 0.1;
@@ -32,9 +32,9 @@ const QUICK_BYTES: u64 = 1 << 30;
 
 /// Measure a file system, a block device or a device model, and write its profile
 ///
-/// In a directory the probe measures a file of its own that has no name and is gone when the probe ends, however it
-/// ends. A block device loses all that is on it, and is touched only with its serial number typed. What was measured
-/// becomes a device that `simulate --tiers` takes: the file of --json or --profile instead of a profile's name.
+/// In a directory the probe measures a nameless file of its own, which disappears however the probe ends. A block
+/// device loses its contents, and is touched only if its serial number is given. The results form a device profile for
+/// `simulate --tiers`: give the file of --json or --profile instead of a profile's name.
 #[derive(Args)]
 #[command(group = ArgGroup::new("target").required(true).args(["directory", "device", "model"]))]
 pub struct ProbeArgs {
@@ -44,29 +44,29 @@ pub struct ProbeArgs {
     /// Block device to measure, whose contents are destroyed
     #[arg(long, value_name = "BLOCKDEV", requires = "destroy")]
     pub device: Option<PathBuf>,
-    /// The serial number of the device, which shows that this one is meant; of a loop device the path of its file
+    /// The serial number of the device, to confirm the choice; for a loop device the path of its file
     #[arg(long, value_name = "SERIAL", requires = "device")]
     pub destroy: Option<String>,
     /// Profile of a device model to measure in virtual time: a name or a file
     #[arg(long, value_name = "PROFILE")]
     pub model: Option<String>,
-    /// Experiments, separated by commas, or all; those that they need run before them
+    /// Experiments, separated by commas, or all; the experiments that they depend on run first
     #[arg(long, short, value_delimiter = ',', default_value = "all", value_name = "LIST")]
     pub experiments: Vec<String>,
-    /// Print what would be read and written, how long it takes at most and what wears, and run nothing
+    /// Print the planned reads, writes, longest duration and wear, and run nothing
     #[arg(long)]
     pub plan: bool,
-    /// Bytes to measure [default: of a directory a tenth of the free space rounded down to a power of two, at most 4 GiB;
-    /// of a device all; of a model 1 GiB or what it holds]
+    /// Bytes to measure [default: of a directory a tenth of the free space rounded down to a power of two, at most 4
+    /// GiB; of a device all; of a model 1 GiB or its capacity]
     #[arg(long, short, value_name = "SIZE", value_parser = bytes)]
     pub size: Option<u64>,
     /// Take a tenth of the time for each measured point, and at most 1 GiB unless --size is given
     #[arg(long)]
     pub quick: bool,
-    /// Go on through the page cache where the file system has no direct I/O
+    /// Continue through the page cache if the file system has no direct I/O
     #[arg(long, conflicts_with = "model")]
     pub buffered: bool,
-    /// Way in which I/O goes to the kernel
+    /// Interface for I/O to the kernel
     #[arg(long, default_value = "auto", value_name = "WAY", conflicts_with = "model")]
     pub io: Io,
     /// Trace that the experiment `replay` replays [default: a synthetic mix]
@@ -78,19 +78,19 @@ pub struct ProbeArgs {
     /// Bytes that may be written to the medium in its life, such as 150TB, for the advice on lifetime
     #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "write_rate")]
     pub endurance: Option<u64>,
-    /// Seed of everything that is drawn at random
+    /// Seed of all random choices
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// Go on where an interrupted probe with the same arguments was
+    /// Continue an interrupted probe with the same arguments
     #[arg(long, requires = "json", conflicts_with = "plan")]
     pub resume: bool,
-    /// Write everything that was measured, and the profile, here
+    /// Write all measurements and the profile to this file
     #[arg(long, value_name = "FILE", conflicts_with = "plan")]
     pub json: Option<PathBuf>,
-    /// Write a report with charts here: one page, no network needed to read it
+    /// Write a report with charts to this file: one page, readable without a network
     #[arg(long, value_name = "FILE", conflicts_with = "plan")]
     pub html: Option<PathBuf>,
-    /// Write the profile alone here, as TOML
+    /// Write the profile alone to this file, as TOML
     #[arg(long, value_name = "FILE", conflicts_with = "plan")]
     pub profile: Option<PathBuf>,
 }
@@ -98,7 +98,7 @@ pub struct ProbeArgs {
 /// Interface that carries I/O to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Io {
-    /// io_uring where the kernel takes it, else threads
+    /// io_uring if the kernel supports it, else threads
     Auto,
     /// io_uring
     Uring,
@@ -106,7 +106,7 @@ pub enum Io {
     Threads,
 }
 
-/// Did the user stop the run?
+/// True if the user stopped the run.
 pub fn is_interruption(error: &anyhow::Error) -> bool {
     matches!(error.root_cause().downcast_ref(), Some(TargetError::Interrupted))
 }
@@ -128,7 +128,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Bytes that are measured, and those that wear with them.
+    /// Bytes that are measured, and bytes over which writes spread.
     fn size(&self, arguments: &ProbeArgs) -> Result<(u64, u64)> {
         let quick = |all: u64| arguments.size.or((arguments.quick && all > QUICK_BYTES).then_some(QUICK_BYTES));
         match self {
@@ -151,7 +151,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Opens it; and what it has to say of itself.
+    /// Opens the target; also returns its description.
     fn open(
         &self,
         size: u64,
@@ -199,7 +199,7 @@ pub fn run(arguments: &ProbeArgs, quiet: bool) -> Result<()> {
     outputs.into_iter().flatten().try_for_each(|path| output::check_writable(path))?;
     let (document, journal) = measure(arguments, &place, &experiments, &setup, quiet)?;
     write(arguments, &document)?;
-    // Only now: results that could not be written are not lost.
+    // Removed only now, so that results that could not be written are not lost.
     journal.finish()?;
     output::print(&report::text(&document))?;
     write_profile(arguments, &document)
@@ -216,7 +216,7 @@ fn setup(arguments: &ProbeArgs, size: u64, quiet: bool) -> Result<Setup> {
     Ok(setup)
 }
 
-/// The requests of a trace as I/Os on the first `size` bytes: pages keep their number, which goes round at the end.
+/// The requests of a trace as I/Os on the first `size` bytes: pages keep their number, modulo the size.
 fn replayed(path: &Path, size: u64, quiet: bool) -> Result<Vec<Replayed>> {
     let read = ReadArgs {
         format: None,
@@ -241,7 +241,7 @@ fn replayed(path: &Path, size: u64, quiet: bool) -> Result<Vec<Replayed>> {
     Ok(requests.map(io).collect())
 }
 
-/// Settings that must be the same for a probe to go on where another one was, as JSON text.
+/// Settings that must be equal for one probe to continue another, as JSON text.
 fn fingerprint(arguments: &ProbeArgs, setup: &Setup) -> Result<String> {
     let target = (&arguments.directory, &arguments.device, &arguments.model);
     let bare = Setup { trace: None, ..setup.clone() };
@@ -272,7 +272,7 @@ fn measure(
     let (target, measured) = place.open(setup.working_set_bytes, arguments, &interrupted)?;
     let mut ready = Some(target);
     let reopen = || place.open(setup.working_set_bytes, arguments, &interrupted).map(|(target, _)| target);
-    // What has once been opened and is refused now has changed underneath; the reason is told as any other.
+    // A target that was opened before and is refused now has changed; the reason is reported like any other.
     let refused = |error: anyhow::Error| TargetError::Refused {
         target: measured.description.clone(),
         what: format!("{error:#}"),
@@ -300,7 +300,7 @@ fn measure(
     Ok((document(arguments, place, setup, measured, outcomes), journal))
 }
 
-/// An interruption with what is left to go on with; any other error as it is.
+/// The error of an interruption, with the way to continue; any other error unchanged.
 fn left(error: TargetError, done: usize, all: usize, journal: Option<&Path>) -> anyhow::Error {
     if !matches!(error, TargetError::Interrupted) {
         return error.into();
@@ -312,7 +312,7 @@ fn left(error: TargetError, done: usize, all: usize, journal: Option<&Path>) -> 
     anyhow!(error).context(format!("{done} of {all} experiments were done; {kept}"))
 }
 
-/// Set by the first SIGINT or SIGTERM; the second one ends the program.
+/// A flag set by the first SIGINT or SIGTERM; the second one ends the program.
 fn on_signal() -> Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -370,7 +370,7 @@ fn write(arguments: &ProbeArgs, document: &Document) -> Result<()> {
     Ok(())
 }
 
-/// Last of all, for what was measured may not be enough for it.
+/// Writes the profile. Runs last, because the measurements may not suffice for one.
 fn write_profile(arguments: &ProbeArgs, document: &Document) -> Result<()> {
     let Some(path) = &arguments.profile else { return Ok(()) };
     if let Some(reason) = &document.no_profile {
@@ -380,7 +380,7 @@ fn write_profile(arguments: &ProbeArgs, document: &Document) -> Result<()> {
     output::write_file(path, profile.to_toml().as_bytes())
 }
 
-/// Progress in seconds of the target's clock, of at most as many as the plan says.
+/// Progress in seconds of the target's clock, at most the planned duration.
 struct Bar {
     progress: Progress,
     passed: std::cell::Cell<f64>,
@@ -401,7 +401,7 @@ impl Bar {
         self.reach(self.passed.get() + seconds);
     }
 
-    /// An experiment that took less than planned, or was done before, moves the bar as far as one that took all.
+    /// Moves the bar to the planned end of an experiment that took less than planned, or was done before.
     fn end(&self, done: usize, experiments: &[&Experiment], setup: &Setup) {
         self.reach(entresol_probe::cost(&experiments[..=done], setup).seconds);
     }

@@ -7,7 +7,7 @@ use entresol_report::{
     Axis, Cell, Column, LineChart, NumberFormat, Page, Section, Series as Drawn, Spread, Table, TextStyle, Tone,
 };
 
-/// Returns the text of `--plan`. `wears` are the bytes over which writes spread.
+/// The text of `--plan`. `wears` are the bytes over which writes spread.
 pub fn plan(experiments: &[&Experiment], setup: &Setup, wears: u64, model: bool) -> String {
     let columns = [
         Column::text("experiment"),
@@ -52,7 +52,7 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// For a terminal: what was measured, what was fitted, what it means.
+/// The report for a terminal: measurements, fits and advice.
 pub fn text(document: &Document) -> String {
     let findings = document.findings();
     let mut text = format!("{}\n", document.target.description);
@@ -111,7 +111,7 @@ fn fitted(findings: &Findings) -> Table {
     table
 }
 
-/// A number with three or four digits that say something.
+/// A number with three or four significant digits.
 fn number(value: f64) -> Cell {
     match value.abs() {
         v if v >= 100.0 || value.fract() == 0.0 => Cell::fixed(value, 0),
@@ -121,7 +121,7 @@ fn number(value: f64) -> Cell {
     }
 }
 
-/// The page.
+/// The report as a page.
 pub fn page(document: &Document) -> Page {
     let findings = document.findings();
     let mut summary = Section::new("Summary").facts(facts(document));
@@ -199,7 +199,7 @@ fn section(outcome: &Outcome) -> Section {
             100.0 * outcome.noise.run_queue
         ));
     }
-    // The names of many lines need the width of the page.
+    // Charts with many lines need the width of the page for their names.
     let (wide, narrow): (Vec<&Series>, Vec<&Series>) = outcome.findings.curves.iter().partition(|c| c.lines.len() > 4);
     section = wide.into_iter().filter_map(chart).fold(section, Section::chart);
     let narrow: Vec<LineChart> = narrow.into_iter().filter_map(chart).collect();
@@ -242,7 +242,7 @@ fn axis_name(label: &str, format: NumberFormat, is_time: bool) -> String {
     }
 }
 
-/// A chart, unless there is no point in it.
+/// A chart; none for series without points.
 fn chart(series: &Series) -> Option<LineChart> {
     let points = || series.lines.iter().flat_map(|line| &line.points);
     points().next()?;
@@ -250,7 +250,7 @@ fn chart(series: &Series) -> Option<LineChart> {
     let axis = |label: &str, values: &mut dyn Iterator<Item = f64>, is_x: bool| {
         let (format, worth) = format(label);
         let (low, high) = values.fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
-        // A distribution's latencies, sizes and depths spread over powers; time and counts go on evenly.
+        // Latencies of distributions, sizes and depths spread over powers; time and counts are linear.
         let wide = low > 0.0 && high / low >= if is_x { 30.0 } else { 100.0 };
         let spread = match format {
             NumberFormat::Seconds if wide && (shared || !is_x) => Spread::Log10,
@@ -260,7 +260,7 @@ fn chart(series: &Series) -> Option<LineChart> {
             _ => Spread::Linear,
         };
         let axis = Axis::new(axis_name(label, format, is_x && !shared), format).spread(spread);
-        // A value that hardly changes must not look as if it did.
+        // A nearly constant value must not look as if it changed.
         (if spread == Spread::Linear { axis.at_least(0.0, 0.0) } else { axis }, worth)
     };
     let (x, x_worth) = axis(&series.x_label, &mut points().map(|point| point.0), true);

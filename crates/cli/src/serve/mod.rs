@@ -1,4 +1,4 @@
-//! `entresol serve`: a file or a block device for other programs.
+//! `entresol serve`: serves a file or a block device to other programs.
 
 mod ublk;
 
@@ -31,11 +31,11 @@ pub enum ServeCommand {
 
 /// Serve a file over NBD: with a cache in front of it, as it is, or as slow as another device
 ///
-/// With --backing and --cache, which `entresol format` has made, all is as the cache has it; docs/OPERATING.md tells what
-/// is durable when. With --file alone nothing stands between.
+/// With --backing and --cache, which `entresol format` has made, clients see the backing store through the cache;
+/// docs/OPERATING.md describes when writes are durable. With --file alone there is no cache.
 ///
-/// Prints the URI that clients take (nbdinfo, qemu-img, fio --ioengine=nbd --uri=...) once it can be reached, and serves
-/// until it is interrupted or terminated; then requests in flight are answered and everything is flushed.
+/// Prints the URI that clients take (nbdinfo, qemu-img, fio --ioengine=nbd --uri=...) once it can be reached, and
+/// serves until it is interrupted or terminated. It then answers outstanding requests and flushes everything.
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("place").required(true))]
 pub struct NbdArgs {
@@ -55,25 +55,26 @@ pub struct NbdArgs {
     /// Listen on this Unix socket, which only its owner may open
     #[arg(long, value_name = "PATH", group = "place")]
     pub socket: Option<PathBuf>,
-    /// Listen on this TCP address instead, which must be of the loopback: the user who runs this and root may connect
+    /// Listen on this TCP address instead, which must be a loopback address: the user who runs this and root may
+    /// connect
     #[arg(long, value_name = "ADDRESS:PORT", group = "place")]
     pub tcp: Option<SocketAddr>,
-    /// Answer when this device would: a profile of the house (an unknown one lists them) or a TOML file; at the end say
-    /// how near that came
+    /// Answer at the speed of this device: a built-in profile (an unknown name lists them) or a TOML file. At the end,
+    /// report the accuracy of the emulation
     #[arg(long, value_name = "PROFILE")]
     pub emulate: Option<String>,
-    /// Refuse whatever writes
+    /// Refuse all writes
     #[arg(long)]
     pub read_only: bool,
-    /// Connections at a time; one more is told so, and closed
+    /// Most connections at a time; a further client gets an error and is disconnected
     #[arg(long, alias = "connections", value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub max_connections: u16,
-    /// Memory for the requests of all connections together. Each has an equal share, which requests of the size that is offered
-    /// to clients always find; a larger one is answered ENOMEM if others hold what it needs for 10 seconds
+    /// Memory for the requests of all connections together, in equal shares. A share always fits requests of the size
+    /// offered to clients. A larger request is answered ENOMEM if others hold the memory that it needs for 10 seconds
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = bytes)]
     pub memory: u64,
-    /// Let every user of this machine connect, not just the one who runs this, and root
+    /// Let every user of this machine connect, not only root and the user who runs this
     #[arg(long)]
     pub any_user: bool,
 }
@@ -130,7 +131,7 @@ fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
     past(arguments, path, arguments.read_only, quiet)
 }
 
-/// Serves a file past any cache.
+/// Serves a file without a cache.
 fn past(arguments: &NbdArgs, path: &Path, read_only: bool, quiet: bool) -> Result<()> {
     let file = FileBlock::open(path, read_only)?;
     if Block::size_bytes(&file) == 0 {
@@ -150,7 +151,7 @@ fn past(arguments: &NbdArgs, path: &Path, read_only: bool, quiet: bool) -> Resul
     let export = Export { block, name: String::new(), description, read_only };
     let mut limits = arguments.limits();
     if emulated.is_some() {
-        // Its depth is the client's: a worker waits with each request.
+        // The depth of the emulated device is the client's: each request occupies a worker.
         limits.workers_max = limits.requests_max;
     }
     let counts = until_signal(arguments, export, limits, quiet)?;
@@ -164,7 +165,7 @@ fn past(arguments: &NbdArgs, path: &Path, read_only: bool, quiet: bool) -> Resul
     Ok(())
 }
 
-/// Serves until a signal ends it in order; then what the last flush answered.
+/// Serves until a signal ends it in order; returns the result of the last flush.
 fn until_signal(
     arguments: &NbdArgs,
     export: Export,
@@ -172,7 +173,7 @@ fn until_signal(
     quiet: bool,
 ) -> Result<std::io::Result<nbd::Counts>> {
     let mut signals = ending::signals()?;
-    // Before there is a socket.
+    // Checked before the socket exists.
     limits.check().map_err(|error| match error {
         Error::Memory { connections, needed } => {
             let (memory, needed) = (limits.memory_max, needed.div_ceil(1 << 20));
@@ -211,7 +212,7 @@ fn said(counts: &nbd::Counts) -> String {
 
 type Emulated = EmulatedDevice<FileBlock, Box<dyn Device + Send>, WallClock>;
 
-/// The file with the time of a model. The seed of its random choices is fixed: a disk starts at the same angle.
+/// The file at the speed of a device model. The seed of its random choices is fixed: a disk starts at the same angle.
 fn emulated(file: FileBlock, model: &str) -> Result<Emulated> {
     const SEED: u64 = 42;
     let device = profile::load(model)?.build(Block::size_bytes(&file), SEED)?;

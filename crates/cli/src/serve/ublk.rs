@@ -1,4 +1,4 @@
-//! `entresol serve ublk`: a backing store behind its cache as a block device of this machine.
+//! `entresol serve ublk`: serves a backing store through its cache as a block device of this machine.
 
 use crate::ending;
 use crate::live::guard::Guard;
@@ -17,11 +17,11 @@ use std::sync::Arc;
 
 /// Serve a backing store through its cache as a block device of this machine, /dev/ublkbN
 ///
-/// Needs Linux 6.5 with the ublk driver and the right to administer the system. Prints the name of the device once it can be
-/// used, and serves until it is interrupted or terminated; then requests in flight are answered and everything is flushed. What
-/// uses the device should be gone by then: a file system is to be unmounted first.
+/// Needs Linux 6.5 with the ublk driver and the right to administer the system. Prints the name of the device once it
+/// can be used, and serves until it is interrupted or terminated. It then answers outstanding requests and flushes
+/// everything. Users of the device should have stopped by then: unmount a file system first.
 ///
-/// If this program is killed the device goes away and its requests fail; what was flushed is there after the next start.
+/// If this program is killed, the device goes away and its requests fail; flushed data is there after the next start.
 #[derive(Args)]
 pub struct UblkArgs {
     /// Serve this file or block device; no other program may use it meanwhile
@@ -55,7 +55,7 @@ pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
                 (None, Arc::new(FileBlock::open(&arguments.backing, bypass.read_only)?), bypass.read_only)
             }
         };
-    // The device may be taken away by others too: then there is nothing left to wait for.
+    // Other programs may remove the device too; nothing is left to wait for then.
     let ended = || drop(signal_hook::low_level::raise(SIGTERM));
     let device = Device::start(block, read_only, ended)?;
     let name = device.path().display().to_string();

@@ -10,8 +10,7 @@ use std::path::PathBuf;
 const DEFAULT_SIZES: &str = "1%,5%,10%,20%";
 
 /// Simulate policies on a trace, with writes and dirty pages
-///
-/// A policy is NAME or NAME:OPTION=VALUE:..., `all` is the whole catalogue. A size is a share of the trace's footprint
+/// A policy is NAME or NAME:OPTION=VALUE:...; `all` is the whole catalogue. A size is a share of the trace's footprint
 /// (5%), bytes (64MiB) or pages (2000p). Results go to the terminal as a table, and in full to files.
 #[derive(Args)]
 pub struct SimulateArgs {
@@ -21,17 +20,17 @@ pub struct SimulateArgs {
     /// Policies, separated by commas
     #[arg(long, short, default_value = "lru", value_name = "LIST")]
     pub policy: String,
-    /// Sizes of the cache, separated by commas; of the second tier when --dram is given
+    /// Sizes of the cache, separated by commas; with --dram, of the second tier
     #[arg(long, short, value_delimiter = ',', value_name = "LIST", default_value = DEFAULT_SIZES)]
     pub size: Vec<Size>,
     /// Size of the DRAM above the cache: the top tier of policies that manage two, an LRU pool above the others
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<Size>,
-    /// Have what comes after so many bytes of a sequential stream pass by the cache, the lowest layer, unless the policy holds it
-    /// (bcache's sequential_cutoff, 4MiB there); 0: all is the policy's to decide
+    /// Length of a sequential stream after which its pages bypass the cache, the lowest layer, unless the policy holds
+    /// them (bcache's sequential_cutoff, 4MiB there); 0: the policy decides on all pages
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_none, conflicts_with = "sample")]
     pub sequential_cutoff: u64,
-    /// A stack of layers instead, each fed the misses and write-backs of the one before it:
+    /// Simulate a stack of layers instead, each fed the misses and write-backs of the one before it:
     /// POLICY:SIZE[:SIZE][:OPTION=VALUE]... separated by commas; may be given several times
     #[arg(long, value_name = "LAYERS", conflicts_with_all = ["policy", "size", "dram", "sample", "baseline"])]
     pub stack: Vec<String>,
@@ -45,16 +44,16 @@ pub struct SimulateArgs {
     /// Share of the requests that warm the caches up and are not counted, 0 to 1
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     pub warmup: f64,
-    /// Record hit ratio and the policies' inner figures every N requests
+    /// Record hit ratio and the policies' gauges every N requests
     #[arg(long, value_name = "N", value_parser = count)]
     pub interval: Option<u64>,
-    /// Compare all others with this policy, which is simulated too [default: lru where it is simulated]
+    /// Compare all others with this policy, which is simulated too [default: lru if it is simulated]
     #[arg(long, value_name = "POLICY", conflicts_with = "sample")]
     pub baseline: Option<String>,
     /// Count per table, index or file, and per query
     #[arg(long)]
     pub parts: bool,
-    /// Count what writing all dirty pages at the end would take
+    /// Count the writes that a final drain of all dirty pages would take
     #[arg(long)]
     pub drain: bool,
     /// Estimate from samples of this share of the pages each, e.g. 0.01, instead of simulating every request
@@ -63,25 +62,25 @@ pub struct SimulateArgs {
     /// Number of disjoint samples; their spread gives the error
     #[arg(long, value_name = "N", default_value_t = 4, requires = "sample", value_parser = clap::value_parser!(u64).range(2..))]
     pub samples: u64,
-    /// Threads at most [default: one per processor]
+    /// Most threads [default: one per processor]
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
-    /// Write all results here; an interrupted run with the same arguments goes on from where it was
+    /// Write all results to this file; an interrupted run with the same arguments continues
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write one line per result here
+    /// Write one line per result to this file
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Write a report with charts here: one page, no network needed to read it
+    /// Write a report with charts to this file: one page, readable without a network
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write the chart of the miss ratios alone here, for a document; of one trace
+    /// Write only the chart of the miss ratios to this file, for a document; for one trace
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }
 
 impl SimulateArgs {
-    /// Are the sizes other than the default?
+    /// True if sizes other than the default were given.
     pub fn size_given(&self) -> bool {
         let default: Result<Vec<Size>, _> = DEFAULT_SIZES.split(',').map(str::parse).collect();
         default.as_ref() != Ok(&self.size)

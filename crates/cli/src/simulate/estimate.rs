@@ -8,8 +8,8 @@ use entresol_core::Size;
 use entresol_report::{Cell, Column, Progress, Table, TextStyle, Unit};
 use entresol_sim::{Addresses, CellOptions, Estimate, LayerSpec, PolicySpec, sample};
 
-/// Estimates every policy at every size from samples of a share `rate` of the pages each. Of a `lenient` list, what
-/// cannot be run is passed over.
+/// Estimates every policy at every size from samples of a share `rate` of the pages each. With `lenient`, cells that
+/// cannot be run are skipped.
 pub fn run(
     arguments: &SimulateArgs,
     policies: &[PolicySpec],
@@ -53,7 +53,7 @@ pub fn run(
     Ok(())
 }
 
-/// A row per estimate, in a file with the name of its trace.
+/// A row per estimate; a file has a column for the trace.
 fn table<'e>(rows: impl Iterator<Item = (Option<&'e str>, &'e Estimate)>) -> Table {
     let rows: Vec<_> = rows.collect();
     let with_trace = rows.iter().any(|(name, _)| name.is_some());

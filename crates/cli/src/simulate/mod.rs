@@ -1,4 +1,4 @@
-//! `entresol simulate`: what is to be run, and running it.
+//! `entresol simulate`: plans and runs a simulation.
 
 mod args;
 mod estimate;
@@ -24,12 +24,12 @@ use entresol_sim::{
 use results::{TraceResults, baseline};
 use std::path::PathBuf;
 
-/// Plan of a simulation: everything that is to be simulated, apart from the trace.
+/// Plan of a simulation: everything except the trace.
 struct Plan {
     policies: Vec<PolicySpec>,
     /// Stacks with their texts.
     stacks: Vec<(String, Vec<LayerSpec>)>,
-    /// Cells that cannot be run are reported and passed over, as nobody asked for each of them by name.
+    /// True if cells that cannot be run are reported and skipped, because the user did not name them one by one.
     lenient: bool,
     options: CellOptions,
     threads: usize,
@@ -56,7 +56,7 @@ pub fn run(arguments: &SimulateArgs, quiet: bool) -> Result<()> {
     }
     let all = match simulate_all(arguments, &plan, &mut journal, quiet) {
         Ok(all) => all,
-        // The same command line would fail again in the same way, so nothing is kept for it.
+        // The same command line would fail again in the same way, so the journal is of no use.
         Err(error) => {
             journal.finish()?;
             return Err(error);
@@ -86,7 +86,7 @@ fn simulate_all(
     Ok(all)
 }
 
-/// All that changes results, so that a journal of another sweep is not taken for this one's.
+/// All arguments that change results, so that the journal of another sweep is not taken for this one's.
 fn fingerprint(arguments: &SimulateArgs) -> String {
     let read = &arguments.read;
     let files = arguments.traces.iter().map(|path| {
@@ -138,7 +138,7 @@ impl Plan {
         })
     }
 
-    /// The cells over one trace, and those that cannot be.
+    /// The cells over one trace, and the skipped ones.
     fn cells(&self, arguments: &SimulateArgs, addresses: &Addresses) -> Result<(Vec<Cell>, Vec<Skipped>)> {
         let stacks = self.stacks.iter().map(|(text, layers)| Cell::stack(layers, text.clone(), addresses));
         let singles = self.policies.iter().flat_map(|policy| {
@@ -148,7 +148,7 @@ impl Plan {
     }
 }
 
-/// Cells that can be run, and those that are skipped if that is allowed.
+/// Cells that can be run, and those skipped if `lenient`.
 fn parted(all: impl Iterator<Item = Result<Cell, Box<Skipped>>>, lenient: bool) -> Result<(Vec<Cell>, Vec<Skipped>)> {
     let (mut cells, mut skipped) = (Vec::new(), Vec::new());
     for cell in all {
@@ -164,7 +164,7 @@ fn parted(all: impl Iterator<Item = Result<Cell, Box<Skipped>>>, lenient: bool) 
     Ok((cells, skipped))
 }
 
-/// Makes sure that the policy all others are compared with is simulated as well.
+/// Adds the baseline to the simulated policies, if it is missing.
 fn add_baseline(policies: &mut Vec<PolicySpec>, text: &str) -> Result<()> {
     let mut specs = parse_policies(text)?;
     if specs.len() != 1 {
@@ -189,7 +189,7 @@ fn simulate(
 ) -> Result<TraceResults> {
     let addresses = Addresses::new(&named.trace);
     let (cells, skipped) = plan.cells(arguments, &addresses)?;
-    // By its place on the command line: two traces may have one name.
+    // Keyed by the trace's position on the command line, because two traces may have one name.
     let key = |cell: &Cell| format!("{index}|{}", cell.key());
     let mut rows: Vec<Option<Row>> = cells.iter().map(|cell| journal.take(&key(cell))).collect();
     let missing: Vec<usize> = (0..cells.len()).filter(|&i| rows[i].is_none()).collect();
@@ -201,7 +201,7 @@ fn simulate(
         bar.note(format!("{} {}", progress.row.policy, progress.row.size));
         let kept = if keeping { journal.keep(&key(progress.cell), progress.row) } else { Ok(()) };
         if let Err(error) = kept {
-            // The results are still to come; only an interruption would cost more.
+            // The results are still to come; the journal matters only after an interruption.
             keeping = false;
             bar.aside(|| say!("an interrupted run could not go on from here: {error:#}"));
         }

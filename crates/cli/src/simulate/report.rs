@@ -14,10 +14,10 @@ use entresol_report::{
 use entresol_sim::Row;
 use entresol_trace::{StatOptions, stat};
 
-/// Charts in the foreground show this many policies, besides the baseline and the bound.
+/// Number of policies in the foreground of charts, besides the baseline and the bound.
 const BEST: usize = 6;
-/// From this many policies on, the y axis ends at a multiple of their median: a few that do not suit the trace at all
-/// would press all others together.
+/// From this many policies on, the y axis ends at a multiple of their median. Otherwise a few policies unsuited to the
+/// trace would compress all others.
 const CROPPED_FROM: usize = 8;
 const CROP_MEDIANS: f64 = 1.4;
 /// Up to this many policies, traces share one heat map, as in 000 fig. 4.3 and 4.4.
@@ -63,7 +63,7 @@ const COLUMNS: &str = "Counts are pages and exact; point at the name of a column
                        evictions, cleaning, flush rules and bypassing writes put on the level below; pages still dirty \
                        at the end are not in it.";
 
-/// Section with the summary for a newcomer: its words, and a table.
+/// Section with a summary for a newcomer: text and a table.
 fn in_short(all: &[TraceResults], base: Option<&str>) -> Section {
     let mut section = Section::new("In short");
     for results in all {
@@ -98,14 +98,14 @@ fn left_out(results: &TraceResults, heading: String) -> Section {
     Section::new(heading).facts(trace.chain(skipped))
 }
 
-/// A figure of all rows of some roles, over the size of the cache.
+/// A figure of all rows with some roles, over the size of the cache.
 struct Curves<'a> {
     results: &'a TraceResults,
     base: Option<&'a str>,
 }
 
 impl Curves<'_> {
-    /// With `all`, every policy has a line; without, only the foreground.
+    /// A chart of a figure. With `all`, every policy has a line; without, only the foreground.
     fn chart(&self, title: &str, y: &str, roles: &[Role], all: bool, figure: &dyn Fn(&Row) -> f64) -> Chart {
         let page_bytes = f64::from(self.results.named.trace.page_bytes);
         let rows: Vec<&Row> = self.results.rows.iter().filter(|row| roles.contains(&Role::of(row))).collect();
@@ -129,7 +129,7 @@ impl Curves<'_> {
         chart.into()
     }
 
-    /// The best by their mean, the baseline and the bound.
+    /// The best policies by mean, the baseline and the bound.
     fn foreground(&self, rows: &[&Row], mut names: Vec<String>, figure: &dyn Fn(&Row) -> f64) -> Vec<String> {
         let mean = |name: &String| {
             let values: Vec<f64> = rows.iter().filter(|row| label(row) == *name).map(|row| figure(row)).collect();
@@ -147,8 +147,8 @@ impl Curves<'_> {
     }
 }
 
-/// Upper end of the y axis of a chart of these rows, if it is cropped. It is the largest median over all
-/// sizes, times [`CROP_MEDIANS`]. Only caches count, and only sizes with at least [`CROPPED_FROM`] of them.
+/// Upper end of the y axis of a chart of these rows, if it is cropped. It is the largest median over all sizes, times
+/// [`CROP_MEDIANS`]. Only caches count, and only sizes with at least [`CROPPED_FROM`] of them.
 fn crop(rows: &[&Row], figure: &dyn Fn(&Row) -> f64) -> Option<f64> {
     let sizes = distinct(rows.iter().copied(), size);
     let medians = sizes.iter().filter_map(|wanted| {
@@ -166,13 +166,14 @@ fn crop(rows: &[&Row], figure: &dyn Fn(&Row) -> f64) -> Option<f64> {
 const CACHES: [Role; 2] = [Role::Cache, Role::Offline];
 const ALL: [Role; 3] = [Role::Cache, Role::Offline, Role::WriteBuffer];
 
-/// The miss ratios of all policies but write buffers over the size of the cache.
+/// The miss ratios over the size of the cache, of all policies except write buffers.
 pub fn miss_ratios(results: &TraceResults, base: Option<&str>) -> Chart {
     let curves = Curves { results, base };
     curves.chart("Miss ratio", "misses per request", roles_of_hits(results), true, &miss_ratio)
 }
 
-/// The roles whose hits are compared: with write buffers alone, charts of caches would be empty.
+/// The roles whose hits are compared. If all rows are write buffers, these are compared too, so that charts are not
+/// empty.
 fn roles_of_hits(results: &TraceResults) -> &'static [Role] {
     if results.rows.iter().all(|row| Role::of(row) == Role::WriteBuffer) { &ALL } else { &CACHES }
 }
@@ -215,8 +216,8 @@ fn curves(results: &TraceResults, base: Option<&str>, heading: String) -> Sectio
         .grid(small)
 }
 
-/// Hit ratios and writes against a baseline, as 000 fig. 4.3 and 4.4 show them: rows are policies, of several traces
-/// with the trace's name, the best first.
+/// Hit ratios and writes against a baseline, as in 000 fig. 4.3 and 4.4: rows are policies, the best first, with the
+/// trace's name if there are several.
 fn against(all: &[&TraceResults], base: &str, heading: String) -> Section {
     let sizes = distinct(all.iter().flat_map(|results| &results.rows), size);
     let mut hits = Vec::new();
@@ -256,7 +257,7 @@ fn against(all: &[&TraceResults], base: &str, heading: String) -> Section {
     if meanings.is_empty() { section } else { section.text(format!("{}.", meanings.join("; "))) }
 }
 
-/// The rows as a heat map; `sign` is 1 where low values are better, -1 where high ones are. The best come first.
+/// The rows as a heat map; `sign` is 1 if low values are better, -1 if high ones are. The best come first.
 fn heat(map: HeatMap, sizes: &[String], mut rows: Vec<(String, Vec<f64>)>, sign: f64) -> Chart {
     let mean = |values: &[f64]| {
         let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
@@ -267,7 +268,7 @@ fn heat(map: HeatMap, sizes: &[String], mut rows: Vec<(String, Vec<f64>)>, sign:
     rows.into_iter().fold(map, |map, (name, values)| map.row(name, values)).into()
 }
 
-/// All numbers, one row a result: the table of the page and the CSV file.
+/// All numbers, one row per result: the table of the page and the CSV file.
 pub fn table(all: &[TraceResults], with_trace: bool) -> Table {
     let number = |name: &str, help: &str| Column::number(name).help(help);
     let columns = [

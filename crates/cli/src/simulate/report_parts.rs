@@ -1,15 +1,15 @@
-//! The report's part about tables, indices, files and queries: `entresol simulate --parts`.
+//! The report's part about tables, indexes, files and queries: `entresol simulate --parts`.
 
 use super::results::{distinct, label};
 use entresol_report::{Cell, Column, Section, Table, Tone};
 use entresol_sim::{PartRow, Row};
 
-/// Up to this many policies each has a column of its own; more are listed below each other.
+/// Most policies with a column each; more policies are listed below each other.
 const POLICY_COLUMNS_MAX: usize = 8;
 
 type Parts = fn(&Row) -> &[PartRow];
 
-/// Hit ratios per object and per query. `None` when they were not counted.
+/// Hit ratios per object and per query; none if they were not counted.
 pub fn section(rows: &[&Row], heading: String) -> Option<Section> {
     let kinds: [(&str, Parts); 2] = [("object", |row| &row.objects), ("query", |row| &row.queries)];
     let counted = kinds.into_iter().filter(|(_, of)| rows.iter().any(|row| !of(row).is_empty()));

@@ -4,12 +4,12 @@ use super::results::{Role, distinct, label, size, write_ratio};
 use entresol_report::{Axis, NumberFormat, Panel, Section, Series, TimeSeries};
 use entresol_sim::{Interval, Row};
 
-/// Lines in one chart at most, besides the baseline: more cannot be told apart where they cross all the time.
+/// Most lines in one chart, besides the baseline: more lines that cross all the time cannot be told apart.
 const LINES_MAX: usize = 6;
-/// Charts of inner figures at most; the rest are in the JSON file.
+/// Most charts of gauges; the rest are in the JSON file.
 const INNER_CHARTS_MAX: usize = 12;
 
-/// Hit ratios and writes over time at every size, then the policies' inner figures. `None` without series.
+/// Hit ratios and writes over time at every size, then the policies' gauges; none without series.
 pub fn section(rows: &[&Row], base: Option<&str>, heading: String) -> Option<Section> {
     let with: Vec<&Row> = rows.iter().copied().filter(|row| !row.series.is_empty()).collect();
     let first = with.first()?;
@@ -54,7 +54,7 @@ fn requests() -> Axis {
 }
 
 fn ratios(rows: &[&Row], size: &str, step: u64) -> TimeSeries {
-    // Hit ratios live in a narrow band near the top: an axis from zero would flatten them.
+    // Hit ratios lie in a narrow band near the top: an axis from zero would flatten them.
     let mut hits = Panel::new(Axis::new("hits per request", NumberFormat::Percent));
     let mut writes = Panel::new(Axis::new("pages written below per request", NumberFormat::Percent).at_least(0.0, 0.0));
     for row in rows {
@@ -70,7 +70,7 @@ fn ratios(rows: &[&Row], size: &str, step: u64) -> TimeSeries {
     if rows.iter().any(|row| row.writes > 0) { chart.panel(writes) } else { chart }
 }
 
-/// A policy's inner figures over time: a panel for shares, one for everything else.
+/// A policy's gauges over time: a panel for shares, and one for all others.
 fn gauges(row: &Row) -> TimeSeries {
     let points = |name: &String| -> Vec<(f64, f64)> {
         let value = |interval: &Interval| interval.gauges.iter().find(|(other, _)| other == name).map(|g| g.1);
@@ -83,7 +83,7 @@ fn gauges(row: &Row) -> TimeSeries {
     for (names, what, format) in
         [(shares, "share", NumberFormat::Decimal), (counts, "pages or count", NumberFormat::Count)]
     {
-        // A line alone in its chart has no legend: the axis names it.
+        // A single line in a chart has no legend: the axis names it.
         let axis = if let [only] = names[..] { format!("{only}, {what}") } else { what.to_owned() };
         let panel = Panel::new(Axis::new(axis, format).at_least(0.0, 0.0));
         if !names.is_empty() {

@@ -25,14 +25,14 @@ pub struct TraceResults {
 pub enum Role {
     /// A cache for reads and writes that knows only the past.
     Cache,
-    /// It knows the future: a bound on what a cache can reach, not a choice.
+    /// A policy that knows the future: a bound on what a cache can reach, not a choice.
     Offline,
-    /// Only writes bring pages in, so that its hit ratio is not a cache's.
+    /// A policy that admits pages only on writes, so that its hit ratio is not a cache's.
     WriteBuffer,
 }
 
 impl Role {
-    /// The role of a row's policy; of a stack, its top layer's.
+    /// The role of a row's policy; for a stack, that of its top layer.
     pub fn of(row: &Row) -> Self {
         let top = row.policy.split('+').next().unwrap_or_default();
         match catalogue::info(top) {
@@ -42,7 +42,7 @@ impl Role {
         }
     }
 
-    /// The mark behind its name in tables.
+    /// The mark after a policy's name in tables.
     pub fn mark(self) -> &'static str {
         match self {
             Role::Cache => "",
@@ -51,7 +51,7 @@ impl Role {
         }
     }
 
-    /// Returns the meaning of the mark.
+    /// The meaning of the mark.
     pub fn meaning(self) -> &'static str {
         match self {
             Role::Cache => "",
@@ -67,7 +67,7 @@ pub fn label(row: &Row) -> String {
     if options.is_empty() { row.policy.clone() } else { format!("{}:{options}", row.policy) }
 }
 
-/// The size under which a row is compared with others: as it was asked for, of a stack its sum.
+/// The size under which a row is compared with others: as given, or the sum for a stack.
 pub fn size(row: &Row) -> String {
     if row.layers.is_empty() || !row.size.contains(':') { row.size.clone() } else { format!("{}p", row.capacity_pages) }
 }
@@ -83,7 +83,7 @@ pub fn distinct<'r>(rows: impl IntoIterator<Item = &'r Row>, of: impl Fn(&Row) -
     values
 }
 
-/// Pages written below per request.
+/// Pages written to the backing store per request.
 pub fn write_ratio(row: &Row) -> f64 {
     row.written_below() as f64 / row.requests.max(1) as f64
 }
@@ -93,8 +93,8 @@ pub fn miss_ratio(row: &Row) -> f64 {
     1.0 - row.hit_ratio()
 }
 
-/// The label of the rows that others are compared with: the baseline that was asked for, else lru where it was
-/// simulated. Under `--dram` it has an LRU pool above it, as they have.
+/// The label of the baseline rows: the baseline that was asked for, else lru if it was simulated. Under `--dram` the
+/// baseline has an LRU pool above it, as the others have.
 pub fn baseline(arguments: &SimulateArgs, all: &[TraceResults]) -> Option<String> {
     let wanted = arguments.baseline.as_deref().unwrap_or("lru").trim();
     let pooled = format!("lru+{wanted}");
@@ -102,7 +102,7 @@ pub fn baseline(arguments: &SimulateArgs, all: &[TraceResults]) -> Option<String
     labels.into_iter().find(|label| label == wanted || *label == pooled)
 }
 
-/// The trace as results name it.
+/// The trace, as results describe it.
 #[derive(Serialize)]
 struct TraceInfo<'a> {
     name: &'a str,
@@ -146,13 +146,13 @@ impl<'a, R> Results<'a, R> {
     }
 }
 
-/// Writes rows and what was skipped as JSON, one item a trace.
+/// Writes rows and skipped cells as JSON, one item per trace.
 pub fn write_json<'a, R: Serialize + 'a>(
     path: &Path,
     all: impl Iterator<Item = (&'a Named, &'a [R], &'a [Skipped])>,
 ) -> Result<()> {
     let mut each: Vec<Results<R>> = all.map(|(named, rows, skipped)| Results::new(named, rows, skipped)).collect();
-    // One trace is the published format; of several each has its own object of that form.
+    // A single trace keeps the published format; each of several has its own object of that form.
     let json = match each.len() {
         1 => serde_json::to_vec_pretty(&each.remove(0))?,
         _ => serde_json::to_vec_pretty(&serde_json::json!({ "traces": each }))?,

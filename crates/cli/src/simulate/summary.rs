@@ -6,16 +6,16 @@ use entresol_sim::Row;
 
 /// The rows worth naming at one size.
 pub struct AtSize<'r> {
-    /// The size as it was asked for.
+    /// The size as given.
     pub size: String,
     /// The cache with the most hits.
     pub hits: Option<&'r Row>,
-    /// The cache that writes the fewest pages below: of those that hit as often as the baseline, where there is one. A
-    /// cache that hits less can always write less.
+    /// The cache with the fewest writes to the backing store among those that hit as often as the baseline, if there is
+    /// one. A cache that hits less can always write less.
     pub writes: Option<&'r Row>,
-    /// The write buffer that writes the fewest pages below.
+    /// The write buffer with the fewest writes to the backing store.
     pub buffer: Option<&'r Row>,
-    /// The most hits that knowing the future brings.
+    /// The most hits of a policy that knows the future.
     pub bound: Option<&'r Row>,
     /// The baseline.
     pub base: Option<&'r Row>,
@@ -47,7 +47,7 @@ fn first_best<'r>(rows: impl Iterator<Item = &'r Row>, cost: impl Fn(&Row) -> f6
     rows.min_by(|a, b| cost(a).total_cmp(&cost(b)))
 }
 
-/// Which columns a summary has: those that any of its traces fills.
+/// The columns of a summary: those that any of its traces fills.
 struct Shape {
     traces: bool,
     writes: bool,
@@ -142,7 +142,7 @@ fn gap_closed(at: &AtSize) -> Option<f64> {
     (bound > base).then(|| (best - base) / (bound - base))
 }
 
-/// The summary of one trace in words.
+/// The summary of one trace as text.
 pub fn words(results: &TraceResults, base: Option<&str>) -> String {
     let rows = &results.rows;
     let sizes = summary(rows, base);

@@ -6,7 +6,7 @@ use crate::trace_source;
 use entresol_report::{Cell, Column, Table, TextStyle, Tone};
 use entresol_sim::{CellError, Row, Skipped};
 
-/// The results of one trace: rankings and a summary when there are many policies and sizes, else one line a result.
+/// The results of one trace: rankings and a summary if there are many policies and sizes, else one line per result.
 pub fn text(results: &TraceResults, base: Option<&str>) -> String {
     let rows = &results.rows;
     let (sizes, labels) = (distinct(rows, size), distinct(rows, label));
@@ -61,7 +61,8 @@ fn lines(rows: &[Row]) -> Table {
     table
 }
 
-/// A table of one figure, a column a size, the lowest mean cost first. The best cache of each column stands out.
+/// A table of one figure with a column per size, the lowest mean cost first. The best cache of each column is
+/// highlighted.
 fn ranking(
     what: &str,
     rows: &[Row],
@@ -99,7 +100,7 @@ fn ranking(
     format!("\n{what}\n{}", table.to_text(TextStyle::stdout()))
 }
 
-/// Lists the cells that were passed over, one line per cache size, with the reasons.
+/// The skipped cells, one line per cache size, with the reasons.
 pub fn skipped_lines(skipped: &[Skipped], policies: usize) -> Vec<String> {
     let mut sizes: Vec<&str> = Vec::new();
     for skip in skipped {

@@ -46,13 +46,13 @@ pub struct TimedResult {
 pub struct TimedResults {
     /// The trace.
     pub named: Named,
-    /// In the order of the command line.
+    /// Results in the order of the command line.
     pub rows: Vec<TimedResult>,
     /// Cells that could not be run.
     pub skipped: Vec<Skipped>,
 }
 
-/// Plan of a timed simulation: everything that is to be simulated, apart from the trace.
+/// Plan of a timed simulation: everything except the trace.
 struct Plan<'a> {
     devices: Devices<'a>,
     policies: Vec<PolicySpec>,
@@ -148,7 +148,7 @@ impl<'a> Plan<'a> {
             }
         });
         drop(bar);
-        // A cell that was not begun comes after one that failed.
+        // A cell that was not begun comes after a failed cell, so that the error is returned.
         let results = done.into_iter().filter_map(|slot| slot.into_inner().expect("no thread panicked with it"));
         let rows = results.collect::<Result<Vec<_>>>()?;
         Ok(TimedResults { named, rows, skipped })
@@ -161,7 +161,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Without DRAM, only policies that manage one tier can be run; of the whole catalogue the others are left out.
+/// Without DRAM, only policies that manage one tier can be run. With `lenient`, for the whole catalogue, the others are
+/// left out.
 fn of_one_tier(policies: Vec<PolicySpec>, lenient: bool, quiet: bool) -> Result<Vec<PolicySpec>> {
     let (one, two): (Vec<_>, Vec<_>) = policies.into_iter().partition(|policy| policy.info.tiers.len() == 1);
     let Some(first) = two.first() else { return Ok(one) };

@@ -1,4 +1,4 @@
-//! The results of a simulation with time: on a terminal, as a table for a file, as a page.
+//! The results of a simulation with time: on a terminal, as a table for a file, and as a page.
 
 use super::report_parts;
 use super::report_series;
@@ -12,7 +12,7 @@ use entresol_sim::{DeviceRow, LatencyRow, Row};
 const READ_CACHE: &str = "Average read cache latency, 004 fig. 4.8: over the tiers, a read's mean latency times the \
                           share of all reads found there. Misses add nothing: it compares devices, not policies";
 
-/// For a terminal: what requests got, and what the devices did for it.
+/// The report for a terminal: figures of the requests, and work of the devices.
 pub fn text(results: &TimedResults) -> String {
     let rows = requests(std::slice::from_ref(results), false).to_text(TextStyle::stdout());
     let devices = devices(std::slice::from_ref(results), false).to_text(TextStyle::stdout());
@@ -61,7 +61,7 @@ const DEVICES: &str = "Filling, demotion, write-back and cleaning run behind the
                        Utilisation is the share of the time with at least one I/O under way; sequential is an I/O that \
                        begins where the one before it, of its kind, ended.";
 
-/// One line a result.
+/// One line per result.
 pub fn table(all: &[TimedResults]) -> Table {
     requests(all, true)
 }
@@ -96,7 +96,7 @@ fn charts(results: &TimedResults, heading: String) -> Section {
         rows.iter().map(name),
     );
     for at in 0..busy {
-        // Two-tier policies and stacks call their tiers differently, but the devices are the same.
+        // Two-tier policies and stacks name their tiers differently, but the devices are the same.
         let device = device_name(&rows[0].timed.devices[at].name);
         let shares = rows.iter().map(|result| result.timed.devices.get(at).map_or(f64::NAN, |row| row.utilisation));
         utilisation = utilisation.series(format!("{} {device}", at + 1), shares);
@@ -109,7 +109,7 @@ fn device_name(name: &str) -> &str {
     name.rsplit_once('(').map_or(name, |(_, device)| device.trim_end_matches(')'))
 }
 
-/// The columns that say which result a line is of.
+/// The columns that identify the result of a line.
 fn which(several: bool) -> Vec<Column> {
     let trace = several.then(|| Column::text("trace"));
     trace.into_iter().chain([Column::text("policy"), Column::text("size")]).collect()

@@ -22,8 +22,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Watch a cache in use on the terminal
 ///
-/// Rates are those of the time between two readings. Keys: q ends, p pauses and goes on, t shows tables and files alone.
-/// While no process serves the cache, that is said and waited for. Colours are left out where NO_COLOR is set.
+/// Rates are those of the time between two readings. Keys: q quits, p pauses and resumes, t shows tables and files
+/// alone. While no process serves the cache, `top` reports that and waits. Colours are omitted if NO_COLOR is set.
 #[derive(Args)]
 pub struct TopArgs {
     /// The cache, its control socket, or a directory where it is mounted
@@ -41,21 +41,21 @@ pub struct TopArgs {
 struct State {
     before: Option<Figures>,
     now: Option<Figures>,
-    /// Why there is nothing newer.
+    /// Why there is no newer reading.
     silent: Option<String>,
     paused: bool,
-    /// Only tables and files are shown.
+    /// True if only tables and files are shown.
     tables: bool,
 }
 
 impl State {
-    /// Takes another reading.
+    /// Adds a reading.
     fn take(&mut self, reading: Result<Option<Figures>, String>) {
         match reading {
             Ok(Some(figures)) => {
                 let before = self.now.replace(figures);
                 let now = self.now.as_ref().expect("just put there");
-                // Another process counts anew.
+                // Another process counts from zero.
                 self.before = before.filter(|before| before.process == now.process && before.open_s < now.open_s);
                 self.silent = None;
             }
@@ -64,7 +64,7 @@ impl State {
         }
     }
 
-    /// Follows a key; false when it ends all.
+    /// Handles a key; false if the program shall end.
     fn key(&mut self, key: KeyEvent) -> bool {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return false,
@@ -82,7 +82,7 @@ pub fn run(arguments: &TopArgs) -> Result<()> {
     if !std::io::stdout().is_terminal() {
         bail!("top needs a terminal; `entresol stats --watch` writes to files and pipes");
     }
-    // What is no cache at all is said now and on one line.
+    // A path without a file is an error now, on one line.
     std::fs::metadata(&arguments.place).with_context(|| arguments.place.display().to_string())?;
     let tables = Tables::new(&arguments.names);
     let readings = readings(&arguments.place, tables, Duration::from_secs_f64(arguments.every))?;
@@ -92,7 +92,7 @@ pub fn run(arguments: &TopArgs) -> Result<()> {
     shown
 }
 
-/// Asks again and again on a thread of its own, for a server that is busy with a change answers late.
+/// Reads repeatedly on a thread of its own, because a server that is busy with a change answers late.
 fn readings(cache: &Path, mut tables: Tables, every: Duration) -> Result<Receiver<Result<Option<Figures>, String>>> {
     let (readings, taken) = sync_channel(1);
     let cache = cache.to_owned();

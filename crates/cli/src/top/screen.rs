@@ -11,13 +11,13 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-/// A part of figures.
+/// Selects a part of the figures.
 type Part<A, B> = fn(&A) -> &B;
 
-/// Cells of a bar.
+/// Width of a bar in cells.
 const BAR: usize = 20;
 
-/// All that the screen depends on.
+/// Everything on which the screen depends.
 pub struct View<'a> {
     /// Name of the cache.
     pub name: &'a str,
@@ -25,10 +25,10 @@ pub struct View<'a> {
     pub before: Option<&'a Figures>,
     /// The last reading.
     pub now: Option<&'a Figures>,
-    /// Why there is nothing newer.
+    /// Why there is no newer reading.
     pub silent: Option<&'a str>,
     pub paused: bool,
-    /// Tables and files have all of the screen.
+    /// True if tables and files take the whole screen.
     pub tables: bool,
     pub colours: bool,
 }
@@ -38,7 +38,7 @@ impl View<'_> {
         if self.colours { Style::new().fg(colour) } else { Style::new() }
     }
 
-    /// A count that should be 0.
+    /// A count that should be 0, highlighted if it is not.
     fn alarm(&self, text: String, count: u64) -> Span<'static> {
         let style = if count == 0 { Style::new() } else { self.coloured(Color::Red).add_modifier(Modifier::BOLD) };
         Span::styled(text, style)
@@ -77,7 +77,7 @@ fn time(us: f64) -> String {
     if us == 0.0 { "-".to_owned() } else { NumberFormat::Seconds.short(us / 1e6) }
 }
 
-/// Draws it all.
+/// Draws the whole screen.
 pub fn draw(frame: &mut Frame, view: &View) {
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(2), Constraint::Fill(1), Constraint::Length(1)]).areas(frame.area());
@@ -274,7 +274,7 @@ fn front_end_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
     lines
 }
 
-/// Why the candidate decides that does, if the policy has some, and what each is predicted to do.
+/// State of the choice and a line for each candidate, if the policy has some.
 fn choice_lines(choice: &ChoiceFigures) -> Vec<Line<'static>> {
     let mut lines = vec![Line::raw(format!(" {}", choice.state()))];
     let candidate = |candidate: &CandidateFigures| {
@@ -286,7 +286,7 @@ fn choice_lines(choice: &ChoiceFigures) -> Vec<Line<'static>> {
     lines
 }
 
-/// The policy's own figures, as many beside each other as fit.
+/// The policy's own gauges, as many in a line as fit.
 fn gauge_lines(now: &Figures, width: usize) -> Vec<Line<'static>> {
     let policy = now.policy.split(':').next().unwrap_or_default();
     let mut lines = vec![Line::from(bold(format!(" inside {policy}")))];
@@ -302,9 +302,9 @@ fn gauge_lines(now: &Figures, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// The busiest tables and files, as many as there is room for.
+/// The busiest tables and files, as many as fit.
 fn object_lines(view: &View, now: &Figures, width: usize) -> Vec<Line<'static>> {
-    /// Cells that the numbers take.
+    /// Cells taken by the numbers.
     const NUMBERS: usize = 60;
     let name_cells = width.saturating_sub(NUMBERS).clamp(12, 60);
     let elapsed = view.elapsed(now);
@@ -334,7 +334,7 @@ fn object_lines(view: &View, now: &Figures, width: usize) -> Vec<Line<'static>> 
     lines
 }
 
-/// The end of a name that is too long, which tells more than its beginning.
+/// The end of a name that is too long; the end is more specific than the beginning.
 fn tail(name: &str, cells: usize) -> String {
     let letters = name.chars().count();
     if letters <= cells {

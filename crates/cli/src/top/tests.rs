@@ -1,4 +1,4 @@
-//! The screen, drawn from readings that a server might give.
+//! The screen, drawn from readings as a server could give them.
 
 use super::screen::{View, draw};
 use super::{Figures, State};
@@ -19,7 +19,7 @@ fn front_end(calls: u64) -> Value {
     json!({ "calls": calls, "errors": 0, "bytes": calls * 8192, "p50_us": 12.0, "p99_us": 500.0, "max_us": 900.0 })
 }
 
-/// A reading after so many seconds, in each of which a hundred pages are read and half of them hit.
+/// A reading after so many seconds; in each second a hundred pages are read and half of them hit.
 fn reading(open_s: u64) -> Figures {
     let none = calls(0, 0, &[]);
     let value = json!({
@@ -51,7 +51,7 @@ fn reading(open_s: u64) -> Figures {
 
 struct Drawn {
     text: String,
-    /// Colours of all cells but the default.
+    /// Colours of all cells that do not have the default.
     colours: Vec<Color>,
 }
 

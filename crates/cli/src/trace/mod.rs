@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// Convert, measure, generate and look at traces
 #[derive(Subcommand)]
 pub enum TraceCommand {
-    /// Write a trace in the native format, which loads at once
+    /// Write a trace in the native format, which loads fastest
     Convert {
         /// The trace, of any format, compressed or not, or generate:SPEC
         trace: PathBuf,
@@ -34,13 +34,13 @@ pub enum TraceCommand {
         trace: PathBuf,
         #[command(flatten)]
         read: ReadArgs,
-        /// Windows of the working set over time
+        /// Number of windows for the working set over time
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
         windows: u32,
-        /// Write everything that was measured here
+        /// Write all measurements to this file as JSON
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// Write a page with the charts here
+        /// Write a page with the charts to this file
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
     },
@@ -60,7 +60,7 @@ pub enum TraceCommand {
         #[arg(long)]
         next_use: bool,
     },
-    /// Print the first records of a trace as they stand in the file
+    /// Print the first records of a trace as they are in the file
     Head {
         /// The trace
         trace: PathBuf,

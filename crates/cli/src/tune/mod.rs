@@ -1,4 +1,5 @@
-//! `entresol tune`: a policy that finds its own settings, simulated with time or in a live buffer, beside fixed ones.
+//! `entresol tune`: compares tuners of a policy's settings with fixed settings, simulated with time or in a live
+//! buffer.
 
 mod live;
 mod report;
@@ -26,14 +27,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const SECONDS_PER_YEAR: f64 = 365.25 * 86_400.0;
-/// More fixed settings than this are hours of work, asked for by mistake.
+/// Most fixed settings: more would be hours of work, and were probably asked for by mistake.
 const GRID_MAX: usize = 10_000;
 
-/// Let a policy find its own settings, and compare what it finds with fixed ones
+/// Let a policy find its own settings, and compare these with fixed ones
 ///
-/// Simulates with time, or runs with --live. Epoch by epoch a tuner changes the options that the policy declares tunable
-/// (`entresol policies NAME` lists them) and learns from the throughput. It begins with the options that are given, and
-/// costs at most --bound against them. Several traces are run one after the other: a workload that changes.
+/// Simulates with time, or runs with --live. Epoch by epoch a tuner changes the options that the policy declares
+/// tunable (`entresol policies NAME` lists them) and learns from the throughput. The tuner begins with the options that
+/// are given, and costs at most --bound against them. Several traces are run one after the other: a workload that
+/// changes.
 #[derive(Args)]
 pub struct TuneArgs {
     /// Trace files, or generate:SPEC for generated ones, run one after the other
@@ -42,7 +44,7 @@ pub struct TuneArgs {
     /// The policy, with the options that the tuner begins with
     #[arg(long, short, default_value = "multi-tier:preset=eager", value_name = "POLICY")]
     pub policy: String,
-    /// Tune these of its options only, separated by commas
+    /// Tune only these of its options, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Tuners to compare, separated by commas
@@ -58,16 +60,16 @@ pub struct TuneArgs {
     /// Requests of an epoch
     #[arg(long, value_name = "N", default_value = "20000", value_parser = count)]
     pub epoch: u64,
-    /// Epochs that are run but not counted after a change of the settings: a cache is as fast as its contents are
+    /// Epochs that are run but not counted after a change of the settings, until the contents of the cache have adapted
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..1000))]
     pub settle: u32,
-    /// Share of the time that a tuner may lose against the settings that it began with, in the long run
+    /// Share of the time that a tuner may lose in the long run, compared with its initial settings
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
     pub bound: f64,
     /// Count NVM writes too: throughput plus LAMBDA per page written in a million requests (003, section 4)
     #[arg(long, value_name = "LAMBDA", conflicts_with = "years", value_parser = lambda)]
     pub lambda: Option<f64>,
-    /// The NVM tier is to last this many years, its wear spread evenly
+    /// Years that the NVM tier is to last, its wear spread evenly
     #[arg(long, value_name = "YEARS", value_parser = lambda)]
     pub years: Option<f64>,
     /// Compare with all combinations of N levels of each option, each fixed; 0 for none
@@ -75,11 +77,11 @@ pub struct TuneArgs {
     pub grid: usize,
     /// Run the trace through a buffer over memory of this machine and emulated devices
     ///
-    /// DRAM is the machine's own; NVM is memory in which an access takes as long as on the device of the cache, and the
-    /// bytes below are in memory too, behind a device that takes its time. Every page that is read is compared with what
-    /// was written. Where time is real, --clients are threads, and runs follow one another unless --threads says
-    /// otherwise, for they wait by spinning; where it is counted, the clients share one processor, which serves others
-    /// while one waits for the level below, and all is the same on any machine.
+    /// DRAM is the machine's own. NVM is memory in which an access takes as long as on the cache's device. The backing
+    /// store is in memory too, behind a device that takes its time. Every page read is compared with the last write.
+    /// With real time --clients are threads, and runs follow one another unless --threads is given, because clients
+    /// wait by spinning. With counted time the clients share one processor, which serves others while one waits for the
+    /// backing store, and results are the same on any machine.
     #[arg(
         long,
         value_name = "TIME",
@@ -97,16 +99,16 @@ pub struct TuneArgs {
     /// Seed of policies, devices and tuners
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// Share of the requests that warm the caches up, before anything is tuned or counted
+    /// Share of the requests that warm the caches up, before any tuning or counting
     #[arg(long, default_value = "0", value_parser = share)]
     pub warmup: f64,
-    /// Threads at most [default: one per processor, with --live=real one]
+    /// Most threads [default: one per processor, with --live=real one]
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
-    /// Write all results here, epoch by epoch
+    /// Write all results to this file, epoch by epoch
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write a report with charts here: one page, no network needed to read it
+    /// Write a report with charts to this file: one page, readable without a network
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -121,13 +123,14 @@ fn lambda(text: &str) -> Result<f64, String> {
 pub enum TunerName {
     /// Simulated annealing that cools down within some hundred epochs
     Annealing,
-    /// Simulated annealing with the constants of 003, and no bound on what it costs
+    /// Simulated annealing with the constants of 003, and no bound on its cost
     AnnealingPaper,
     /// Hill climbing, one option after the other
     Climb,
     /// Successive halving of samples
     Halving,
-    /// Settings run in small over a sample of the pages, each with contents of its own; nothing is tried on the cache
+    /// Settings run as miniature caches over a sample of the pages, each with its own contents; the cache itself tries
+    /// none
     Shadows,
 }
 
@@ -155,24 +158,24 @@ impl TunerName {
     }
 }
 
-/// Plan of the runs: everything but the trace.
+/// Plan of the runs: everything except the trace.
 pub struct Plan<'a> {
     /// The devices of --tiers.
     pub devices: Devices<'a>,
     /// Warm-up and seed.
     pub cell_options: CellOptions,
-    /// Arrival of the requests, and what they cost besides the devices.
+    /// Arrival of the requests, and their costs besides the devices.
     pub timed: TimedOptions,
-    /// Run through a buffer, in this time.
+    /// Run through a live buffer with this kind of time; none: simulate.
     pub live: Option<Time>,
     objective: Objective,
     bound: f64,
     settle: u32,
-    /// Of the tuner with shadows.
+    /// Options of the tuner with shadows.
     shadowing: ShadowingOptions,
     /// Requests of an epoch.
     pub epoch: u64,
-    /// Places of the tuned options among the policy's tunables.
+    /// Positions of the tuned options among the policy's tunables.
     pub tunables: Vec<usize>,
     /// The layer of the tuned policy.
     pub layer: usize,
@@ -180,22 +183,22 @@ pub struct Plan<'a> {
     pub tier: usize,
 }
 
-/// One run: of a tuner, or with fixed settings.
+/// One run: with a tuner, or with fixed settings.
 #[derive(Serialize)]
 pub struct TuneRun {
-    /// The tuner; absent where settings are fixed.
+    /// Name of the tuner; absent for fixed settings.
     pub tuner: Option<String>,
     /// The settings at the end.
     pub values: Vec<f64>,
-    /// Requests per second, of virtual time unless it was run in real time.
+    /// Requests per second of virtual time, or of real time if run so.
     pub requests_per_second: f64,
     /// The same over the last quarter of the requests.
     pub last_quarter_per_second: f64,
     /// Pages written to the tier that wears, per million requests.
     pub pages_written_per_million: f64,
-    /// Years until that tier is worn out, its wear spread evenly; absent where nothing wears.
+    /// Years until that tier is worn out, its wear spread evenly; absent if nothing wears.
     pub years: Option<f64>,
-    /// Epochs after which the settings that are held are those of the end; 0 where settings are fixed.
+    /// Epochs after which the tuner holds its final settings; 0 for fixed settings.
     pub converged_after: usize,
     /// The epochs.
     pub epochs: Vec<EpochRow>,
@@ -208,14 +211,14 @@ pub struct TuneRun {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum Counts {
-    /// In a simulation.
+    /// Counts of a simulation.
     Simulated {
         /// Counts of the policy's actions.
         row: Box<Row>,
         /// Times that the actions took on the devices.
         timed: Box<TimedRow>,
     },
-    /// In a live buffer.
+    /// Counts of a live buffer.
     Live {
         /// Counts of the buffer.
         live: LiveRow,
@@ -225,23 +228,23 @@ pub enum Counts {
 /// All results.
 #[derive(Serialize)]
 pub struct TuneResults {
-    /// The traces, in a line.
+    /// Description of the traces in a line.
     pub trace: String,
-    /// The policy with the options it began with.
+    /// The policy with its initial options.
     pub policy: String,
     /// The options that are tuned.
     pub knobs: Vec<Knob>,
     /// Requests of an epoch.
     pub epoch_requests: u64,
-    /// Figure that the tuners make as large as possible.
+    /// Figure that the tuners maximise.
     pub objective: Objective,
-    /// The settings the tuners began with, held throughout.
+    /// The initial settings, held throughout.
     pub start: TuneRun,
     /// The tuners, in the order of the command line.
     pub tuners: Vec<TuneRun>,
     /// Fixed settings, the best first.
     pub grid: Vec<TuneRun>,
-    /// Accuracy of the emulated devices against their models, a line each; none where all is simulated.
+    /// Accuracy of the emulated devices against their models, a line each; none if all is simulated.
     pub emulated: Vec<String>,
 }
 
@@ -279,7 +282,7 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         shadowing: shadows::options(arguments, &cell, &addresses),
         epoch: arguments.epoch,
         tunables,
-        // A policy of one tier has an LRU pool above it where there is DRAM.
+        // A policy of one tier has an LRU pool above it if there is DRAM.
         layer: usize::from(above && !two),
         tier: usize::from(above),
     };
@@ -297,7 +300,7 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
     output::print(&report::text(&results))
 }
 
-/// The places of the options to tune: all, or those that are named.
+/// Positions of the options to tune: all, or those named.
 fn chosen(policy: &PolicySpec, names: &[String]) -> Result<Vec<usize>> {
     let tunables = policy.info.tunables;
     if names.is_empty() {
@@ -320,7 +323,7 @@ fn chosen(policy: &PolicySpec, names: &[String]) -> Result<Vec<usize>> {
     Ok(places)
 }
 
-/// The traces as one.
+/// The traces, joined into one.
 fn opened(arguments: &TuneArgs, quiet: bool) -> Result<Named> {
     let open = |path: &PathBuf| trace_source::open(path, &arguments.read, false, quiet);
     let mut all = arguments.traces.iter().map(open).collect::<Result<Vec<_>>>()?;
@@ -347,7 +350,7 @@ fn cell(policy: &PolicySpec, devices: &Devices, addresses: &Addresses) -> Result
     Ok(Cell::single(policy, size, dram, addresses).map_err(|skip| *skip)?)
 }
 
-/// Times that each byte of a device may be written; none where nothing wears or no source says.
+/// Times that each byte of a device may be written; none if nothing wears or no source is known.
 fn endurance_writes(profile: &Profile) -> Option<f64> {
     match &profile.device {
         Model::Fixed(device) => device.endurance_writes,
@@ -367,7 +370,7 @@ impl Plan<'_> {
         self.cell_options.seed
     }
 
-    /// Pages that can be written to the tier that wears before it is worn out, evenly.
+    /// Pages that can be written to the tier that wears before it is worn out, if spread evenly.
     fn writes_in_all(&self, cell: &Cell, addresses: &Addresses) -> Option<f64> {
         let pages = cell.needs(addresses)[self.tier] as f64 / f64::from(addresses.trace.page_bytes);
         endurance_writes(self.devices.cache_profile()).map(|writes| writes * pages)
@@ -455,7 +458,7 @@ impl Plan<'_> {
         })
     }
 
-    /// One run, and how near its devices came to their models.
+    /// One run, and the accuracy of its emulated devices.
     fn one(
         &self,
         name: Option<String>,
@@ -524,7 +527,7 @@ fn last_quarter(epochs: &[EpochRow]) -> f64 {
     late().map(|epoch| epoch.requests).sum::<u64>() as f64 / late().map(|epoch| epoch.seconds).sum::<f64>()
 }
 
-/// All combinations of `levels` levels of each knob: the first, the last and those between, evenly.
+/// All combinations of `levels` levels of each knob: the first, the last and evenly spaced ones in between.
 fn grid(space: &Space, levels: usize) -> Result<Vec<Vec<f64>>> {
     if levels == 0 {
         return Ok(Vec::new());

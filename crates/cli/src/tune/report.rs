@@ -8,10 +8,10 @@ use entresol_report::{
 use entresol_tune::EpochRow;
 use std::fmt::Write;
 
-/// Fixed settings shown: the best, and the worst as a warning.
+/// Number of best fixed settings shown; the worst is shown too, as a warning.
 const GRID_SHOWN: usize = 5;
 
-/// For a terminal.
+/// The report for a terminal.
 pub fn text(results: &TuneResults) -> String {
     let style = TextStyle::stdout();
     let mut text = format!("{}\n{}\n", results.trace, compared(results).to_text(style));
@@ -20,7 +20,7 @@ pub fn text(results: &TuneResults) -> String {
     text
 }
 
-/// The page.
+/// The report as a page.
 pub fn page(results: &TuneResults) -> Page {
     let mut page =
         Page::new(format!("Tuning of {}", results.policy)).subtitle(&results.trace).command(output::command_line());
@@ -37,7 +37,7 @@ pub fn page(results: &TuneResults) -> Page {
 const ROLES: &str = "The settings that each tuner holds after each epoch. Trials, and epochs at the settings that it began \
                      with, lie between; the JSON file has them.";
 
-/// One line: the best fixed settings, and how far from them each tuner is.
+/// One line: the best fixed settings, and the distance of each tuner from them.
 fn verdict(results: &TuneResults) -> String {
     let Some(best) = results.grid.first() else {
         return format!("epochs of {} requests; no fixed settings to compare with (--grid 0)", results.epoch_requests);
@@ -127,7 +127,7 @@ fn throughput(results: &TuneResults) -> TimeSeries {
     TimeSeries::new("Throughput per epoch", requests()).panel(panel)
 }
 
-/// The settings that a tuner holds, each as the place of its level, for levels span decades.
+/// The settings that a tuner holds, each as the index of its level, because levels span decades.
 fn settings(results: &TuneResults, run: &TuneRun) -> TimeSeries {
     let mut panel = Panel::new(Axis::new("level, 0 the lowest", NumberFormat::Decimal).at_least(0.0, 0.0));
     for (at, knob) in results.knobs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `entresol tune --tuner shadows`: what the shadows of a tuner are run with.
+//! Options and miniature caches for `entresol tune --tuner shadows`.
 
 use super::live;
 use super::{Plan, TuneArgs};
@@ -7,11 +7,11 @@ use entresol_policy::miniature::{Awaits, Miniatures, Scale, Terms};
 use entresol_sim::{Addresses, Cell, prices};
 use entresol_tune::{RaceLimits, ShadowingOptions, Tuner};
 
-/// Shadows settle for as long as it takes to ask for half of the pages there is room for.
+/// Shadows settle for as many epochs as it takes to request half as many pages as the tiers hold.
 const SETTLE_SHARE: f64 = 0.5;
 const SETTLE_MAX: f64 = 8.0;
 
-/// Returns the options for building the tuner with shadows.
+/// The options for building the tuner with shadows.
 pub fn options(arguments: &TuneArgs, cell: &Cell, addresses: &Addresses) -> ShadowingOptions {
     let bytes: u64 = cell.needs(addresses).iter().rev().skip(1).sum();
     let pages = bytes as f64 / f64::from(addresses.trace.page_bytes);
@@ -23,7 +23,7 @@ pub fn options(arguments: &TuneArgs, cell: &Cell, addresses: &Addresses) -> Shad
     }
 }
 
-/// Returns the miniature caches that run a tuner's shadows; none if the tuner has no shadows.
+/// The miniature caches that run a tuner's shadows; none if the tuner has no shadows.
 pub fn of(plan: &Plan, tuner: &dyn Tuner, cell: &Cell, addresses: &Addresses) -> Result<Option<Miniatures>> {
     if tuner.shadowed().is_empty() {
         return Ok(None);
@@ -40,8 +40,7 @@ pub fn of(plan: &Plan, tuner: &dyn Tuner, cell: &Cell, addresses: &Addresses) ->
     Ok(Some(cell.miniatures(&plan.tunables, addresses, &plan.cell_options, Scale::default(), terms)?))
 }
 
-/// Costs of the simulated devices' accesses, for the shadows of a tuner. The requester waits for its page
-/// alone.
+/// Costs of the simulated devices' accesses, for the shadows of a tuner. The requester waits only for its own page.
 fn terms(plan: &Plan, needs: &[u64], addresses: &Addresses) -> Result<Terms> {
     let (page_bytes, clients) = (addresses.trace.page_bytes, plan.timed.clients.max(1) as usize);
     let place = |(at, &need): (usize, &u64)| {

@@ -1,4 +1,4 @@
-//! Loop devices, and file systems of their own on them, which root alone may make.
+//! Loop devices, and file systems on them, which only root may make.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +22,7 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
 }
 
 impl Image {
-    /// Makes one of so many MiB by `mkfs`, in `at`.img. None, said and counted, where that cannot be.
+    /// Makes a file system of `mib` MiB by `mkfs`, in `at`.img. None, printed and counted, where that is impossible.
     pub fn new(at: PathBuf, mib: u64, mkfs: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             entresol_skip::skipped!("root", "only root can make a file system on a loop device");
@@ -47,27 +47,27 @@ impl Image {
         Ok(image)
     }
 
-    /// Mounts it anew with other options.
+    /// Remounts the file system with other options.
     pub fn remount(&self, options: &str) {
         output("mount", &["-o", &format!("remount,{options}"), text(&self.at)]).expect("other options");
     }
 
-    /// Makes it read-only as an error of the device does (ext4).
+    /// Makes the file system read-only as an error of the device does (ext4).
     pub fn break_off(&self) {
         self.remount("errors=remount-ro");
         let name = self.device.trim_start_matches("/dev/");
         std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "1").expect("an error");
     }
 
-    /// Mends it after that, and mounts it with these options.
+    /// Repairs the file system after that, and mounts it with these options.
     pub fn mend(&self, options: &str) {
         output("umount", &[text(&self.at)]).expect("nobody uses it");
-        // Its exit code is 1 when there was something to be mended.
+        // Exit code 1 means that there was something to repair.
         let _mended = output("e2fsck", &["-fp", &self.device]);
         output("mount", &["-o", options, &self.device, text(&self.at)]).expect("a file system");
     }
 
-    /// Bytes that are free.
+    /// Free bytes.
     pub fn free_bytes(&self) -> u64 {
         let found = rustix::fs::statvfs(&self.at).expect("a file system");
         found.f_bfree * found.f_frsize
@@ -86,7 +86,7 @@ pub struct Loop(pub String);
 
 impl Loop {
     /// # Errors
-    /// Why there are no loop devices here.
+    /// The reason for which there are no loop devices here.
     pub fn new(file: &Path) -> Result<Self, String> {
         let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
         let made = made.map_err(|error| format!("losetup: {error}"))?;

@@ -15,13 +15,13 @@ use std::process::{Child, Command, Output};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-/// The program that is tested: the laboratory's where its tests use this.
+/// The program under test: the laboratory's where its tests use this module.
 pub const PROGRAM: &str = match (option_env!("CARGO_BIN_EXE_entresol"), option_env!("CARGO_BIN_EXE_entresol-lab")) {
     (Some(program), _) | (None, Some(program)) => program,
     (None, None) => panic!("cargo names the program"),
 };
 
-/// Was nothing mounted because nothing can be here? It is said then that the test is skipped.
+/// True if a mount failed because this system allows none. The skip of the test is then printed.
 pub fn is_impossible(said: &str) -> bool {
     let impossible = ["namespaces are not allowed", "ermitted", "/dev/fuse"].iter().any(|why| said.contains(why));
     if impossible {
@@ -30,7 +30,7 @@ pub fn is_impossible(said: &str) -> bool {
     impossible
 }
 
-/// Waits for a file that a running command makes; false if the command has ended without.
+/// Waits for a file that a running command makes; false if the command has ended without it.
 pub fn wait_for(file: &Path, running: &mut Child) -> bool {
     let start = Instant::now();
     while !file.exists() && running.try_wait().expect("its state").is_none() {
@@ -40,8 +40,9 @@ pub fn wait_for(file: &Path, running: &mut Child) -> bool {
     file.exists()
 }
 
-/// Has commands start with the signals that end a server as a login shell leaves them, whoever started the test: under `nohup`, or in
-/// the background of a shell, they would inherit them as ignored. A signal that has a handler here has none there.
+/// Makes commands start with default signal handling, as a login shell leaves it. Under `nohup`, or in the background
+/// of a shell, they would inherit the signals that end a server as ignored. A signal that has a handler here has none
+/// there.
 fn heed_signals() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -56,13 +57,13 @@ fn heed_signals() {
     });
 }
 
-/// Sends a signal to the process of this number, by no program that a machine could lack.
+/// Sends a signal to a process by the system call, so that no external program is needed.
 pub fn signal(process: u32, signal: Signal) {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process");
     kill_process(process, signal).expect("it takes a signal");
 }
 
-/// Waits for the end of a command, which must be a good one; what it said, or none where nothing can be mounted.
+/// Waits for the end of a command, which must succeed; returns its output, or none where nothing can be mounted.
 pub fn ended_well(mut running: Child) -> Option<String> {
     let mut said = String::new();
     running.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
@@ -74,7 +75,7 @@ pub fn ended_well(mut running: Child) -> Option<String> {
     Some(said)
 }
 
-/// A directory that is removed at the end, and the command in it.
+/// A directory that is removed at the end, for running the command in.
 pub struct Scratch(tempfile::TempDir);
 
 impl Scratch {
@@ -82,12 +83,13 @@ impl Scratch {
         Scratch(tempfile::tempdir().expect("a scratch directory"))
     }
 
-    /// In this directory instead of that of temporary files.
+    /// A scratch directory in this directory instead of that of temporary files.
     pub fn within(directory: &Path) -> Self {
         Scratch(tempfile::tempdir_in(directory).expect("a scratch directory"))
     }
 
-    /// With `t.etr`: 3000 requests, three in ten of them writes, to at most 400 pages, the next uses stored.
+    /// A scratch directory with `t.etr`: 3000 requests, three in ten of them writes, to at most 400 pages, the next
+    /// uses stored.
     pub fn with_trace() -> Self {
         let scratch = Scratch::new();
         scratch.ok(&["-q", "trace", "generate", "zipf:n=3000:pages=400:seed=11:write=30", "t.etr", "--next-use"]);
@@ -124,7 +126,7 @@ impl Scratch {
         heed_signals();
         let mut command = Command::new(PROGRAM);
         command.args(arguments).current_dir(self.0.path()).env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
-        // Records that have no place beside their backing store are not the machine's.
+        // Records that cannot be stored beside their backing store are kept out of the machine's state directory.
         command.env("ENTRESOL_STATE_DIR", self.path("state"));
         command
     }
@@ -133,7 +135,7 @@ impl Scratch {
         self.command(arguments).output().expect("the command runs")
     }
 
-    /// Runs what must succeed; its standard output.
+    /// Runs a command that must succeed; returns its standard output.
     pub fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -141,8 +143,9 @@ impl Scratch {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// Runs what must be refused: exit code 2, exactly one line on standard error, nothing on standard output, and no
-    /// file made, removed or changed. Where a server has its control socket, files change by its own threads, and only
+    /// Runs a command that must be refused: exit code 2, exactly one line on standard error, nothing on standard
+    /// output, and no file made, removed or changed. Where a server has its control socket, files change by its own
+    /// threads, and only their names are compared. Returns the line without the command's name.
     /// their names are compared. The line without the command's name.
     pub fn refused(&self, arguments: &[&str]) -> String {
         let before = self.names();
@@ -163,7 +166,7 @@ impl Scratch {
         assert_eq!(before, after, "{what}");
         assert!(bytes_before == contents(&after), "a file was changed; {what}");
         let line = said.trim_end().strip_prefix("entresol: ").unwrap_or_else(|| panic!("{what}")).to_owned();
-        // An error that holds its cause's text and prints the cause as well says things twice.
+        // An error that contains its cause's text and prints the cause as well would repeat itself.
         let clauses: Vec<&str> = line.split(": ").collect();
         for (i, clause) in clauses.iter().enumerate() {
             assert!(!clauses[..i].contains(clause), "says '{clause}' twice: {line}");
@@ -172,7 +175,7 @@ impl Scratch {
     }
 }
 
-/// Asserts that a refusal says all of these.
+/// Asserts that a refusal contains all of these parts.
 pub fn says(line: &str, parts: &[&str]) {
     for part in parts {
         assert!(line.contains(part), "'{part}' is not in: {line}");

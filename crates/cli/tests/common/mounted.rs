@@ -1,42 +1,43 @@
-//! A directory and its mount by `entresol mount`, where this system lets us mount.
+//! A directory and its mount by `entresol mount`, where this system allows mounts.
 
 use super::{Scratch, Signal, signal};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The number of the user who is nobody, and of its group.
+/// User and group number of `nobody`.
 pub const NOBODY: u32 = 65534;
 
 pub struct Mounted {
     pub scratch: Scratch,
     server: Option<Child>,
-    /// The mode of the cache and its policy, if there is one.
+    /// Mode and policy of the cache, if there is one.
     cache: Option<[String; 2]>,
     /// The kernel's page cache above the mount: on or off.
     page_cache: &'static str,
-    /// Passthrough, by which the kernel itself reads and writes what goes past a cache: on, where it grants
-    /// that, or off.
+    /// Passthrough, by which the kernel itself performs I/O that bypasses the cache: on, where the kernel grants it,
+    /// or off.
     passthrough: &'static str,
-    /// The server is not root but nobody, and serves root too.
+    /// True if the user nobody runs the server, which serves root too.
     nobody: bool,
 }
 
-/// Choices for a mount, where a test does not take those of [`Mounted::with`].
+/// Choices for a mount, where a test does not use those of [`Mounted::with`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct How {
-    /// Mode and policy of a cache, and what more `format` is told of it.
+    /// Mode and policy of a cache, and further arguments of `format`.
     pub cache: Option<([&'static str; 2], &'static [&'static str])>,
     /// The kernel's page cache above: on or off.
     pub page_cache: &'static str,
-    /// Passthrough, by which the kernel reads and writes by itself: on or off.
+    /// Passthrough, by which the kernel performs I/O that bypasses the cache: on or off.
     pub passthrough: &'static str,
-    /// By nobody, for nobody and root; only root can begin that.
+    /// Run by the user nobody, for nobody and root; only root can start that.
     pub nobody: bool,
 }
 
-/// Runs a test on the backing files as they are and through a cache of 400 pages, in two of its modes, with the kernel's page
-/// cache above and without. What goes past the cache the kernel reads and writes by itself, of files as they are in a world of its own.
+/// Runs a test on the backing files directly and through a cache of 400 pages, in two of its modes, with the kernel's
+/// page cache above and without. Passthrough serves I/O that bypasses the caches; of direct files it has a setup of
+/// its own.
 pub fn each(test: impl Fn(Mounted)) {
     let (back, through) = (Some(["write-back", "face-gsc"]), Some(["write-through", "lru"]));
     let worlds = ["off", "on"].map(|page_cache| [(None, page_cache), (back, page_cache), (through, page_cache)]);
@@ -50,7 +51,7 @@ pub fn each(test: impl Fn(Mounted)) {
 }
 
 impl Mounted {
-    /// `None`, with a word about it, where nothing can be mounted.
+    /// `None`, with a message, where nothing can be mounted.
     pub fn new() -> Option<Self> {
         Self::with(None)
     }
@@ -69,7 +70,8 @@ impl Mounted {
         mounted.start().then_some(mounted)
     }
 
-    /// Of what stands in a directory already: `backing`, `mount` and a cache, which need not have been made here. Not started yet.
+    /// A mount of existing directories: `backing`, `mount` and a cache, which need not have been made here. Not
+    /// started yet.
     pub fn over(scratch: Scratch, [mode, policy]: [&str; 2]) -> Self {
         let cache = Some([mode.to_owned(), policy.to_owned()]);
         Mounted { scratch, server: None, cache, page_cache: "off", passthrough: "on", nobody: false }
@@ -88,7 +90,7 @@ impl Mounted {
         mounted.start().then_some(mounted)
     }
 
-    /// Formatted, of folders that are there already or are made; not started yet.
+    /// A mount with a formatted cache, in directories that exist already or are made; not started yet.
     pub fn made(scratch: Scratch, how: &How) -> Self {
         let How { cache, page_cache, passthrough, nobody } = *how;
         for name in ["backing", "mount", "plain", "."] {
@@ -106,11 +108,12 @@ impl Mounted {
         mounted
     }
 
-    /// The command, by who serves.
+    /// The command, run by the server's user.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.scratch.command(arguments);
         if self.nobody {
-            // By its descriptor: nobody may not come to where the program lies. To mount takes a capability.
+            // The program is run by its descriptor, because nobody may not be able to reach its path. Mounting takes a
+            // capability.
             let shell = "exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=+sys_admin --ambient-caps=+sys_admin \
                          /proc/self/fd/3 \"$@\" 3<\"$0\"";
             let mut other = Command::new("sh");
@@ -122,14 +125,14 @@ impl Mounted {
         command
     }
 
-    /// Runs what must succeed, by who serves.
+    /// Runs a command that must succeed, as the server's user.
     fn ok(&self, arguments: &[&str]) {
         let output = self.command(arguments).output().expect("the command runs");
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(0), "entresol {arguments:?}: {complaint}");
     }
 
-    /// Mounts; whether that is possible here.
+    /// Mounts; true if that is possible here.
     pub fn start(&mut self) -> bool {
         self.start_with(&[])
     }
@@ -177,7 +180,7 @@ impl Mounted {
         self.scratch.path("plain")
     }
 
-    /// Number of the server's process.
+    /// Process id of the server.
     pub fn process(&self) -> u32 {
         self.server.as_ref().expect("a server").id()
     }
@@ -186,7 +189,7 @@ impl Mounted {
         signal(self.server.as_ref().expect("a server").id(), sent);
     }
 
-    /// Waits for the server's end; its code and what it said.
+    /// Waits for the server's end; returns its exit code and output.
     pub fn end(&mut self) -> (Option<i32>, String) {
         let mut server = self.server.take().expect("a server");
         let mut said = String::new();
@@ -194,17 +197,17 @@ impl Mounted {
         (server.wait().expect("an end").code(), said)
     }
 
-    /// True if writes are in the backing files at once: there is no cache.
+    /// True if writes reach the backing files at once, because there is no cache.
     pub fn is_direct(&self) -> bool {
         self.cache.is_none()
     }
 
-    /// Serves with another mode and policy from the next start on.
+    /// Sets mode and policy from the next start on.
     pub fn change(&mut self, mode: &str, policy: &str) {
         self.cache = Some([mode.to_owned(), policy.to_owned()]);
     }
 
-    /// Serves with another mode, if there is a cache, from the next start on.
+    /// Sets the mode from the next start on, if there is a cache.
     pub fn change_mode(&mut self, mode: &str) {
         if let Some([now, _]) = &mut self.cache {
             *now = mode.to_owned();
@@ -227,16 +230,16 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Some(mut server) = self.server.take() {
-            // A test failed: nothing may hang on a mount that nobody serves.
+            // A test failed: no process may hang on a mount without a server.
             let _ = server.kill();
             let _ = server.wait();
         }
-        // Only a mount that was left behind is there to be taken away.
+        // Only a mount that was left behind remains to be removed.
         let _ = rustix::mount::unmount(self.above(), rustix::mount::UnmountFlags::DETACH);
     }
 }
 
-/// Everything in a directory but the cache's own: names, modes, links, sizes and bytes, in order.
+/// Everything in a directory except the cache's own files: names, modes, links, sizes and bytes, in order.
 pub fn contents(directory: &Path) -> Vec<String> {
     use std::os::unix::fs::MetadataExt;
     let mut found = Vec::new();
@@ -263,7 +266,7 @@ pub fn contents(directory: &Path) -> Vec<String> {
     found
 }
 
-/// Bytes in a short line.
+/// A digest of bytes in a short line.
 pub fn hash(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0_u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte) + 1));
     format!("{} bytes {hash:x}", bytes.len())

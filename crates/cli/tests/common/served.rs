@@ -1,4 +1,4 @@
-//! A cache under the NBD door of the real command.
+//! A cache behind the NBD front-end of the real command.
 
 #[path = "../../../front/tests/support/client.rs"]
 pub mod client;
@@ -12,8 +12,8 @@ pub const PAGE: usize = 4096;
 /// The last page is short.
 pub const BACKING: usize = 1024 * PAGE + 512;
 
-/// Record that the backing file keeps of its cache. A test that puts back an older copy of the cache puts
-/// this back as well, or is refused.
+/// Record of a cache in the extended attributes of its backing file. A test that restores an older copy of the cache
+/// restores the record as well, or is refused.
 pub struct Kept(Vec<u8>);
 
 impl Kept {
@@ -22,7 +22,7 @@ impl Kept {
     pub fn of(scratch: &Scratch) -> Self {
         let mut kept = vec![0; 4096];
         let length = match rustix::fs::getxattr(scratch.path("disk"), Self::ATTRIBUTE, &mut kept[..]) {
-            // As of a program that keeps none.
+            // As for a program that keeps no record.
             Err(rustix::io::Errno::NODATA) => 0,
             length => length.expect("a record"),
         };
@@ -53,7 +53,7 @@ pub fn start(scratch: &Scratch, policy: &str, mode: &str) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs")
 }
 
-/// Waits until the server can be reached.
+/// Waits until the server accepts connections.
 pub fn reached(scratch: &Scratch, child: &mut Child) -> Client {
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
@@ -69,7 +69,7 @@ pub fn terminate(child: Child) -> String {
     ended(child, 0)
 }
 
-/// As [`terminate`], with the exit code that is due.
+/// As [`terminate`], with the expected exit code.
 pub fn ended(mut child: Child, code: i32) -> String {
     signal(child.id(), Signal::TERM);
     let mut said = String::new();

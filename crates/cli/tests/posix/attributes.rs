@@ -1,4 +1,4 @@
-//! Modes of what is made, times, extended attributes.
+//! Scenarios about modes of new files and folders, times, and extended attributes.
 
 use super::record::{Record, ignore};
 use super::scenario::{Scenario, anybody, root, scenarios};
@@ -30,7 +30,7 @@ fn modes() -> Vec<Scenario> {
                 "again to read",
                 sys::open(&seen.path("f"), libc::O_RDONLY, 0).and_then(|file| sys::pread(&file, 10, 0)),
             );
-            // As it can be looked at in the end.
+            // Readable, so that its final state can be listed.
             sys::chmod(&seen.path("d"), 0o700).expect("a mode");
             sys::chmod(&seen.path("f"), 0o600).expect("a mode");
             seen.read("f");
@@ -156,7 +156,7 @@ fn when(seen: &mut Record, label: &str, name: &str) {
     let found = sys::lstat(&seen.path(name));
     let times = found.map(|found| {
         let [a, m] = [(found.st_atime, found.st_atime_nsec), (found.st_mtime, found.st_mtime_nsec)];
-        // What was set is long ago or far ahead.
+        // Set times are long ago or far ahead.
         let told = |(seconds, nanoseconds): (i64, i64)| match seconds {
             1_600_000_000..2_200_000_000 => "now".to_owned(),
             _ => format!("{seconds}.{nanoseconds:09}"),
@@ -296,7 +296,7 @@ const CHANGES: &[(&str, Act)] = &[
     ("fsync", |_, file| ignore(sys::fsync(file))),
 ];
 
-/// Which times of the file and of both folders a call moves.
+/// The times of the file and of both folders that a call moves.
 fn moved() -> Vec<Scenario> {
     let mut scenarios = Vec::new();
     for &(call, act) in CHANGES {
@@ -306,9 +306,11 @@ fn moved() -> Vec<Scenario> {
             }
             let file = make(seen, "d/f", &[b'x'; 9000]);
             drop(make(seen, "e/h", b"other"));
-            // In write-through it goes below now, which changes the file, and not while times are compared.
+            // In write-through the bytes go to the backing store now. That changes the file, and must not happen while
+            // times are compared.
             sys::fsync(&file).expect("a sync");
-            // Read already, so that the time of a later read is moved or not by the file system's own rule.
+            // The file was read already, so that the file system's own rule decides whether a later read moves the
+            // time.
             sys::pread(&file, 10, 0).expect("read");
             let old = [(100, 0), (200, 0)];
             for name in ["d", "e"] {
@@ -400,7 +402,8 @@ fn extended() -> Vec<Scenario> {
         "access lists" => |seen| {
             let file = make(seen, "f", b"x");
             sys::mkdir(&seen.path("d"), 0o755).expect("a folder");
-            // Version 2; the owner may all, user 1234 may read, the group may read, the mask is to read and write, others nothing.
+            // Version 2; the owner may do all, user 1234 may read, the group may read, the mask is to read and write,
+            // others nothing.
             let entry = |tag: u16, rights: u16, id: u32| [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat();
             let entries = [entry(1, 7, u32::MAX), entry(2, 4, 1234), entry(4, 4, u32::MAX), entry(16, 6, u32::MAX), entry(32, 0, u32::MAX)];
             let list = [&2_u32.to_le_bytes()[..], &entries.concat()].concat();

@@ -1,11 +1,11 @@
-//! Reading and writing: edges, positions, flags of open files, holes, mappings, copies.
+//! Scenarios about reading and writing: edges, positions, flags of open files, holes, mappings, copies.
 
 use super::record::Record;
 use super::scenario::{Scenario, anybody, scenarios};
 use super::sys::{self, Map, call};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// A pattern in which each byte tells where it is.
+/// A pattern in which each byte depends on its offset.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i / 251 + i % 251) as u8).collect()
 }
@@ -14,7 +14,7 @@ fn opened(seen: &Record, name: &str, flags: i32) -> OwnedFd {
     sys::open(&seen.path(name), flags, 0o644).unwrap_or_else(|errno| panic!("{name}: {}", sys::name(errno)))
 }
 
-/// A file `f` of these bytes, open for all.
+/// A file `f` of these bytes, open and with all rights.
 fn with(seen: &Record, bytes: &[u8]) -> OwnedFd {
     sys::make(&seen.path("f"), bytes)
 }
@@ -78,7 +78,7 @@ fn edges() -> Vec<Scenario> {
         };
         "two positions of one file" => |seen| {
             let (one, two) = (with(seen, &pattern(100)), opened(seen, "f", libc::O_RDWR));
-            // SAFETY: a number for the same open file, closed by nobody before the end of the process.
+            // SAFETY: a number for the same open file, which stays open until the end of the process.
             let copy = unsafe { libc::dup(one.as_raw_fd()) };
             seen.note("read by one", sys::read(&one, 10));
             seen.note("read by two", sys::read(&two, 10));
@@ -136,7 +136,7 @@ fn edges() -> Vec<Scenario> {
         };
         "direct I/O that is aligned" => |seen| {
             let file = opened(seen, "f", libc::O_RDWR | libc::O_CREAT | libc::O_DIRECT);
-            // Room for a part of it that begins at a multiple of 4096.
+            // A part of the buffer that begins at a multiple of 4096.
             let mut room = vec![5_u8; 4 * 4096];
             let start = room.as_ptr().align_offset(4096);
             let part = &mut room[start..start + 8192];
@@ -193,7 +193,7 @@ fn edges() -> Vec<Scenario> {
     )
 }
 
-/// Notes where data and holes are, asked at each page, and around the beginning and the end.
+/// Notes the positions of data and holes, asked at each page, and around the beginning and the end.
 fn seek_all(seen: &mut Record, file: &OwnedFd) {
     let size = sys::fstat(file).expect("attributes").st_size;
     for offset in (0..=size).step_by(4096).chain([1, size - 1, size, size + 1, -1]) {
@@ -372,7 +372,7 @@ fn mappings() -> Vec<Scenario> {
     )
 }
 
-/// From where to where, and how many bytes.
+/// The source and its offset, the target and its offset, and the number of bytes.
 type Ranges<'a> = (&'a OwnedFd, i64, &'a OwnedFd, i64, usize);
 
 fn copy((from, at, to, into, count): Ranges<'_>) -> Result<i64, i32> {

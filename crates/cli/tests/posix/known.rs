@@ -1,10 +1,10 @@
-//! Differences between a mount and the file system below that are meant to be or cannot be helped.
+//! Differences between a mount and the file system below that are intended or cannot be helped.
 
 use super::record::Line;
 use super::setups::{Seen, Setup};
 use super::testbed::Kind;
 
-/// An answer of a mount that is not the one of the file system below.
+/// An answer of a mount that differs from that of the file system below.
 #[derive(Debug, Clone)]
 pub struct Difference {
     pub setup: &'static str,
@@ -14,9 +14,9 @@ pub struct Difference {
     pub above: String,
 }
 
-/// A difference that is known: in which scenarios, at which answers, and why.
+/// A known difference: its scenarios, its answers, and its reason.
 pub struct Known {
-    /// Difference as a program sees it, in the words of the documents.
+    /// The difference as a program sees it, in the words of the documents.
     pub what: &'static str,
     pub reason: &'static str,
     /// Names of scenarios, `*` for any part; alternatives are separated by ` | `.
@@ -27,16 +27,16 @@ pub struct Known {
     pub below: &'static str,
     /// The answer of the mount, as above.
     pub above: &'static str,
-    /// In which worlds it is to be seen.
+    /// Setups in which the difference occurs.
     pub setups: fn(&Setup) -> bool,
-    /// Over which file systems it is to be seen.
+    /// File systems over which the difference occurs.
     pub over: &'static [Kind],
 }
 
-/// Every file system that the list is about.
+/// Every file system of the list.
 const ANY: &[Kind] = &[Kind::Ext4, Kind::Xfs, Kind::Btrfs];
 
-/// In every world.
+/// In every setup.
 fn all(_: &Setup) -> bool {
     true
 }
@@ -61,7 +61,7 @@ fn writes_read(setup: &Setup) -> bool {
     setup.is("write-around") || setup.is_formatted("512")
 }
 
-/// True if nobody serves.
+/// True if the user nobody serves.
 fn nobodys(setup: &Setup) -> bool {
     setup.how.nobody
 }
@@ -279,7 +279,7 @@ pub const KNOWN: &[Known] = &[
     },
 ];
 
-/// Does a text fit a pattern, of which `*` is any part?
+/// True if a text fits a pattern, in which `*` is any part.
 fn fits(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -294,7 +294,7 @@ fn fits_any(patterns: &str, text: &str) -> bool {
 }
 
 impl Known {
-    /// Is it to be seen over this file system? Of one that nobody knows all are expected.
+    /// True if the difference occurs over this file system. Over an unknown one all are expected.
     fn is_over(&self, below: Kind) -> bool {
         below == Kind::Other || self.over.contains(&below)
     }
@@ -329,7 +329,7 @@ pub fn differences(setup: &Setup, below: &[Seen], above: &[Seen]) -> Vec<Differe
     differences
 }
 
-/// Pairs of lines of the same label in order; a line that only one has stands alone.
+/// Pairs of lines of the same label in order; a line without a partner stands alone.
 fn aligned<'a>(below: &'a [Line], above: &'a [Line]) -> Vec<(Option<&'a Line>, Option<&'a Line>)> {
     let mut pairs = Vec::new();
     let (mut i, mut j) = (0, 0);
@@ -357,7 +357,7 @@ fn aligned<'a>(below: &'a [Line], above: &'a [Line]) -> Vec<(Option<&'a Line>, O
     pairs
 }
 
-/// Those that nobody knows, and those known that nobody sees.
+/// Unknown differences, and known ones that did not occur.
 pub fn judge<'a>(
     differences: &'a [Difference],
     setups: &[Setup],
@@ -373,7 +373,7 @@ pub fn judge<'a>(
     (unknown.collect(), unseen.collect())
 }
 
-/// The list as the documents have it: a line for each thing that a program sees.
+/// The list as the documents have it: a line for each difference that a program sees.
 pub fn table() -> String {
     let mut lines = vec!["| a program sees | because |".to_owned(), "|:--|:--|".to_owned()];
     for known in KNOWN {

@@ -1,4 +1,4 @@
-//! Every call on every kind of path: what it answers, and what is there afterwards.
+//! Scenarios of every call on every kind of path: the answer, and the state afterwards.
 
 use super::record::{Record, done, ignore};
 use super::scenario::{Scenario, anybody};
@@ -6,7 +6,7 @@ use super::sys::{self, call};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// A kind of path: its name, what makes it in a folder, and the path.
+/// A kind of path: its name, a function that makes it in a folder, and the path.
 type Target = (&'static str, fn(&Path), fn(&Path) -> PathBuf);
 
 /// A call on a path. A file `other` and an empty folder `dir` are there for it.
@@ -68,7 +68,7 @@ const TARGETS: &[Target] = &[
     ("no path", nothing, |_| PathBuf::new()),
 ];
 
-/// Opens, and says of a regular file what can be done with it.
+/// Opens, and tries I/O on a regular file.
 fn open(seen: &mut Record, path: &Path, flags: i32) {
     let opened = sys::open(path, flags | libc::O_NONBLOCK, 0o640);
     seen.note("open", opened.as_ref().map_err(|errno| *errno));
@@ -189,7 +189,7 @@ const CALLS: &[Call] = &[
     }),
 ];
 
-/// Pairs of a call and a path: one of so many, so that each call and each path is among them; of one all.
+/// Pairs of a call and a path: one of `one_in`, so that each call and each path occurs; all pairs for 1.
 pub fn scenarios(one_in: usize) -> Vec<Scenario> {
     let mut scenarios = Vec::new();
     for (i, &(call, act)) in CALLS.iter().enumerate() {

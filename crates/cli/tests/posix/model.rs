@@ -1,4 +1,4 @@
-//! Files in memory, beside those of a mount.
+//! Files in memory as a model of those of a mount.
 
 use super::sys::{self, Map, call};
 use crate::common::Signal;
@@ -8,11 +8,11 @@ use std::fmt::Write as _;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-/// A file may have so many bytes: three times a cache of 2 MiB.
+/// Largest size of a file: three times a cache of 2 MiB.
 const SIZE_MAX: u64 = 6 << 20;
-/// Open files.
+/// Most open files.
 const OPEN: usize = 6;
-/// Direct I/O is aligned to this, as the file system below asks for it.
+/// Alignment of direct I/O, as the file system below asks for it.
 const ALIGNED: u64 = 4096;
 
 /// A small generator, so that a seed gives the same run everywhere (splitmix64).
@@ -41,7 +41,7 @@ impl Random {
     }
 }
 
-/// A file that is open: its descriptor and which file it is.
+/// An open file: its descriptor and the file's number.
 struct Open {
     file: OwnedFd,
     id: usize,
@@ -63,20 +63,20 @@ pub struct Run {
     seed: u64,
     model: Model,
     open: Vec<Option<Open>>,
-    /// The last operations, for who looks for a fault.
+    /// The last operations, for finding the fault of a failed run.
     last: Vec<String>,
     counts: BTreeMap<&'static str, u64>,
 }
 
 impl Run {
-    /// On a mount that is begun, of so many names.
+    /// A run on a started mount, with `names` names.
     pub fn new(mounted: Mounted, names: u64, seed: u64) -> Self {
         let open = (0..OPEN).map(|_| None).collect();
         let (model, random) = (Model::default(), Random(seed));
         Run { mounted, names, random, seed, model, open, last: Vec::new(), counts: BTreeMap::new() }
     }
 
-    /// Does so many operations and compares all in the end, above and below; what was done, in words.
+    /// Runs `ops` operations and compares all files in the end, above and below; returns a summary.
     pub fn run(mut self, ops: u64) -> String {
         for op in 0..ops {
             self.step(op);
@@ -137,7 +137,7 @@ impl Run {
         }
     }
 
-    /// Asserts that bytes are the model's.
+    /// Asserts that bytes are those of the model.
     fn same(&self, what: &str, of: &str, found: &[u8], model: &[u8]) {
         if found == model {
             return;
@@ -155,7 +155,7 @@ impl Run {
         );
     }
 
-    /// Asserts that an operation answered what it should.
+    /// Asserts that an operation gave the expected answer.
     fn answered<T: PartialEq + std::fmt::Debug>(&self, what: &str, found: T, expected: T) {
         assert_eq!(found, expected, "seed {}: {what}; before:\n{}", self.seed, self.last.join("\n"));
     }
@@ -214,7 +214,7 @@ impl Run {
         let (open, bytes) = self.of(slot);
         let (direct, size) = (open.direct, bytes.len() as u64);
         let (offset, count) = self.range(size);
-        // Direct I/O of half of all is aligned, as any file system takes it; the other half only a mount takes.
+        // Half of the direct I/O is aligned, as any file system takes it; only a mount takes the other half.
         if direct && self.random.chance(2) {
             return (offset - offset % ALIGNED, count.next_multiple_of(ALIGNED).min(SIZE_MAX));
         }
@@ -252,7 +252,7 @@ impl Run {
         self.same(&format!("read at {offset}"), &format!("slot {slot}"), &found, &bytes[start..end]);
     }
 
-    /// A mapping of a part of a file; its offset, and none where the file has no such part.
+    /// A mapping of a part of a file and its offset; none where the file has no such part.
     fn map(&mut self, slot: usize, protection: i32) -> Option<(Map, usize, usize)> {
         let (offset, count) = self.drawn(slot);
         let (open, bytes) = self.of(slot);
@@ -327,11 +327,11 @@ impl Run {
         let (open, _) = self.of(slot);
         let (answer, id) = (sys::allocate(&open.file, mode, offset as i64, count as i64), open.id);
         let bytes = &mut self.model.files[id];
-        // The kernel refuses both of a mount, whatever is below.
+        // The kernel refuses both on a mount, whatever the file system below.
         if mode & (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) != 0 {
             return self.answered("fallocate", answer, Err(libc::EOPNOTSUPP));
         }
-        // A file system below may know no range of zeros.
+        // The file system below may not support a range of zeros.
         if answer == Err(libc::EOPNOTSUPP) && mode & libc::FALLOC_FL_ZERO_RANGE != 0 {
             return;
         }
@@ -360,7 +360,7 @@ impl Run {
             return;
         }
         let (mut at, mut into, mut done) = (from as i64, to as i64, 0);
-        // It may do less than it was asked for.
+        // The call may do less than asked.
         while done < part.len() {
             let (source, target) = (source.file.as_raw_fd(), target.file.as_raw_fd());
             let copied = call!(copy_file_range(source, &mut at, target, &mut into, part.len() - done, 0));
@@ -381,7 +381,7 @@ impl Run {
         self.answered("sync", answer, Ok(0));
     }
 
-    /// Renames, or removes a name; what is open stays open.
+    /// Renames, or removes a name; open files stay open.
     fn names(&mut self, op: u64) {
         let (from, to) = (self.name(), self.name());
         let Some(&id) = self.model.names.get(&from) else { return };
@@ -403,7 +403,7 @@ impl Run {
         let size = sys::fstat(&open.file).expect("attributes").st_size;
         self.answered("size", size, bytes.len() as i64);
         self.answered("end", sys::seek(&open.file, 0, libc::SEEK_END), Ok(size));
-        // What is called a hole reads as zeros.
+        // A reported hole reads as zeros.
         let mut at = 0;
         while let Ok(hole) = sys::seek(&open.file, at, libc::SEEK_HOLE) {
             let end = sys::seek(&open.file, hole, libc::SEEK_DATA).unwrap_or(size);
@@ -436,7 +436,7 @@ impl Run {
         }
     }
 
-    /// Another server: after an end in good order, or after a kill of the one that has synced all.
+    /// Starts another server: after an orderly end, or after a kill of a server that has synced all.
     fn again(&mut self, op: u64, kill: bool) {
         if kill {
             self.note("kill", op, "");

@@ -1,4 +1,5 @@
-//! Names: folders read while they change, renames, links, files without a name, long names and paths, sockets and fifos.
+//! Scenarios about names: folders read while they change, renames, links, files without a name, long names and paths,
+//! sockets and fifos.
 
 use super::record::{Record, done};
 use super::scenario::{Scenario, anybody, root, scenarios};
@@ -22,7 +23,7 @@ struct Names(*mut libc::DIR);
 
 impl Names {
     fn open(seen: &Record, name: &str) -> Self {
-        // SAFETY: the path lives until the call returns.
+        // SAFETY: the path is valid until the call returns.
         let stream = unsafe { libc::opendir(sys::c(&seen.path(name)).as_ptr()) };
         assert!(!stream.is_null(), "{}", sys::name(sys::errno()));
         Names(stream)
@@ -30,7 +31,7 @@ impl Names {
 
     /// The next name with its number and kind.
     fn next(&mut self) -> Option<(String, u64, u8)> {
-        // SAFETY: the stream is open, and what is read is copied before the next call.
+        // SAFETY: the stream is open, and the entry is copied before the next call.
         let entry = unsafe { libc::readdir(self.0).as_ref() }?;
         // SAFETY: the system ends names by a zero.
         let name = unsafe { std::ffi::CStr::from_ptr(entry.d_name.as_ptr()) };
@@ -84,7 +85,7 @@ fn folders() -> Vec<Scenario> {
                 sys::unlink(&seen.path(&format!("d/{i:04} with a name that is not short"))).expect("removed");
             }
             found.extend(names.rest());
-            // Those that stayed must all be there once; of the removed ones any may be.
+            // Names that stayed must all be found once; of the removed ones any may be.
             let stayed = (1..120).step_by(2).filter(|i| found.contains(&format!("{i:04} with a name that is not short")));
             seen.note("stayed and found", stayed.count() as i64);
             names.again();
@@ -319,7 +320,7 @@ fn without_names() -> Vec<Scenario> {
     )
 }
 
-/// A folder whose path has so many bytes after the scenario's, opened step by step.
+/// A folder whose path is this much longer than the scenario's, opened step by step.
 fn deep(seen: &Record, steps: usize, step: &str) -> OwnedFd {
     let mut at = sys::open(&seen.path(""), libc::O_RDONLY | libc::O_DIRECTORY, 0).expect("a folder");
     for _ in 0..steps {

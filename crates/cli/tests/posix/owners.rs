@@ -1,5 +1,5 @@
-//! Rights: what a user may do with things of its own that have no right to be read, and with things of others. Root has made these
-//! before, past the mount.
+//! Scenarios about rights: a user's operations on things of its own without read permission, and on things of others.
+//! Root has made these before, outside the mount.
 
 use super::record::{Record, done, ignore};
 use super::scenario::{Scenario, anybody, scenarios, user};
@@ -23,7 +23,7 @@ fn folder(at: &Path, name: &str, mode: u32, owner: u32, group: u32) {
     sys::chmod(&at.join(name), mode).expect("a mode");
 }
 
-/// A file of the user, with an attribute that only who administers the system may see.
+/// A file of the user, with an attribute that only an administrator may see.
 fn trusted(at: &Path) {
     file(at, "f", 0o644, NOBODY, NOBODY);
     for name in ["trusted.of_root", "user.of_all"] {
@@ -31,7 +31,7 @@ fn trusted(at: &Path) {
     }
 }
 
-/// All that may be tried with a file.
+/// Tries every operation on a file.
 fn try_file(seen: &mut Record, name: &str) {
     let at = seen.path(name);
     for (label, flags) in [
@@ -67,7 +67,7 @@ fn try_file(seen: &mut Record, name: &str) {
     seen.note("unlink", sys::unlink(&seen.path("renamed")));
 }
 
-/// All that may be tried with a folder.
+/// Tries every operation on a folder.
 fn try_folder(seen: &mut Record, name: &str) {
     let at = seen.path(name);
     let names = std::fs::read_dir(&at).map(|entries| entries.count() as i64);

@@ -1,17 +1,17 @@
-//! Record of what a scenario saw, in lines that must not depend on where it ran.
+//! Record of a scenario's observations, in lines that must not depend on where it ran.
 
 use super::sys::{self, Answer, lstat, name};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// A scenario's folder, and what was seen in it.
+/// A scenario's folder, and the observations in it.
 pub struct Record {
     at: PathBuf,
     lines: Vec<Line>,
 }
 
-/// Something seen: what it is, and what it was.
+/// An observation: its label, and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pub label: String,
@@ -82,7 +82,7 @@ impl Record {
         Record { at, lines: Vec::new() }
     }
 
-    /// A path in the folder; of "" the folder's own with a slash.
+    /// A path in the folder; for "" the folder's own with a slash.
     pub fn path(&self, name: &str) -> PathBuf {
         self.at.join(name)
     }
@@ -91,7 +91,7 @@ impl Record {
         self.lines.push(Line { label: label.to_owned(), seen: seen.said() });
     }
 
-    /// Notes attributes that a file has by its name.
+    /// Notes the attributes of a file by name.
     pub fn look(&mut self, name: &str) {
         let found = lstat(&self.path(name));
         self.note(&format!("attributes of {name}"), found.map(|found| shown(&found)));
@@ -108,7 +108,7 @@ impl Record {
         self.note(&format!("bytes of {name}"), seen);
     }
 
-    /// Notes all that is in the folder.
+    /// Notes everything in the folder.
     pub fn everything(&mut self, label: &str) {
         for line in everything(&self.at) {
             let (name, seen) = line.split_once(": ").expect("a name");
@@ -121,7 +121,7 @@ impl Record {
     }
 }
 
-/// Few bytes as they are, many by a number that is theirs.
+/// Few bytes as they are, many by a digest.
 pub fn bytes(bytes: &[u8]) -> String {
     if bytes.len() <= 24 {
         return format!("{} bytes {}", bytes.len(), bytes.escape_ascii());
@@ -130,8 +130,8 @@ pub fn bytes(bytes: &[u8]) -> String {
     format!("{} bytes {sum:x}", bytes.len())
 }
 
-/// Attributes that must agree. Of blocks only whether there are none, fewer than the size, or as many. A directory's size is left
-/// out, for it depends on what the directory held.
+/// Attributes that must agree. Of the blocks only three cases are shown: none, fewer than the size, or as many. A
+/// directory's size is left out, because it depends on earlier contents.
 pub fn shown(found: &libc::stat) -> String {
     let kind = match found.st_mode & libc::S_IFMT {
         libc::S_IFREG => "file",
@@ -198,10 +198,10 @@ fn everything(folder: &Path) -> Vec<String> {
     lines
 }
 
-/// Drops the number of an answer, which is of no importance for most calls, and keeps its error.
+/// Drops the number of an answer, which does not matter for most calls, and keeps its error.
 pub fn done(answer: Answer) -> Result<(), i32> {
     answer.map(drop)
 }
 
-/// An answer that is of no importance: what follows from it is looked at.
+/// Drops an answer that does not matter: the scenario observes its consequences.
 pub fn ignore<T>(_: T) {}

@@ -1,9 +1,9 @@
-//! A scenario: what is done in a folder of its own, by whom.
+//! A scenario: its steps in a folder of its own, and its user.
 
 use super::record::Record;
 use std::path::Path;
 
-/// Does something and notes what it sees.
+/// Runs the steps and notes the observations.
 type Run = Box<dyn Fn(&mut Record) + Send + Sync>;
 
 /// Preparation by root before a scenario, in the folder of the file system below.
@@ -12,23 +12,23 @@ type Prepare = Box<dyn Fn(&Path) + Send + Sync>;
 pub struct Scenario {
     pub name: String,
     pub run: Run,
-    /// Done before by root, past the mount. Only who is not root sees such a scenario.
+    /// Preparation by root, outside the mount. Only another user runs such a scenario.
     pub prepare: Option<Prepare>,
-    /// Only root can do it.
+    /// True if only root can run it.
     pub root: bool,
 }
 
-/// One that root and another user see alike.
+/// A scenario that root and another user run alike.
 pub fn anybody(name: &str, run: impl Fn(&mut Record) + Send + Sync + 'static) -> Scenario {
     Scenario { name: name.to_owned(), run: Box::new(run), prepare: None, root: false }
 }
 
-/// One of what root alone may do.
+/// A scenario for root alone.
 pub fn root(name: &str, run: impl Fn(&mut Record) + Send + Sync + 'static) -> Scenario {
     Scenario { root: true, ..anybody(name, run) }
 }
 
-/// One of another user, in a folder in which root has made something before.
+/// A scenario of another user, in a folder that root has prepared.
 pub fn user(
     name: &str,
     prepare: impl Fn(&Path) + Send + Sync + 'static,
@@ -37,7 +37,7 @@ pub fn user(
     Scenario { prepare: Some(Box::new(prepare)), ..anybody(name, run) }
 }
 
-/// Scenarios by their names: each begins with what they are about.
+/// Scenarios by their names, each of which begins with its topic.
 macro_rules! scenarios {
     ($how:ident about $about:literal; $($name:literal => $run:expr;)*) => {
         vec![$($how(concat!($about, ": ", $name), $run)),*]

@@ -1,5 +1,5 @@
-//! Scenarios that are about neither the bytes of files nor names: locks, leases, notices, programs that are
-//! run, requests to the file system itself.
+//! Scenarios that are about neither the bytes of files nor names: locks, leases, notices, execution of programs,
+//! requests to the file system itself.
 
 use super::record::{Record, done, ignore};
 use super::scenario::{Scenario, anybody, scenarios};
@@ -31,7 +31,7 @@ fn lock(file: &OwnedFd, kind: i32, start: i64, length: i64) -> Result<i64, i32> 
     call!(fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &range(kind, start, length)))
 }
 
-/// Returns the kind and the range of the lock that would be in the way.
+/// Kind and range of the lock that would conflict.
 fn hindered(file: &OwnedFd, kind: i32, start: i64, length: i64) -> Result<String, i32> {
     let mut found = range(kind, start, length);
     call!(fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut found))?;
@@ -92,7 +92,7 @@ fn locks() -> Vec<Scenario> {
     )
 }
 
-/// The notices that are there, in words.
+/// The pending notices, in words.
 fn notices(watch: &OwnedFd) -> String {
     let mut room = [MaybeUninit::<u8>::uninit(); 8192];
     let mut reader = rustix::fs::inotify::Reader::new(watch, &mut room);

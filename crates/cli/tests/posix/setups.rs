@@ -1,4 +1,4 @@
-//! Worlds where scenarios run: the file system below, and mounts of it.
+//! Setups in which scenarios run: the file system below, and mounts of it.
 
 use super::record::{Line, Record, ignore};
 use super::scenario::Scenario;
@@ -13,7 +13,7 @@ use std::path::Path;
 pub struct Setup {
     pub name: &'static str,
     pub how: How,
-    /// Part of the short run.
+    /// True if the setup is part of the short run.
     pub short: bool,
 }
 
@@ -71,27 +71,27 @@ impl Setup {
         self.how.cache.is_some()
     }
 
-    /// Is its cache in this mode?
+    /// True if its cache is in this mode.
     pub fn is(&self, mode: &str) -> bool {
         self.how.cache.is_some_and(|([has, _], _)| has == mode)
     }
 
-    /// Is this among the words that `format` is told?
+    /// True if `format` receives this word.
     pub fn is_formatted(&self, word: &str) -> bool {
         self.how.cache.is_some_and(|(_, words)| words.contains(&word))
     }
 }
 
-/// A scenario's name with what was seen.
+/// A scenario's name with its observations.
 pub type Seen = (String, Vec<Line>);
 
-/// Those that this user runs.
+/// The scenarios that this user runs.
 fn mine(scenarios: &[Scenario], nobody: bool) -> impl Iterator<Item = (usize, &Scenario)> {
     let mine = move |scenario: &Scenario| if nobody { !scenario.root } else { scenario.prepare.is_none() };
     scenarios.iter().enumerate().filter(move |(_, scenario)| mine(scenario))
 }
 
-/// Makes the folders of all, past any mount.
+/// Makes the folders of all scenarios, outside any mount.
 fn prepare(scenarios: &[Scenario], root: &Path, nobody: bool) {
     for (i, scenario) in mine(scenarios, nobody) {
         let at = root.join(i.to_string());
@@ -105,7 +105,7 @@ fn prepare(scenarios: &[Scenario], root: &Path, nobody: bool) {
     }
 }
 
-/// Runs all, each in its folder.
+/// Runs all scenarios, each in its folder.
 fn run(scenarios: &[Scenario], root: &Path, nobody: bool) -> Vec<Seen> {
     std::thread::scope(|scope| {
         let run = move || {
@@ -129,7 +129,7 @@ fn one(scenario: &Scenario, at: &Path) -> Seen {
     (scenario.name.clone(), seen.lines())
 }
 
-/// Adds what is in the folders when all is over.
+/// Adds the final contents of the folders.
 fn finish(scenarios: &[Scenario], root: &Path, nobody: bool, seen: &mut [Seen]) {
     for ((i, _), (_, lines)) in mine(scenarios, nobody).zip(seen) {
         let mut last = Record::new(root.join(i.to_string()));
@@ -138,7 +138,7 @@ fn finish(scenarios: &[Scenario], root: &Path, nobody: bool, seen: &mut [Seen]) 
     }
 }
 
-/// Runs scenarios in the file system below; its answers.
+/// Runs scenarios in the file system below and returns their answers.
 pub fn below(scenarios: &[Scenario], testbed: &Testbed, nobody: bool) -> Vec<Seen> {
     let scratch = testbed.scratch();
     let root = scratch.path("below");
@@ -152,7 +152,8 @@ pub fn below(scenarios: &[Scenario], testbed: &Testbed, nobody: bool) -> Vec<See
     seen
 }
 
-/// Runs scenarios in a mount; its answers, and what it leaves below. None where nothing can be mounted.
+/// Runs scenarios in a mount and returns their answers, and what the mount leaves below. None where nothing can be
+/// mounted.
 pub fn above(scenarios: &[Scenario], testbed: &Testbed, setup: &Setup) -> Option<Vec<Seen>> {
     let began = std::time::Instant::now();
     let nobody = setup.how.nobody;

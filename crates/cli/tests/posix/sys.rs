@@ -1,4 +1,4 @@
-//! System calls with any argument: those that a library would refuse to ask are asked here too.
+//! System calls with any argument, also those that a library would refuse to pass on.
 
 #![allow(dead_code, reason = "each suite uses a part")]
 
@@ -21,7 +21,7 @@ pub fn errno() -> i32 {
 /// One function of the C library, with its answer.
 macro_rules! call {
     ($call:ident($($given:expr),* $(,)?)) => {{
-        // SAFETY: paths and buffers live until the call returns, and lengths are theirs.
+        // SAFETY: paths and buffers are valid until the call returns, and lengths are theirs.
         let answer = unsafe { libc::$call($($given),*) } as i64;
         if answer == -1 { Err($crate::posix::sys::errno()) } else { Ok(answer) }
     }};
@@ -34,7 +34,7 @@ pub fn c(path: &Path) -> CString {
 }
 
 fn owned(answer: Answer) -> Opened {
-    // SAFETY: the call has just opened it, and nobody else knows its number.
+    // SAFETY: the call has just opened it, and no other owner has its number.
     answer.map(|number| unsafe { OwnedFd::from_raw_fd(number as RawFd) })
 }
 
@@ -61,7 +61,7 @@ pub fn write(file: &OwnedFd, bytes: &[u8]) -> Answer {
     call!(write(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()))
 }
 
-/// The bytes that were read, at most so many.
+/// The bytes read, at most `count`.
 pub fn pread(file: &OwnedFd, count: usize, offset: i64) -> Result<Vec<u8>, i32> {
     let mut bytes = vec![0xEE; count];
     let read = call!(pread(file.as_raw_fd(), bytes.as_mut_ptr().cast(), count, offset))?;
@@ -178,7 +178,7 @@ pub fn set_attribute(path: &Path, name: &str, value: &[u8], flags: i32) -> Answe
     call!(lsetxattr(c(path).as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), flags))
 }
 
-/// The value of an extended attribute, for which there is so much room.
+/// The value of an extended attribute, read into a buffer of `room` bytes.
 pub fn attribute(path: &Path, name: &str, room: usize) -> Result<Vec<u8>, i32> {
     let name = CString::new(name).expect("no zero in a name");
     let mut value = vec![0; room];
@@ -198,7 +198,7 @@ pub fn attributes_length(path: &Path) -> Answer {
     call!(llistxattr(c(path).as_ptr(), std::ptr::null_mut(), 0))
 }
 
-/// Names of extended attributes in order, but those that the system adds by itself.
+/// Names of extended attributes in order, without those that the system adds by itself.
 pub fn attributes(path: &Path) -> Result<String, i32> {
     let mut names = vec![0_u8; 65536];
     let length = call!(llistxattr(c(path).as_ptr(), names.as_mut_ptr().cast(), names.len()))?;
@@ -214,7 +214,7 @@ pub fn remove_attribute(path: &Path, name: &str) -> Answer {
     call!(lremovexattr(c(path).as_ptr(), name.as_ptr()))
 }
 
-/// A mapping that ends with it.
+/// A mapping, removed when it is dropped.
 pub struct Map {
     at: *mut u8,
     length: usize,
@@ -227,7 +227,7 @@ impl Map {
         Ok(Map { at: at as *mut u8, length })
     }
 
-    /// The bytes. The file must not end before them.
+    /// The mapped bytes. The file must not end before them.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: mapped with this length by `new`, and nothing else in this process refers to it.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.length) }
@@ -244,7 +244,7 @@ impl Drop for Map {
     }
 }
 
-/// Makes this thread, and no other, another user's, with one group and no other.
+/// Changes the user of this thread alone, with one group and no other.
 pub fn become_user(user: u32) {
     let none: *const libc::gid_t = std::ptr::null();
     call!(syscall(libc::SYS_setgroups, 0, none)).expect("root has no groups if it likes");
@@ -252,12 +252,12 @@ pub fn become_user(user: u32) {
     call!(syscall(libc::SYS_setresuid, user, user, user)).expect("root may be anybody");
 }
 
-/// Makes this thread, and no other, one of another user for file systems alone.
+/// Changes this thread's user for file systems alone.
 pub fn set_user_for_files(user: u32) {
     let _before = call!(syscall(libc::SYS_setfsuid, user));
 }
 
-/// Makes this thread, and no other, one of another group for file systems alone.
+/// Changes this thread's group for file systems alone.
 pub fn set_group_for_files(group: u32) {
     let _before = call!(syscall(libc::SYS_setfsgid, group));
 }

@@ -1,4 +1,4 @@
-//! File systems below mounts: the one of temporary files, or one of its own on a loop device.
+//! File systems below mounts: that of temporary files, or one on a loop device.
 
 use super::sys;
 use crate::common::Scratch;
@@ -9,8 +9,8 @@ use std::path::PathBuf;
 /// The environment variable that names the file system of the long tests; unset, or `here`, that of temporary files.
 const BELOW: &str = "ENTRESOL_POSIX_BELOW";
 
-/// MiB of a file system on a loop device, most of them a hole. Btrfs gives a small one so little room for names and attributes that the
-/// scenarios fill it.
+/// MiB of a file system on a loop device, most of them a hole. A small btrfs has so little space for names and
+/// attributes that the scenarios fill it.
 const MIB: u64 = 8192;
 
 /// A kind of file system.
@@ -19,14 +19,14 @@ pub enum Kind {
     Ext4,
     Xfs,
     Btrfs,
-    /// One of which no differences are known.
+    /// A file system of which no differences are known.
     Other,
 }
 
 /// A place for directories that are mounted.
 pub struct Testbed {
     at: PathBuf,
-    // The file system goes before the directory that it is mounted in.
+    // The file system is dropped before the directory that it is mounted in.
     _image: Option<Image>,
     _scratch: Option<Scratch>,
 }
@@ -37,10 +37,10 @@ impl Testbed {
         Testbed { at: std::env::temp_dir(), _image: None, _scratch: None }
     }
 
-    /// One of this name on a loop device. None, said and counted, where that cannot be.
+    /// The file system of this name on a loop device. None, printed and counted, where that is impossible.
     pub fn of(name: &str) -> Option<Self> {
         let scratch = Scratch::new();
-        // Nobody must get there too.
+        // The user nobody must be able to enter it too.
         let may_enter = std::fs::Permissions::from_mode(0o711);
         std::fs::set_permissions(scratch.path("."), may_enter).expect("a mode");
         let program = format!("mkfs.{name}");
@@ -48,7 +48,7 @@ impl Testbed {
         Some(Testbed { at: image.at.clone(), _image: Some(image), _scratch: Some(scratch) })
     }
 
-    /// The one that the environment names.
+    /// The file system that the environment names.
     pub fn chosen() -> Option<Self> {
         match std::env::var(BELOW).unwrap_or_default().as_str() {
             "" | "here" => Some(Self::here()),
@@ -56,12 +56,12 @@ impl Testbed {
         }
     }
 
-    /// A directory of its own.
+    /// A new scratch directory.
     pub fn scratch(&self) -> Scratch {
         Scratch::within(&self.at)
     }
 
-    /// Its file system.
+    /// Kind of the file system.
     pub fn kind(&self) -> Kind {
         // Numbers of linux/magic.h.
         match sys::statfs(&self.at).expect("a file system").f_type {

@@ -1,5 +1,5 @@
-//! A load of files that are replaced, changed and removed, and what a file system may have left of it after a crash (POSIX, with
-//! directories in the order of their changes, as ext4 keeps them).
+//! A load of files that are replaced, changed and removed, and the states of them that a file system may have after a
+//! crash (POSIX, with directories in the order of their changes, as ext4 keeps them).
 
 use entresol_core::Random;
 use std::fs::{self, File, OpenOptions};
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a page of a file.
 const PAGE: usize = 4096;
-/// Names that files have.
+/// Names of the load's files.
 const NAMES: usize = 6;
 const PAGES_MAX: u64 = 24;
 
-/// Contents of a page: all its bytes say when it was written.
+/// Contents of a page: all its bytes encode the write that made it.
 type Stamp = u32;
 
 fn page(stamp: Stamp) -> [u8; PAGE] {
@@ -22,7 +22,7 @@ fn page(stamp: Stamp) -> [u8; PAGE] {
     page
 }
 
-/// A file whatever name it has.
+/// A file, independent of its name.
 #[derive(Clone, Debug)]
 struct Inode {
     synced: Vec<Stamp>,
@@ -30,7 +30,7 @@ struct Inode {
     since: Vec<(usize, Stamp)>,
 }
 
-/// States of a name: as it was when the directory was synced last, and after each change since.
+/// States of a name: at the last sync of the directory, and after each change since.
 #[derive(Clone, Debug)]
 struct Name {
     states: Vec<Option<usize>>,
@@ -39,14 +39,15 @@ struct Name {
 /// Mix of the calls that a load makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Files are made, and the directory is synced, all the time. A journal of the file system below has each removal of a name soon.
+    /// Files are made, and the directory is synced, all the time. The file system's journal then soon has each removal
+    /// of a name.
     Busy,
-    /// Most calls change pages of files and sync just these, which asks nothing of the file system below: it may lose a removal that
-    /// the cache has known of for long.
+    /// Most calls change pages of files and sync only these, which asks nothing of the file system below. It may lose
+    /// a removal that the cache has long known of.
     Calm,
 }
 
-/// The load: what it did, and what it was told.
+/// The load: its operations, and their answers.
 pub struct Load {
     directory: PathBuf,
     pace: Pace,
@@ -86,7 +87,7 @@ impl Load {
         self.stamp
     }
 
-    /// Goes on until a call fails or `is_over`; what was answered after that is as if it had not been.
+    /// Runs until a call fails or `is_over`. Answers after that count as none.
     pub fn run(&mut self, is_over: &(dyn Fn() -> bool + Sync)) {
         while !is_over() && self.step(is_over).is_ok() {
             self.done += 1;
@@ -103,7 +104,7 @@ impl Load {
             (roll, now) if roll < replaced || now.is_none() => self.replace(name, is_over)?,
             (roll, Some(inode)) if roll < changed => self.change(name, inode, is_over)?,
             (roll, Some(_)) if roll == changed => {
-                // Whatever comes of the call, the name may be gone from here on.
+                // From here on the name may be removed, whatever the answer of the call.
                 self.names[name].states.push(None);
                 fs::remove_file(self.path(name))?;
                 self.unlinks += 1;
@@ -122,7 +123,7 @@ impl Load {
         Ok(())
     }
 
-    /// A new file, synced, takes the name.
+    /// Replaces the file of a name by a new, synced one.
     fn replace(&mut self, name: usize, is_over: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let pages = 1 + self.random.below(PAGES_MAX);
         let stamps: Vec<Stamp> = (0..pages).map(|_| self.next()).collect();
@@ -142,7 +143,7 @@ impl Load {
         Ok(())
     }
 
-    /// Pages of a file become others; synced in two cases of three, and always where the load is calm.
+    /// Changes pages of a file. The changes are synced in two cases of three, and always where the load is calm.
     fn change(&mut self, name: usize, inode: usize, is_over: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(self.path(name))?;
         for _ in 0..1 + self.random.below(6) {
@@ -168,10 +169,10 @@ impl Load {
         Ok(())
     }
 
-    /// Looks at the directory after a crash. True if anything was lost that had not been synced.
+    /// Checks the directory after a crash. True if any unsynced write was lost.
     ///
     /// # Errors
-    /// A file whose bytes, or whose absence, no crash of ext4 leaves.
+    /// A file whose bytes, or whose absence, no crash of ext4 can leave.
     pub fn verify(&self, directory: &Path) -> Result<bool, String> {
         let mut lost = false;
         for (number, name) in self.names.iter().enumerate() {
@@ -207,7 +208,7 @@ fn stamps(bytes: &[u8]) -> Vec<Stamp> {
 }
 
 impl Inode {
-    /// Every sector of a page is as it was synced, or of one of the writes since.
+    /// True if every sector of a page is that of the last sync, or of one of the writes since.
     fn may_be(&self, bytes: &[u8]) -> bool {
         let is_right = |(at, bytes): (usize, &[u8])| {
             let since = self.since.iter().filter(|write| write.0 == at).map(|write| write.1);

@@ -1,5 +1,5 @@
-//! PostgreSQL under small transactions of two clients, with checkpoints, tables that are made and dropped, and indexes that are
-//! made anew: what it said was committed is there after a power cut, and what is there is whole.
+//! PostgreSQL under small transactions of two clients, with checkpoints, tables that are made and dropped, and indexes
+//! that are rebuilt: acknowledged commits are found after a power cut, and the database is whole.
 
 use crate::servers::{self, command, ok};
 use crate::testbed::{Attached, make_disk, output, text};
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 pub const CLIENTS: u64 = 2;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Small pools and segments: pages are written, and segments renamed, all the time. Under `wal_level=minimal` a new table is not
-/// logged but synced at its commit.
+/// Small pools and segments, so that pages are written, and segments renamed, all the time. Under `wal_level=minimal`
+/// a new table is not logged but synced at its commit.
 const SETTINGS: &str = "listen_addresses = ''\nfsync = on\nfull_page_writes = on\nautovacuum = off\nshared_buffers = 1MB\n\
     max_connections = 8\nmin_wal_size = 2MB\nmax_wal_size = 4MB\nwal_level = minimal\nmax_wal_senders = 0\n\
     wal_skip_threshold = 0\nrestart_after_crash = off\n";
@@ -33,7 +33,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Makes one. None where PostgreSQL is not installed, which is said.
+    /// Makes a cluster. None, with a message, where PostgreSQL is not installed.
     pub fn new(test: &str) -> Option<Self> {
         let Some(programs) = servers::postgres_programs() else {
             entresol_skip::skipped!("postgres", "{test}: the package postgresql is not installed");
@@ -62,10 +62,10 @@ impl Cluster {
         self.scratch.path("disk")
     }
 
-    /// Starts a server on a directory, and recovers what is there.
+    /// Starts a server on a directory, which recovers.
     ///
     /// # Errors
-    /// The server's own words where it ends instead.
+    /// The server's own output where it ends instead.
     pub fn start(&self, data: &Path) -> Result<Server<'_>, String> {
         let log = self.scratch.path("log");
         let mut postgres = command(&self.programs.join("postgres"));
@@ -121,8 +121,8 @@ impl Server<'_> {
         if output.status.success() { Ok(answer) } else { Err(format!("{statements}: {said}")) }
     }
 
-    /// Has clients commit one transaction after the other until they fail or `is_over`; for each the number of the last of which it
-    /// was told in time. It has `begun` when each has committed one.
+    /// Has clients commit one transaction after the other until they fail or `is_over`; returns for each the last
+    /// number whose commit was acknowledged in time. `begun` is set when each has committed one.
     pub fn run(&self, seed: u64, begun: &AtomicBool, is_over: &(dyn Fn() -> bool + Sync)) -> [u64; CLIENTS as usize] {
         let committed = [const { AtomicU64::new(0) }; CLIENTS as usize];
         std::thread::scope(|scope| {
@@ -153,7 +153,7 @@ impl Server<'_> {
             });
             let mut next = 0;
             while !is_over() && child.try_wait().is_ok_and(|ended| ended.is_none()) {
-                // A few ahead of the answers, so that the client never waits for this.
+                // A few statements ahead of the answers, so that the client never waits for this test.
                 if next >= committed.load(Ordering::SeqCst) + 4 {
                     std::thread::sleep(Duration::from_millis(1));
                     continue;
@@ -173,10 +173,10 @@ impl Server<'_> {
         });
     }
 
-    /// Looks at what is there after a crash: rows.
+    /// Checks the rows after a crash; returns their number.
     ///
     /// # Errors
-    /// Committed rows that are not there, or are not whole.
+    /// Committed rows that are missing or not whole.
     pub fn verify(&self, committed: [u64; CLIENTS as usize]) -> Result<u64, String> {
         let mut found = 0;
         for (client, committed) in (0..).zip(committed) {
@@ -225,12 +225,12 @@ impl Server<'_> {
 
 impl Drop for Server<'_> {
     fn drop(&mut self) {
-        // It ends its own processes, which nobody else knows.
+        // The server ends its own processes, whose ids this test does not know.
         self.end(Signal::QUIT);
     }
 }
 
-/// Statements besides the rows, now and then: a checkpoint; a table that takes the place of another; an index that is made anew.
+/// Occasional statements besides the rows: a checkpoint; a table that replaces another; an index rebuilt.
 fn also(client: u64, random: &mut Random) -> String {
     match random.below(24) {
         0 | 1 => "checkpoint;\n".to_owned(),

@@ -1,15 +1,16 @@
-//! SQLite under a load of small transactions: what it said was committed is there after a power cut, and the database is whole.
+//! SQLite under a load of small transactions: acknowledged commits are found after a power cut, and the database is
+//! whole.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `synchronous=extra` syncs the directory after a journal was removed: without it a power loss may bring the journal back, and with
-/// it the state of before, on any file system.
+/// `synchronous=extra` syncs the directory after a journal was removed. Without it a power loss may bring the journal
+/// back, and with it the earlier state, on any file system.
 const SETTINGS: &str = "pragma synchronous=extra; pragma cache_size=20;";
 
-/// Runs statements; what they gave.
+/// Runs statements and returns their output.
 pub fn ask(database: &Path, statements: &str) -> Result<String, String> {
     let output = Command::new("sqlite3").arg("-batch").arg(database).arg(statements).output();
     let output = output.map_err(|error| error.to_string())?;
@@ -27,7 +28,7 @@ pub fn make(database: &Path, journal: &str) {
     ask(database, &statements).expect("a database");
 }
 
-/// Commits one row after the other until it fails or `is_over`; how many are known to be committed.
+/// Commits one row after the other until a commit fails or `is_over`; returns how many are known to be committed.
 pub fn run(database: &Path, journal: &str, is_over: impl Fn() -> bool + Sync) -> u64 {
     let mut shell = Command::new("sqlite3");
     shell.arg("-batch").arg("-bail").arg(database);
@@ -51,7 +52,7 @@ pub fn run(database: &Path, journal: &str, is_over: impl Fn() -> bool + Sync) ->
         let mut next = 0_u64;
         let begun = writeln!(input, "pragma journal_mode={journal}; {SETTINGS}");
         while begun.is_ok() && !is_over() {
-            // A few ahead of the answers, so that the shell never waits for this.
+            // A few statements ahead of the answers, so that the shell never waits for this test.
             if next < committed.load(Ordering::SeqCst) + 4 {
                 next += 1;
                 let row = format!("insert into t values({next}, hex(zeroblob(700)));\nselect 'committed {next}';\n");
@@ -68,10 +69,10 @@ pub fn run(database: &Path, journal: &str, is_over: impl Fn() -> bool + Sync) ->
     committed.into_inner()
 }
 
-/// Looks at the database after a crash: rows that there are.
+/// Checks the database after a crash; returns its number of rows.
 ///
 /// # Errors
-/// A row that was committed and is not there, or a database that is not whole.
+/// A committed row that is missing, or a database that is not whole.
 pub fn verify(database: &Path, committed: u64) -> Result<u64, String> {
     let found = ask(database, "pragma integrity_check; select count(*), coalesce(max(k), 0) from t;")?;
     let lines: Vec<&str> = found.lines().collect();

@@ -1,4 +1,5 @@
-//! Two disks that forget, with a file system on each and the mount of a cache, from a start to the cut and after it.
+//! Two disks with a volatile write cache, a file system on each and the mount of a cache, from a start to the cut and
+//! after it.
 
 use crate::withholding::Withholding;
 use entresol_core::Random;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 /// User of a server that refuses to run as root.
 const NOBODY: u32 = 65534;
 const CACHE_SIZE: &str = "6MiB";
-/// Longest time that a load may take to begin; the power goes after that all the same.
+/// Longest time that a load may take to begin; the power is cut after that all the same.
 const BEGINNING_MAX: Duration = Duration::from_secs(60);
 
 pub fn text(path: &Path) -> &str {
@@ -25,7 +26,7 @@ pub fn output(program: &str, arguments: &[&str]) -> String {
     succeed(Command::new(program).args(arguments))
 }
 
-/// Runs what must succeed; what it printed.
+/// Runs a command that must succeed; returns its output.
 fn succeed(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -36,19 +37,19 @@ fn succeed(command: &mut Command) -> String {
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
-    /// The step that it leaves out.
+    /// The step that the program leaves out.
     left_out: Option<&'static str>,
-    /// It runs as a user who is not root, but for mounting, and who alone sees what is mounted.
+    /// True if it runs as a user other than root who may mount, and who alone sees its mounts.
     nobody: bool,
 }
 
 impl Program {
-    /// The one that was built with these tests.
+    /// The program that was built with these tests.
     pub fn ours() -> Self {
         Program { path: env!("CARGO_BIN_EXE_entresol").into(), left_out: None, nobody: false }
     }
 
-    /// One that was built with the feature `mutants`, and leaves a step out.
+    /// A program that was built with the feature `mutants`, and leaves a step out.
     pub fn mutant(path: &Path, step: &'static str) -> Self {
         Program { path: path.into(), left_out: Some(step), nobody: false }
     }
@@ -58,7 +59,8 @@ impl Program {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        // By its descriptor: nobody may not come to where the program lies. Nor to /dev/fuse, where there is no udev.
+        // The program is run by its descriptor, because nobody may not be able to reach its path, nor /dev/fuse where
+        // there is no udev.
         let shell = "exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=+sys_admin,+dac_override \
                      --ambient-caps=+sys_admin,+dac_override /proc/self/fd/3 \"$@\" 3<\"$0\"";
         let mut command = Command::new(if self.nobody { "sh".as_ref() } else { self.path.as_path() });
@@ -79,7 +81,7 @@ pub struct Attached {
 
 impl Attached {
     /// # Errors
-    /// The system's words where the file system cannot be mounted.
+    /// The system's message where the file system cannot be mounted.
     pub fn new(image: &Path, at: &Path) -> Result<Self, String> {
         fs::create_dir_all(at).expect("a mount point");
         let device = output("losetup", &["-f", "--show", text(image)]).trim().to_owned();
@@ -127,7 +129,7 @@ impl Cached {
     }
 }
 
-/// Is there another file system at this place than around it? Root may not look into what another user has mounted.
+/// True if another file system is mounted here than around it. Root may not look into the mounts of another user.
 fn is_mounted(at: &Path, parent: u64) -> bool {
     match fs::metadata(at) {
         Ok(found) => found.dev() != parent,
@@ -150,7 +152,7 @@ pub struct How {
     pub policy: &'static str,
 }
 
-/// Two disks that forget, and the folders where they are mounted.
+/// Two disks with a volatile write cache, and the folders where they are mounted.
 pub struct Testbed {
     program: Program,
     scratch: tempfile::TempDir,
@@ -164,7 +166,7 @@ impl Testbed {
         testbed
     }
 
-    /// A fresh disk for the cache, and one with files in `data` for what it caches.
+    /// A fresh disk for the cache, and a disk with files in `data` as its backing store.
     pub fn before(program: &Program, slow: &Path) -> Self {
         let testbed = Self::with_fast_disk(program);
         output("cp", &["--sparse=always", text(slow), text(&testbed.image("slow"))]);
@@ -187,14 +189,14 @@ impl Testbed {
         self.path("images").join(name)
     }
 
-    /// Makes this the user's whom the program runs as.
+    /// Gives a path to the user as whom the program runs.
     fn give(&self, path: &Path) {
         if self.program.nobody {
             chown(path, Some(NOBODY), Some(NOBODY)).expect("another owner");
         }
     }
 
-    /// Both images, of which every write is withheld until a sync.
+    /// Both images, whose writes are all withheld until a sync.
     fn withheld(&self) -> (Mount, Withholding, [Attached; 2]) {
         fs::create_dir_all(self.path("withheld")).expect("a mount point");
         let layer = Withholding::default();
@@ -223,7 +225,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// The disks as they were made, whose writes are withheld, and a new cache.
+    /// Mounts fresh disks, whose writes are withheld, with a new cache.
     pub fn begin(testbed: &Testbed, cached: Option<How>) -> Self {
         let (mount, layer, attached) = testbed.withheld();
         let data = testbed.path("slow/data");
@@ -241,10 +243,10 @@ impl Running {
         Running { cache, _attached: attached, withheld: Some((mount, layer)), directory }
     }
 
-    /// The same disks after the power came back.
+    /// Mounts the same disks after the power came back.
     ///
     /// # Errors
-    /// The words of the system or the program where a file system or the cache is refused.
+    /// The message of the system or the program where a file system or the cache is refused.
     pub fn again(testbed: &Testbed, cached: Option<How>) -> Result<Self, String> {
         let attach = |name| Attached::new(&testbed.image(name), &testbed.path(name));
         let attached = [attach("fast")?, attach("slow")?];
@@ -253,8 +255,8 @@ impl Running {
         Ok(Running { cache, _attached: attached, withheld: None, directory })
     }
 
-    /// Has a load run, and lets the power go in the middle of it, some time after it has `begun`: sectors that were not synced then, and
-    /// those that were kept.
+    /// Runs a load and cuts the power in the middle, some time after it has `begun`; returns the sectors that were not
+    /// synced then, and those that were kept.
     pub fn until_the_cut(
         self,
         testbed: &Testbed,
@@ -275,7 +277,7 @@ impl Running {
             });
             scope.spawn(|| stir(testbed, &layer));
             load(&|| layer.is_off());
-            // Where the load ended by itself the power goes all the same.
+            // If the load ended by itself the power is cut all the same.
             cutter.join().expect("a cut")
         });
         let Running { cache, .. } = self;
@@ -284,7 +286,8 @@ impl Running {
     }
 }
 
-/// Has the kernel write what it has in memory of the files on both disks, without a flush: a disk has it then, and may forget it.
+/// Makes the kernel write its dirty pages of both disks' files, without a flush: a disk then has the sectors, and may
+/// lose them.
 fn stir(testbed: &Testbed, layer: &Withholding) {
     while !layer.is_off() {
         let folders = ["", "pg_wal", "pg_xact"].map(|name| fs::read_dir(testbed.path("slow/data").join(name)));

@@ -1,6 +1,6 @@
-//! A disk that forgets what nobody flushed: a mounted directory whose files keep their writes in memory until a sync. At the cut a
-//! random part of the sectors that were not synced is kept, and every call from then on fails. (LazyFS, VLDB 2023, does so for the
-//! files of a database; here the files are disks, with a file system of the kernel on each.)
+//! A disk that loses unflushed writes: a mounted directory whose files keep their writes in memory until a sync. At
+//! the cut a random part of the unsynced sectors is kept, and every call from then on fails. (LazyFS, VLDB 2023, does
+//! so for the files of a database; here the files are disks, with a file system of the kernel on each.)
 
 use entresol_core::Random;
 use entresol_files::{AtOnce, FileData, FileId, FileLayer, OpenDirectory, Sought};
@@ -11,22 +11,22 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that a disk writes whole, or not at all.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// All files, of which the power goes at one moment.
+/// All files, whose power is cut at one moment.
 #[derive(Default)]
 struct Disks {
     off: bool,
     images: HashMap<FileId, Image>,
-    /// Sectors that the cut had to decide on, and kept.
+    /// Sectors unsynced at the cut, and those of them that were kept.
     at_cut: (u64, u64),
 }
 
 struct Image {
     file: File,
     unsynced: BTreeMap<u64, [u8; SECTOR]>,
-    /// Its syncs say that they did what they did not do.
+    /// True if its syncs report success without doing anything.
     lies: bool,
 }
 
@@ -40,8 +40,8 @@ impl Withholding {
         if disks.off { Err(Errno::IO.into()) } else { Ok(disks) }
     }
 
-    /// Lets the power go. Of the sectors of each file that were not synced a share is kept that the random numbers choose: none,
-    /// all, or any part. How many there were, and how many were kept.
+    /// Cuts the power. A random share of each file's unsynced sectors is kept: none, all, or any part. Returns how
+    /// many were unsynced, and how many were kept.
     pub fn cut(&self, random: &mut Random) -> (u64, u64) {
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let disks = &mut *guard;
@@ -63,7 +63,7 @@ impl Withholding {
         disks.at_cut
     }
 
-    /// Did the power go?
+    /// True if the power was cut.
     pub fn is_off(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).off
     }
@@ -80,7 +80,7 @@ impl FileLayer for Withholding {
     fn open(&self, id: FileId, file: File, _writable: bool) -> io::Result<Arc<dyn FileData>> {
         let mut disks = self.disks()?;
         let new = Image { file: file.try_clone()?, unsynced: BTreeMap::new(), lies: false };
-        // One that was opened for reading may be opened for writing now.
+        // A file first opened for reading may be opened for writing now.
         disks.images.entry(id).or_insert(new).file = file;
         Ok(Arc::new(Withheld { id, disks: self.clone() }))
     }

@@ -1,4 +1,4 @@
-//! Handles of the simulated file system, which answer as the operating system's do.
+//! Handles of the simulated file system, with the results of the operating system's calls.
 
 use super::state::{BLOCK, Call, Node, ROOT, State};
 use crate::Power;
@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Probability that a read of more than one block returns at most half of the bytes that were asked for.
 const SHORT: f64 = 0.05;
-/// A write that fails has done so many bytes, times some number: less is of no interest, and harder to compare.
+/// A failed write has written a multiple of so many bytes. Smaller steps would find no more, and are harder to compare.
 const GRAIN: usize = 128;
 
 /// Attributes of a file or directory, as `stat` returns them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Number, which returns with another node when this one is gone.
+    /// Number, which another node may get when this one is gone.
     pub inode: u64,
-    /// Moment of making: no other node's.
+    /// Moment of creation, different for each node.
     pub made: u64,
-    /// Directory, or file.
+    /// True for a directory, false for a file.
     pub is_directory: bool,
     /// Bytes.
     pub size: u64,
@@ -38,7 +38,7 @@ pub struct SimFileSystem {
     power: Power,
 }
 
-/// A node that is open. It counts as such until it is dropped.
+/// An open node, which counts as open until it is dropped.
 struct Open {
     system: SimFileSystem,
     inode: u64,
@@ -62,7 +62,7 @@ pub struct SimFile(Open);
 pub struct SimDirectory(Open);
 
 impl SimFileSystem {
-    /// One with an empty root.
+    /// A file system with an empty root.
     pub fn new(seed: u64, ordered: bool, power: &Power) -> Self {
         Self { state: Arc::new(Mutex::new(State::new(seed, ordered))), power: power.clone() }
     }
@@ -76,7 +76,7 @@ impl SimFileSystem {
         if self.power.is_off() { Err(Errno::IO) } else { Ok(self.lock()) }
     }
 
-    /// Does something that takes a moment, in which the power may go: whether it was done nobody learns then.
+    /// Performs a call during which the power may go. The caller then does not learn whether it was done.
     fn act<T>(&self, call: Call, act: impl FnOnce(&mut State) -> rustix::io::Result<T>) -> rustix::io::Result<T> {
         let cut = self.power.consume().map_err(|_| Errno::IO)?;
         let mut state = self.lock();
@@ -105,12 +105,12 @@ impl SimFileSystem {
         Ok(())
     }
 
-    /// The call of this kind after so many others fails.
+    /// Makes the call of this kind after so many others fail.
     pub fn fail(&self, call: Call, after: u64, error: Errno) {
         self.lock().fault = Some((call, after, error));
     }
 
-    /// No call fails any more; how many have so far.
+    /// Lets no call fail any more. Returns the number of calls that failed so far.
     pub fn heal(&self) -> u64 {
         let mut state = self.lock();
         state.fault = None;
@@ -127,7 +127,7 @@ impl SimFileSystem {
         self.lock().whole_syncs.get(&inode).copied().unwrap_or_default()
     }
 
-    /// Looks without any effect on what comes: a trace must not change the run.
+    /// Runs `look` without any effect on later calls: a trace must not change the run.
     pub fn aside<T>(&self, look: impl FnOnce() -> T) -> T {
         let random = self.lock().random.clone();
         let seen = look();
@@ -140,17 +140,17 @@ impl SimFileSystem {
         self.lock().sync_all();
     }
 
-    /// Whoever used it is gone; what it did is there.
+    /// Ends all processes that use the file system. Their changes stay.
     pub fn kill(&self) {
         self.lock().let_go();
     }
 
-    /// The power goes.
+    /// Cuts the power.
     pub fn crash(&self, seed: u64) {
         self.lock().crash(seed);
     }
 
-    /// A directory.
+    /// Opens a directory.
     pub fn directory(&self, path: &Path) -> SimDirectory {
         let inode = self.walk(&self.lock(), path).expect("a directory that is there");
         SimDirectory(self.open(inode))
@@ -234,7 +234,7 @@ impl Open {
         Ok(found(self.inode, self.look()?.node(self.inode)))
     }
 
-    /// Path that tells the node from others: its number under the root. It is not a name of the node.
+    /// Unique path of the node: its number under the root, which is not a name of the node.
     fn path(&self) -> PathBuf {
         Path::new("/").join(self.inode.to_string())
     }
@@ -246,7 +246,7 @@ impl SimFile {
         SimFile(self.0.system.open(self.0.inode))
     }
 
-    /// Its number.
+    /// Number of the file.
     pub fn inode(&self) -> u64 {
         self.0.inode
     }
@@ -267,13 +267,13 @@ impl SimFile {
         Ok(state.read(self.0.inode, offset, &mut bytes[..len]))
     }
 
-    /// `preadv2` of what needs no waiting for a device: as good as none half the time.
+    /// `preadv2` with `RWF_NOWAIT`, which reads nothing half the time.
     pub fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let mut state = self.0.look()?;
         if state.random.chance(0.5) { Ok(0) } else { Ok(state.read(self.0.inode, offset, bytes)) }
     }
 
-    /// `pwrite`, of a part alone where it fails or the power goes.
+    /// `pwrite`, of a part alone if it fails or the power goes.
     pub fn write_all_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let cut = self.0.system.power.consume().map_err(|_| Errno::IO)?;
         let mut state = self.0.look().or_else(|error| if cut { Ok(self.0.system.lock()) } else { Err(error) })?;
@@ -309,7 +309,7 @@ impl SimFile {
         })
     }
 
-    /// `lseek`: the next place from `offset` on that is `stored`, or is not; `ENXIO` without one.
+    /// `lseek`: the next position from `offset` on that is `stored`, or is not; `ENXIO` without one.
     pub fn seek(&self, stored: bool, offset: u64) -> rustix::io::Result<u64> {
         let state = self.0.look()?;
         let node = state.node(self.0.inode);
@@ -351,14 +351,14 @@ impl SimFile {
         })
     }
 
-    /// A path that tells it from others.
+    /// Unique path of the file.
     pub fn path(&self) -> PathBuf {
         self.0.path()
     }
 }
 
 impl SimDirectory {
-    /// Makes a file in it, or opens the one that has the name.
+    /// Makes a file in the directory, or opens the file of that name.
     pub fn create(&self, name: &str) -> rustix::io::Result<SimFile> {
         self.0.act(Call::Name, |state| {
             let inode = match state.look_up(self.0.inode, name) {
@@ -380,14 +380,14 @@ impl SimDirectory {
         })
     }
 
-    /// The file that a name leads to, opened.
+    /// Opens the file that a name leads to.
     pub fn open(&self, name: &str) -> rustix::io::Result<SimFile> {
         let mut state = self.0.look()?;
         let inode = state.look_up(self.0.inode, name)?;
         Ok(SimFile(self.0.system.open_in(&mut state, inode)))
     }
 
-    /// The names in it.
+    /// The names in the directory.
     pub fn names(&self) -> Vec<String> {
         let state = self.0.system.lock();
         state.node(self.0.inode).names.as_ref().expect("a directory").keys().cloned().collect()
@@ -404,7 +404,7 @@ impl SimDirectory {
         self.0.found()
     }
 
-    /// A path that tells it from others.
+    /// Unique path of the directory.
     pub fn path(&self) -> PathBuf {
         self.0.path()
     }
@@ -427,7 +427,7 @@ impl SimDirectory {
         })
     }
 
-    /// `fstatat`: the size of a file in it.
+    /// `fstatat`: the size of a file in the directory.
     pub fn size_of(&self, name: &str) -> rustix::io::Result<u64> {
         let state = self.0.look()?;
         Ok(state.node(state.look_up(self.0.inode, name)?).size)
@@ -448,7 +448,7 @@ impl SimDirectory {
         self.0.act(Call::Name, |state| state.exchange((self.0.inode, one), (self.0.inode, other)))
     }
 
-    /// `fsync`: the names in it.
+    /// `fsync` of the names in the directory.
     pub fn sync(&self) -> rustix::io::Result<()> {
         self.0.sync(false)
     }

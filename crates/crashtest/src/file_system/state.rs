@@ -23,10 +23,10 @@ pub enum Call {
     Name,
 }
 
-/// A file or directory, as its metadata describe it.
+/// A file or directory, by its metadata.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Node {
-    /// When it was made: no other node's.
+    /// Moment of creation, different for each node.
     pub made: u64,
     /// Names in it, if it is a directory.
     pub names: Option<BTreeMap<String, u64>>,
@@ -37,7 +37,7 @@ pub(super) struct Node {
     pub changed: (i64, i64),
 }
 
-/// The metadata of all.
+/// The metadata of all nodes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Metadata {
     pub nodes: BTreeMap<u64, Node>,
@@ -65,7 +65,7 @@ pub(super) enum Step {
         inode: u64,
         size: u64,
     },
-    /// A block of a file is stored here from now on, or is a hole.
+    /// Stores a block of a file here from now on, or makes it a hole.
     Map {
         inode: u64,
         at: u64,
@@ -82,8 +82,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// True if a sync of this node has to wait for the step. `data_only` leaves out steps that nobody needs to read the
-    /// bytes.
+    /// True if a sync of this node has to wait for the step. `data_only` leaves out steps that are not needed to read
+    /// the bytes.
     fn is_of(&self, of: u64, data_only: bool) -> bool {
         match self {
             Step::Make { inode, .. } | Step::Size { inode, .. } | Step::Map { inode, .. } => *inode == of,
@@ -145,7 +145,7 @@ struct Block {
     live: Box<Bytes>,
     /// Contents that a crash leaves at least; none for a new block whose bytes are not durable yet.
     stable: Option<Box<Bytes>>,
-    /// Versions since then.
+    /// Versions since the stable one.
     unsynced: Vec<Bytes>,
 }
 
@@ -155,7 +155,7 @@ impl Block {
         self.unsynced.clear();
     }
 
-    /// A sync failed: what it was to write is dropped.
+    /// Drops the unsynced bytes after a failed sync.
     fn drop_unsynced(&mut self) {
         if !self.unsynced.is_empty() {
             self.live = self.stable.clone().unwrap_or_else(|| Box::new([0; BLOCK]));
@@ -180,14 +180,14 @@ pub(super) struct State {
     next_block: u64,
     /// Number of open handles of each node.
     pub open: BTreeMap<u64, usize>,
-    /// Handles of before a crash or a kill are of no use.
+    /// Number of crashes and kills. Handles from before one are of no use.
     pub epoch: u64,
     clock: u64,
     pub ordered: bool,
     pub random: Random,
     /// The call that fails, after so many of its kind.
     pub fault: Option<(Call, u64, Errno)>,
-    /// Every record and sync is printed.
+    /// True if every record and sync is printed.
     traced: bool,
     /// Number of calls that were made to fail.
     pub failed: u64,
@@ -218,7 +218,7 @@ impl State {
         state
     }
 
-    /// A moment after all before.
+    /// A moment later than all before.
     pub fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
@@ -248,7 +248,7 @@ impl State {
         Some(error)
     }
 
-    /// Steps that say that a file was changed now.
+    /// A step that sets the times of a change of bytes to now.
     fn touch(&mut self, inode: u64) -> Step {
         let now = (0, self.tick() as i64);
         Step::Times { inode, modified: now, changed: now }
@@ -264,7 +264,7 @@ impl State {
         names.get(name).copied().ok_or(Errno::NOENT)
     }
 
-    /// Makes a file or a directory with a name. Numbers are used again as soon as they may be.
+    /// Makes a file or a directory with a name. Numbers are reused as soon as possible.
     pub fn make(&mut self, directory: u64, name: &str, is_directory: bool) -> u64 {
         let inode = (ROOT..).find(|inode| !self.live.nodes.contains_key(inode)).expect("some number");
         let made = self.tick();
@@ -281,7 +281,7 @@ impl State {
         self.record(steps);
     }
 
-    /// A step that says that attributes were changed now.
+    /// A step that sets the time of a change of attributes to now.
     fn changed(&mut self, inode: u64) -> Step {
         Step::Times { inode, modified: self.node(inode).modified, changed: (0, self.tick() as i64) }
     }
@@ -295,7 +295,7 @@ impl State {
         Ok(())
     }
 
-    /// A name moves, and what had the new one loses it.
+    /// Moves a name. The node that had the new name loses it.
     pub fn rename(&mut self, from: (u64, &str), to: (u64, &str)) -> Result<(), Errno> {
         let inode = self.look_up(from.0, from.1)?;
         let replaced = self.look_up(to.0, to.1).ok();
@@ -323,7 +323,7 @@ impl State {
         Ok(())
     }
 
-    /// A node without names and handles is gone.
+    /// Frees a node without names and handles.
     pub fn free(&mut self, inode: u64) {
         let is_open = self.open.get(&inode).is_some_and(|&handles| handles > 0);
         if inode != ROOT && !is_open && self.live.nodes.contains_key(&inode) && self.live.links(inode) == 0 {
@@ -383,7 +383,7 @@ impl State {
         self.record(steps);
     }
 
-    /// Makes a range holes or zeros; parts of blocks are stored anew, so that the record alone decides.
+    /// Makes a range holes or zeros. Parts of blocks are stored in new blocks, so that the record alone decides.
     fn clear(&mut self, inode: u64, offset: u64, end: u64, steps: &mut Vec<Step>) {
         let block_bytes = BLOCK as u64;
         let touched: Vec<(u64, u64)> = self
@@ -449,7 +449,7 @@ impl State {
         self.record(vec![Step::Times { inode, modified: modified.unwrap_or(now), changed: now }]);
     }
 
-    /// Commits so many records. In ordered mode bytes of the blocks that they give to files are down before.
+    /// Commits so many records. In ordered mode the bytes of the blocks that they give to files become durable first.
     fn commit(&mut self, records: usize) {
         for step in self.journal.drain(..records).flatten() {
             if let (Step::Map { block: Some(block), .. }, true) = (&step, self.ordered)
@@ -470,7 +470,7 @@ impl State {
         let blocks: Vec<u64> = self.node(inode).blocks.values().copied().collect();
         blocks.iter().for_each(|block| self.blocks.get_mut(block).expect("a block").settle());
         let last = self.journal.iter().rposition(|steps| steps.iter().any(|step| step.is_of(inode, data_only)));
-        // Now and then what came later is in the same transaction.
+        // At times later records are in the same transaction.
         let more = self.random.chance(0.3);
         let records = last.map_or(0, |last| last + 1);
         self.commit(if more && records > 0 { self.journal.len() } else { records });
@@ -482,7 +482,7 @@ impl State {
         self.commit(self.journal.len());
     }
 
-    /// A sync of this node, or of all, fails.
+    /// Drops the unsynced bytes of this node, or of all, after a failed sync.
     pub fn drop_unsynced(&mut self, inode: Option<u64>) {
         let blocks: BTreeSet<u64> = match inode {
             Some(inode) => self.node(inode).blocks.values().copied().collect(),
@@ -491,7 +491,7 @@ impl State {
         blocks.iter().for_each(|block| self.blocks.get_mut(block).expect("a block").drop_unsynced());
     }
 
-    /// Handles are gone, and files that have no name with them.
+    /// Drops all handles, and the files that have no name with them.
     pub fn let_go(&mut self) {
         self.epoch += 1;
         self.fault = None;
@@ -500,7 +500,7 @@ impl State {
         nodes.into_iter().for_each(|inode| self.free(inode));
     }
 
-    /// The power goes: the seed says what is left.
+    /// Cuts the power. The seed decides the remains.
     pub fn crash(&mut self, seed: u64) {
         self.random = Random::new(seed);
         let records = self.journal.len();
@@ -516,7 +516,7 @@ impl State {
         self.blocks.retain(|block, _| mapped.contains(block));
         for block in self.blocks.values_mut() {
             let random = &mut self.random;
-            // Of a new block that nobody waited for there are zeros.
+            // A new block without a sync has zeros.
             let least = block.stable.take().unwrap_or_else(|| Box::new([0; BLOCK]));
             let versions = block.unsynced.len() as u64;
             let left = match kind {
@@ -527,7 +527,7 @@ impl State {
             block.live = left.map_or(least, |version| Box::new(block.unsynced[version as usize]));
             block.settle();
         }
-        // What was written beyond the end counts as not written: a file system sees to that when the file grows.
+        // Bytes beyond the end count as not written: a file system ensures that when the file grows.
         for node in self.stable.nodes.values() {
             for (&at, block) in node.blocks.range(node.size / BLOCK as u64..) {
                 let inside = node.size.saturating_sub(at * BLOCK as u64) as usize;

@@ -23,7 +23,7 @@ struct Mechanics {
     after_write: Nanos,
 }
 
-/// A command that waits or is served.
+/// A command that waits or is being served.
 #[derive(Clone, Copy, Debug)]
 struct Command {
     io: Io,
@@ -37,18 +37,18 @@ struct Command {
 struct Passage {
     /// From the first sector to the last, in nanoseconds.
     elapsed: Nanos,
-    /// Of these, moving between tracks.
+    /// The part of it that is spent moving between tracks.
     switching: Nanos,
     cylinder: u32,
 }
 
-/// Reading on behind a read.
+/// Read-ahead behind a read.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     /// The sector after the last one that the host asked for, and when the heads pass it.
     next: u64,
     passed: Nanos,
-    /// The sector before which reading on stops, for the buffer is full.
+    /// The sector before which read-ahead stops, because the buffer is full.
     limit: u64,
 }
 
@@ -76,14 +76,14 @@ pub struct Disk {
     overtaken: VecDeque<Completion>,
     /// Cylinder of the heads when the command being served is done.
     cylinder: u32,
-    /// Sector after the last one of the latest command served. C-LOOK goes on from there.
+    /// Sector after the last one of the latest command served. C-LOOK continues from there.
     last_sector: u64,
     stream: Option<Stream>,
     wear: Wear,
 }
 
 impl Disk {
-    /// A drive. The seed gives its speed within the error and where its platter stands at time 0.
+    /// A drive. The seed gives its speed within the error and the position of its platter at time 0.
     ///
     /// # Errors
     /// When the parameters are impossible.
@@ -139,12 +139,12 @@ impl Disk {
         }
     }
 
-    /// The parameters it was made of.
+    /// The parameters that the drive was made of.
     pub fn parameters(&self) -> &DiskParameters {
         &self.mechanics.parameters
     }
 
-    /// Commands that wait, the one being served not counted.
+    /// Number of waiting commands, without the one being served.
     pub fn waiting(&self) -> usize {
         self.commands.len() + self.beyond_window.len()
     }
@@ -154,8 +154,8 @@ impl Disk {
         ((now + Nanos::from(self.phase)) % Nanos::from(self.turn)) as u32
     }
 
-    /// When a sector of a track begins to pass after the start of a turn. Rounded down for every sector alike, so that
-    /// the end of one is the beginning of the next to the nanosecond.
+    /// Time from the start of a turn until a sector of a track begins to pass. Rounding is down for every sector, so
+    /// that the end of one is the beginning of the next to the nanosecond.
     fn along(&self, place: &Place) -> u32 {
         (u64::from(place.sector) * u64::from(self.turn) / u64::from(place.track.sectors)) as u32
     }
@@ -280,7 +280,7 @@ impl Disk {
         self.serving = Some(Completion { tag: command.io.tag, submitted: command.submitted, finished, latency });
     }
 
-    /// Serves a read from what the drive reads on behind the last one; `None` when it is not of that.
+    /// Serves a read from the sectors read ahead behind the last read; `None` when the read is not among them.
     fn read_on(&mut self, now: Nanos, candidate: &Candidate, command: &Command) -> Option<Latency> {
         let stream = self.stream.filter(|stream| candidate.reads && candidate.first == stream.next)?;
         let next = stream.next + u64::from(command.sectors);
@@ -291,7 +291,7 @@ impl Disk {
         let passed = stream.passed + passage.elapsed;
         let begin = now.max(candidate.ready);
         let ahead = self.pass(command.place, stream.limit - stream.next);
-        // The buffer has room again for what was taken out, unless reading on has stopped already.
+        // The sectors taken out leave free buffer space, unless read-ahead has stopped already.
         let limit = if begin <= stream.passed + ahead.elapsed { self.read_on_limit(next) } else { stream.limit };
         self.stream = Some(Stream { next, passed, limit });
         self.cylinder = passage.cylinder;
@@ -329,7 +329,7 @@ impl Disk {
         (next + u64::from(parameters.read_ahead_sectors)).min(parameters.sectors)
     }
 
-    /// Lets time pass and hands out what completes, except what a submission has overtaken.
+    /// Lets time pass and hands out completions, except those that a submission has overtaken.
     fn run(&mut self, until: Nanos, mut done: impl FnMut(Completion)) {
         loop {
             let served = self.serving.as_ref().map_or(Nanos::MAX, |completion| completion.finished);

@@ -2,7 +2,7 @@
 
 use super::parameters::DiskParameters;
 
-/// A zone with what is needed to find a sector in it.
+/// A zone with the numbers that are needed to find a sector in it.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     first_sector: u64,

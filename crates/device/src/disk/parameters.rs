@@ -51,9 +51,9 @@ pub struct DiskParameters {
     pub zones: Vec<Zone>,
     /// Turns per minute.
     pub rpm: f64,
-    /// Largest relative error of a drive's speed: every drive draws its own.
+    /// Largest relative error of a drive's speed. Every drive draws its own.
     pub rpm_error: f64,
-    /// By how much a track starts later than its predecessor on the same surface.
+    /// Angle by which a track starts later than its predecessor on the same surface.
     pub track_skew: f64,
     /// The same where the next track is on another surface.
     pub surface_skew: f64,

@@ -16,8 +16,8 @@ pub enum Discipline {
     CLook,
     /// The nearest cylinder.
     Sstf,
-    /// The sector that the heads can reach first, seek and rotation taken together. A command may wait long: nothing
-    /// but the window limits how often it is passed over.
+    /// The sector that the heads can reach first, seek and rotation taken together. Only the window limits how often a
+    /// command is passed over, so it may wait long.
     Sptf,
 }
 
@@ -26,7 +26,7 @@ pub enum Discipline {
 pub(super) struct Candidate {
     /// Order of arrival.
     pub(super) number: u64,
-    /// When the drive has understood it.
+    /// Time at which the drive has decoded the command.
     pub(super) ready: Nanos,
     /// First sector.
     pub(super) first: u64,

@@ -4,7 +4,7 @@ use crate::io::Nanos;
 use crate::load::Histogram;
 use std::fmt;
 
-/// I/Os that the 99th percentile needs: with so many, ten lie beyond it.
+/// I/Os that the 99th percentile needs: 1,000, so that ten lie beyond it.
 const SAMPLES_FOR_P99: u64 = 1000;
 
 /// Lateness of completions: the time given (when the caller has the I/O) against the time asked for (the model's).
@@ -13,8 +13,8 @@ const SAMPLES_FOR_P99: u64 = 1000;
 pub struct Accuracy {
     /// Given minus asked, in nanoseconds, of every I/O.
     pub late: Histogram,
-    /// Of the I/Os whose bytes were ready only after the model's time: how long after. The host, not the emulator, is
-    /// too slow for these.
+    /// Lateness of the storage, for I/Os whose bytes were ready only after the model's time. The host, not the
+    /// emulator, is too slow for these.
     pub host_late: Histogram,
 }
 

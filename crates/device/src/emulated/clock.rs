@@ -1,4 +1,4 @@
-//! Time as a parameter.
+//! Clocks: the time of an emulated device as a parameter.
 
 use crate::io::Nanos;
 use std::sync::Arc;
@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The last stretch of a wait is spent looking at the clock, for a sleeping thread wakes late: on a virtual machine with
-/// two processors the median was 74 to 139 us late after sleeps of 50 us to 4 ms, the 99th percentile 88 to 449 us.
+/// A wait spins on the clock for its last 200 us, because a sleeping thread wakes late. On a virtual machine with two
+/// processors the median was 74 to 139 us late after sleeps of 50 us to 4 ms, the 99th percentile 88 to 449 us.
 const SPIN_NS: Nanos = 200_000;
 
-/// A clock that can be waited for. It never runs backwards.
+/// A clock that threads can wait for. The clock never runs backwards.
 pub trait Clock: Send + Sync {
     /// Nanoseconds since the clock began.
     fn now(&self) -> Nanos;
 
-    /// Returns when `now() >= deadline`. Another thread may store an earlier deadline meanwhile and then unpark this one.
+    /// Returns when `now() >= deadline`. Another thread may store an earlier deadline meanwhile and then unpark this
+    /// thread.
     fn wait_until(&self, deadline: &AtomicU64);
 }
 
@@ -29,7 +30,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The time of the world, monotonic. A wait sleeps, then spins for the last 200 us.
+/// Monotonic wall-clock time. A wait sleeps, then spins for the last 200 us.
 #[derive(Clone, Copy, Debug)]
 pub struct WallClock {
     began: Instant,
@@ -68,7 +69,7 @@ impl Clock for WallClock {
     }
 }
 
-/// A clock that stands still until somebody waits: then it is the time that was waited for.
+/// A clock that stands still until a thread waits; the wait sets the clock to its deadline.
 #[derive(Debug, Default)]
 pub struct VirtualClock {
     now: AtomicU64,

@@ -1,8 +1,8 @@
 //! A file that takes as long as a device.
 //!
-//! There is no thread behind it. Of the threads that wait for a completion one is the *watcher*: it alone lets the
-//! model's time pass, sleeps until shortly before the next event and spins the rest, and wakes the others when theirs
-//! are done. A single caller thus has the precision of its own spinning, with no switch between threads.
+//! The device has no thread of its own. Of the threads that wait for a completion one is the *watcher*: it alone lets
+//! the model's time pass, sleeps until shortly before the next event, spins the rest, and wakes the others when their
+//! I/Os are done. A single caller thus has the precision of its own spinning, with no switch between threads.
 
 use super::accuracy::Accuracy;
 use super::clock::Clock;
@@ -15,25 +15,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::thread::{self, Thread};
 
-/// A longer I/O is several, as it is on real devices.
+/// Largest single I/O; longer ones are split, as on real devices.
 const BYTES_MAX: usize = 1 << 30;
 
-/// An I/O from the queue that is done.
+/// A completed I/O of the queue.
 #[derive(Debug)]
 pub struct Done {
     /// The I/O that was submitted.
     pub io: Io,
-    /// The buffer that came with it: of a read, filled.
+    /// The buffer that was submitted with the I/O; filled by a read.
     pub buffer: Vec<u8>,
-    /// Result of the storage's part.
+    /// The storage's result.
     pub result: io::Result<()>,
-    /// Completion as the model has it; its tag is that of `io`.
+    /// Completion according to the model; its tag is that of `io`.
     pub completion: Completion,
-    /// When it was handed over, by the device's clock: `completion.finished` or later.
+    /// Time of handing over, by the device's clock: `completion.finished` or later.
     pub given: Nanos,
 }
 
-/// A read or write of several that are handed over together.
+/// One of several reads and writes that are handed over together.
 #[derive(Debug)]
 pub enum Part<'a> {
     /// Fills the bytes from this offset on.
@@ -51,7 +51,7 @@ struct Parcel {
     ready: Nanos,
 }
 
-/// An I/O that the model has, or has completed, and that nobody has taken.
+/// An I/O that the model is serving or has completed, and that no caller has taken.
 #[derive(Debug, Default)]
 struct UnderWay {
     completion: Option<Completion>,
@@ -80,9 +80,9 @@ struct State<M> {
     model: M,
     submitted: u64,
     under_way: HashMap<u64, UnderWay>,
-    /// I/Os of the queue that nobody has taken.
+    /// I/Os of the queue that no caller has taken.
     queued: usize,
-    /// Those of them that are done, in order of time.
+    /// Completed I/Os of the queue, in order of time.
     finished: VecDeque<(Parcel, Completion)>,
     watcher: Option<Watcher>,
     parked: Vec<(Wanted, Thread)>,
@@ -90,12 +90,12 @@ struct State<M> {
     completions: Vec<Completion>,
 }
 
-/// Real bytes in `S`, the time of the model `M`, measured by the clock `C`. Calls may come from several threads.
+/// Real bytes in `S`, the time of the model `M`, measured by the clock `C`. Several threads may call.
 ///
 /// Two interfaces: [`read`](Self::read), [`write`](Self::write), [`flush`](Self::flush) and [`discard`](Self::discard)
 /// return when the I/O is done; [`submit`](Self::submit) and [`reap`](Self::reap) are a completion queue.
 ///
-/// The storage is asked as soon as the model has the I/O, by the thread that submits it. Overlapping I/Os that are under
+/// The submitting thread performs the I/O on the storage as soon as the model has it. Overlapping I/Os that are under
 /// way together have no order, as on a real device.
 #[derive(Debug)]
 pub struct EmulatedDevice<S, M, C> {
@@ -103,13 +103,13 @@ pub struct EmulatedDevice<S, M, C> {
     clock: C,
     size_bytes: u64,
     state: Mutex<State<M>>,
-    /// Time until which the watcher waits: the model's next event, or 0 when the watcher was poked.
-    /// `Nanos::MAX` when the model has no event to come.
+    /// Time until which the watcher waits: the model's next event, or 0 when the watcher was poked. `Nanos::MAX` when
+    /// the model has no event to come.
     deadline: AtomicU64,
 }
 
 impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
-    /// A device with the bytes of `storage`, which are the first of the model's.
+    /// A device whose first bytes are those of `storage`.
     ///
     /// # Errors
     /// `InvalidInput` when the storage is empty or larger than the model; else the error of the storage.
@@ -144,7 +144,7 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
         self.size_bytes
     }
 
-    /// The clock, on which the times of completions are.
+    /// The clock of the completions' times.
     pub fn clock(&self) -> &C {
         &self.clock
     }
@@ -189,10 +189,10 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
         if fua { self.flush() } else { Ok(()) }
     }
 
-    /// Performs reads and writes that do not depend on each other: the model has all of them at once.
+    /// Performs reads and writes that do not depend on each other; the model receives all of them at once.
     ///
     /// # Errors
-    /// As [`read`](Self::read); one of several.
+    /// As [`read`](Self::read); one of the errors if there are several.
     pub fn perform_all(&self, parts: &mut [Part]) -> io::Result<()> {
         let io = |part: &Part| match part {
             Part::Read(at, bytes) => Io::read(*at, u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
@@ -209,11 +209,11 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
             self.wait_for(number, ready);
             result
         });
-        // All are waited for, whichever failed.
+        // Every part is waited for, whether or not an earlier one failed.
         waited.fold(Ok(()), io::Result::and)
     }
 
-    /// Makes durable what was written before.
+    /// Makes earlier writes durable.
     ///
     /// # Errors
     /// The error of the storage.
@@ -221,7 +221,7 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
         self.perform(Io { kind: IoKind::Flush, ..Io::read(0, 0) }, S::sync)
     }
 
-    /// Declares a range no longer needed: reads of it give zeroes or what was there.
+    /// Declares a range no longer needed: later reads of it give zeroes or the old bytes.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -236,11 +236,11 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
         Ok(())
     }
 
-    /// Hands over an I/O whose completion [`reap`](Self::reap) gives. Its tag is the caller's; its `buffer` has `io.bytes`
-    /// bytes for a read or write, any number otherwise. Returns when the storage has done its part.
+    /// Hands over an I/O whose completion [`reap`](Self::reap) returns. The caller chooses the tag; `buffer` has
+    /// `io.bytes` bytes for a read or write, any number otherwise. Returns when the storage has done its part.
     ///
     /// # Errors
-    /// `InvalidInput` when it reaches beyond the end or the buffer does not fit.
+    /// `InvalidInput` when the I/O reaches beyond the end or the buffer does not fit.
     pub fn submit(&self, io: Io, mut buffer: Vec<u8>) -> io::Result<()> {
         self.check(io.offset, u64::from(io.bytes))?;
         if matches!(io.kind, IoKind::Read | IoKind::Write) && buffer.len() != io.bytes as usize {
@@ -269,7 +269,7 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
             };
             state.queued -= 1;
             if state.queued == 0 {
-                // The others that reap have nothing left to wait for.
+                // The other reaping threads have nothing left to wait for.
                 while state.wake_parked(Wanted::Queue) {}
             }
             completion.tag = parcel.io.tag;
@@ -279,8 +279,8 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
         })
     }
 
-    /// The next completion of the queue that is due already, if there is one. How late it is taken says nothing of the device,
-    /// and is not counted.
+    /// The next completion of the queue that is due already, if there is one. Its lateness is the caller's, not the
+    /// device's, and is not counted.
     pub fn reap_due(&self) -> Option<Done> {
         let mut state = self.lock();
         if state.watcher.is_none() {
@@ -343,7 +343,7 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
         });
     }
 
-    /// Waits until `take` finds what it looks for. Watches the clock for all, if nobody else does.
+    /// Waits until `take` returns a value. Watches the clock for all waiting threads, if no other thread does.
     fn wait<T>(&self, wanted: Wanted, mut take: impl FnMut(&mut State<M>) -> Option<T>) -> T {
         let mut state = self.lock();
         loop {
@@ -369,14 +369,15 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
                 drop(state);
                 thread::park();
                 state = self.lock();
-                // Who wakes a thread takes it off the list; a thread that wakes by itself is still on it.
+                // A waking thread removes the one that it wakes from the list; a thread that wakes by itself is still
+                // on it.
                 let this = thread::current().id();
                 state.parked.retain(|(_, thread)| thread.id() != this);
             }
         }
     }
 
-    /// Lets the model's time pass until now and wakes those whose I/Os it completes. Did it complete any?
+    /// Lets the model's time pass until now and wakes the threads whose I/Os complete. True if any completed.
     fn advance(&self, state: &mut State<M>) -> bool {
         let mut completions = std::mem::take(&mut state.completions);
         state.model.advance(self.clock.now(), &mut completions);
@@ -392,7 +393,7 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
         any
     }
 
-    /// Puts an I/O of the queue whose time has come and whose bytes are ready where those are that can be taken.
+    /// Moves an I/O of the queue to `finished` once its time has come and its bytes are ready.
     fn settle(&self, state: &mut State<M>, number: u64) {
         let under_way = state.under_way.get_mut(&number).expect("an I/O that nobody has taken");
         let (Some(completion), Some(_)) = (under_way.completion, &under_way.parcel) else {
@@ -403,7 +404,7 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
         if !state.wake_parked(Wanted::Queue)
             && let Some(watcher) = &mut state.watcher
         {
-            // It may be the one that reaps.
+            // The watcher may be the thread that reaps.
             watcher.poked = true;
             self.publish(state);
         }
@@ -423,7 +424,7 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
 }
 
 impl<M> State<M> {
-    /// Wakes a thread that waits for this. Was there one?
+    /// Wakes a thread that waits for `wanted`. True if there was one.
     fn wake_parked(&mut self, wanted: Wanted) -> bool {
         let found = self.parked.iter().position(|(parked, _)| *parked == wanted);
         found.map(|place| self.parked.swap_remove(place).1.unpark()).is_some()

@@ -1,4 +1,5 @@
-//! A closed loop over an emulated device: what [`load::closed_loop`](crate::load::closed_loop) is to a model.
+//! A closed loop over an emulated device: the counterpart of [`load::closed_loop`](crate::load::closed_loop) for
+//! models.
 
 use super::clock::Clock;
 use super::device::EmulatedDevice;
@@ -8,9 +9,9 @@ use crate::io::{Io, IoKind, Latency};
 use crate::load::{Histogram, Load};
 use std::io;
 
-/// Keeps `depth` I/Os outstanding until `count` are done; `next(i)` makes the i-th. Every other one than the first
-/// `depth` is submitted when a completion has been handed over. Latencies and times are as given, not as asked; the
-/// parts are the model's. Writes carry the bytes 0xA5.
+/// Keeps `depth` I/Os outstanding until `count` are done; `next(i)` makes the i-th. Each I/O after the first `depth`
+/// is submitted when a completion has been handed over. Latencies and times are as given, not as asked; the parts are
+/// the model's. Writes carry the bytes 0xA5.
 ///
 /// # Errors
 /// A refusal of the device or an error of the storage.

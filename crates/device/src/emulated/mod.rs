@@ -1,8 +1,8 @@
-//! Devices that one does not have: real bytes in a file, the time of a model.
+//! Emulated devices: real bytes in a file, the time of a model.
 //!
 //! An [`EmulatedDevice`] performs an I/O on its [`Storage`] and completes it when a [`Device`](crate::Device) says,
-//! never earlier; it counts how much later, and how often the storage itself was not ready in time. [`Mapped`] does the
-//! same for memory: a region shared between processes whose accesses take as long as those of NVM.
+//! never earlier. The device counts how much later, and how often the storage was not ready in time. [`Mapped`] does
+//! the same for memory: a region shared between processes whose accesses take as long as those of NVM.
 //!
 //! Time is a parameter, the [`Clock`]: the [`WallClock`] for real runs, the [`VirtualClock`] for tests, in which an
 //! emulated device completes at exactly the model's time.

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-/// Bytes at offsets. Calls may come from several threads at once.
+/// Bytes at offsets. Several threads may call at once.
 pub trait Storage: Send + Sync {
     /// Size in bytes, which does not change.
     ///
@@ -26,16 +26,17 @@ pub trait Storage: Send + Sync {
     /// The error of the system.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes durable what was written before.
+    /// Makes earlier writes durable.
     ///
     /// # Errors
     /// The error of the system.
     fn sync(&self) -> io::Result<()>;
 
-    /// Gives the space of a range back where it can; reads of it give zeroes, or what was there where it cannot.
+    /// Gives the space of a range back where the storage can. Later reads of the range give zeroes, or the old bytes
+    /// where it cannot.
     ///
     /// # Errors
-    /// The error of the system, unless it says that the system cannot give space back.
+    /// The error of the system, except "not supported".
     fn punch(&self, offset: u64, bytes: u64) -> io::Result<()>;
 }
 
@@ -43,7 +44,7 @@ pub trait Storage: Send + Sync {
 impl Storage for File {
     fn size_bytes(&self) -> io::Result<u64> {
         let mut file = self;
-        // Not `metadata().len()`, which is 0 for a block device. The position is of no use to anybody here.
+        // `metadata().len()` is 0 for a block device. No caller depends on the file's position.
         file.seek(SeekFrom::End(0))
     }
 

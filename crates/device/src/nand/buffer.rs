@@ -1,4 +1,4 @@
-//! The drive's DRAM: a cache of pages in order of use, and the pages written that are not programmed yet.
+//! The drive's DRAM: a cache of pages in order of use, and the written pages that are not programmed yet.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// A cache of `capacity` pages and room for `dirty_most` unprogrammed ones.
+    /// A cache of `capacity` pages that accepts up to `dirty_most` unprogrammed ones.
     pub fn new(capacity: usize, dirty_most: u64) -> Self {
         Buffer {
             capacity,
@@ -41,7 +41,7 @@ impl Buffer {
         }
     }
 
-    /// True if a page is there. A page that the cache lists becomes the most recently used.
+    /// True if the buffer holds the page. A page that the cache lists becomes the most recently used.
     pub fn hit(&mut self, page: u32) -> bool {
         match self.at.get(&page) {
             Some(&slot) => {
@@ -53,7 +53,7 @@ impl Buffer {
         }
     }
 
-    /// True if a page is there, in the cache or still to be programmed. The order of use stays.
+    /// True if the buffer holds the page, in the cache or still to be programmed. The order of use stays.
     pub fn holds(&self, page: u32) -> bool {
         self.at.contains_key(&page) || self.dirty.contains_key(&page)
     }
@@ -83,14 +83,14 @@ impl Buffer {
         self.dirty_copies < self.dirty_most
     }
 
-    /// A page waits for its program, room or not.
+    /// Counts a page as waiting for its program, even above the limit.
     pub fn soil(&mut self, page: u32) {
         *self.dirty.entry(page).or_default() += 1;
         self.dirty_copies += 1;
         self.insert(page);
     }
 
-    /// A copy of a page was programmed or is not needed any more.
+    /// Counts a copy of a page as programmed, or as no longer needed.
     pub fn clean(&mut self, page: u32) {
         let copies = self.dirty.get_mut(&page).expect("a page that is being programmed");
         *copies -= 1;

@@ -15,9 +15,9 @@ use entresol_core::prefetch;
 pub struct Pace {
     /// Cleaning starts when fewer blocks than this are free; at least 2, one of which is kept for the pages moved.
     pub start_blocks: u32,
-    /// It stops when this many are free; at least `start_blocks`.
+    /// Cleaning stops when this many are free; at least `start_blocks`.
     pub stop_blocks: u32,
-    /// Pages moved for each that the host writes; `None` for as many as the victim needs.
+    /// Pages moved for each page that the host writes; `None` for as many as the victim needs.
     pub moves_per_write: Option<f64>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Block {
     die: u32,
 }
 
-/// A block being written and how many of its pages are.
+/// A block being written, and the number of its pages written so far.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     block: u32,
@@ -99,7 +99,7 @@ pub struct Ftl {
 
 impl Ftl {
     const ONE: u64 = 1 << 16;
-    /// Pages that cleaning looks ahead of the one it moves.
+    /// Distance in pages at which cleaning prefetches ahead of the page it moves.
     const AHEAD: usize = 16;
 
     /// An empty device.
@@ -167,9 +167,9 @@ impl Ftl {
         self.erases
     }
 
-    /// True if a die may take another page: its live pages may exceed an even share by a twentieth of what is
-    /// over-provisioned. Without this limit, rewrites that leave one die for the others would fill those. Chance alone
-    /// would make dies unequal enough for the fullest to slow the rest. A die with room always exists.
+    /// True if a die may take another page. Its live pages may exceed an even share by a twentieth of the
+    /// over-provisioned pages. Without this limit, rewrites that leave one die for the others would fill those. Chance
+    /// alone would make dies unequal enough for the fullest to slow the rest. A die below the limit always exists.
     pub fn has_room(&self, die: u32) -> bool {
         let g = &self.geometry;
         let even = g.logical_pages / g.dies;
@@ -177,13 +177,13 @@ impl Ftl {
         self.logs[die as usize].live <= even + most.saturating_sub(even) / 20
     }
 
-    /// A page will be written soon: its entry of the map, which is too large for a cache, is asked for.
+    /// Prefetches the map entry of a page that will be written soon; the map is too large for a cache.
     #[inline]
     pub fn expect_write(&self, page: u32) {
         prefetch(&self.physical, page as usize);
     }
 
-    /// Writes a logical page to a die, which has room for it ([`Ftl::has_room`]).
+    /// Writes a logical page to a die that may take it ([`Ftl::has_room`]).
     ///
     /// # Panics
     /// When every page of the die is live.
@@ -264,7 +264,7 @@ impl Ftl {
         self.clean(die, moves, work);
     }
 
-    /// Takes a victim; false when the die has none worth cleaning.
+    /// Chooses a victim. False when no block of the die is worth cleaning.
     fn choose(&mut self, die: u32) -> bool {
         let pages = self.geometry.pages_per_block;
         let Some(block) = self.victims.take(die, &self.blocks, &self.closed_at, pages, self.host_pages) else {
@@ -296,7 +296,7 @@ impl Ftl {
         while self.blocks[victim.block as usize].valid > 0 {
             let from = victim.block * pages + victim.page;
             let page = self.logical[from as usize];
-            // The map is too large for a cache: what will be moved soon is asked for now.
+            // The map is too large for a cache, so the entry of a page that moves soon is prefetched.
             if let Some(&soon) = self.logical.get(from as usize + Self::AHEAD) {
                 prefetch(&self.physical, soon as usize);
             }

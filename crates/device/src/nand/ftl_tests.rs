@@ -96,7 +96,7 @@ fn a_balanced_pace_never_stalls_a_write() {
     assert!(most <= 16);
 }
 
-/// Rewriting the pages of one die over and over would fill the others, were they not refused.
+/// Rewriting the pages of one die over and over would fill the others, if they did not refuse.
 #[test]
 fn a_die_never_holds_more_than_it_can_clean_around() {
     let pace = Pace { start_blocks: 2, stop_blocks: 2, moves_per_write: None };

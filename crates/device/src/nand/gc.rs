@@ -1,9 +1,10 @@
-//! Which block to clean: greedy (fewest valid pages), FIFO (the one written longest ago), cost-benefit (Rosenblum and
+//! Choice of the block to clean: greedy (fewest valid pages), FIFO (written longest ago), cost-benefit (Rosenblum and
 //! Ousterhout 1992: free share times age over the cost of moving the rest) and d-choices (the emptiest of d drawn at
 //! random, Van Houdt 2013).
 //!
 //! Greedy keeps the closed blocks of a die in one doubly linked list per count of valid pages, so that an invalidation
-//! and a choice cost O(1); the two that look at blocks one by one keep them in an array.
+//! and a choice cost O(1). FIFO needs the order alone; cost-benefit and d-choices look at single blocks and keep them
+//! in an array.
 
 use super::ftl::Block;
 use entresol_core::Random;
@@ -47,7 +48,7 @@ impl Victims {
         }
     }
 
-    /// A block has been filled.
+    /// Adds a block that has been filled.
     pub(super) fn close(&mut self, die: u32, block: u32, valid: u16) {
         match self {
             Victims::Buckets(buckets) => buckets.insert(die, block, valid),
@@ -56,7 +57,7 @@ impl Victims {
         }
     }
 
-    /// A closed block has lost a valid page and has `valid` left.
+    /// Notes that a closed block has lost a valid page and has `valid` left.
     #[inline]
     pub(super) fn invalidated(&mut self, die: u32, block: u32, valid: u16) {
         if let Victims::Buckets(buckets) = self {

@@ -22,9 +22,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Blocks a die has beyond those that `rho` asks for: what it does not fill, which is the blocks it keeps free and
-    /// half of each of the two it writes to. They give a device scaled down to a few dozen blocks a die the write
-    /// amplification of the whole one.
+    /// Blocks that a die has beyond those of `rho`: those that it keeps free, and half of each of the two it writes
+    /// to. With them a device scaled down to a few dozen blocks a die has the write amplification of the whole one.
     pub const fn spare_blocks(gc_start_blocks: u32) -> u32 {
         gc_start_blocks
     }

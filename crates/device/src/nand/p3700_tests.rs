@@ -15,7 +15,7 @@ fn p3700(capacity: u64) -> Hosted<Ssd> {
     p3700_overwritten(capacity, 0.0)
 }
 
-/// The drive behind the software of its profile, asked by as many threads as a test has need of.
+/// The drive behind the software of its profile, with as many threads as a test needs.
 fn p3700_overwritten(capacity: u64, overwrites: f64) -> Hosted<Ssd> {
     behind_host(drive(NandParameters::p3700_2tb(), capacity, overwrites))
 }
@@ -25,7 +25,7 @@ fn behind_host(ssd: Ssd) -> Hosted<Ssd> {
     Hosted::new(ssd, &HostParameters { threads: 1024, busy_ns: 0, ..host })
 }
 
-/// When the background submits.
+/// Times at which the background submits.
 #[derive(Clone, Copy)]
 enum Background {
     /// Every so many nanoseconds.
@@ -103,8 +103,8 @@ fn one_request_at_a_time_and_more() {
     assert!(rates[6] > rates[0] && rates[6] < 1200.0 && rates[7] >= 1200.0);
 }
 
-/// N6. Beside writes the drive is one that was filled 8 KiB at a time in random order: data written in order lies on
-/// dies that are programmed at the same time, and a reader that keeps to it waits for all of them at once.
+/// N6. Beside writes the drive is one that was filled 8 KiB at a time in random order. Data written in order lies on
+/// dies that are programmed at the same time, so that a reader in that order waits for all of them at once.
 #[test]
 fn background_spoils_read_ahead_and_buffer() {
     let ssd = p3700(8 * GIB);
@@ -140,7 +140,7 @@ fn background_spoils_read_ahead_and_buffer() {
     assert!(within("random read beside 1.5 GB/s of writes, us", random, 971.0, 0.25));
 }
 
-/// A drive every page of which was written, so many bytes at a time, in random order, and a time when it is idle.
+/// A drive every page of which was written, `bytes` at a time, in random order, and a time when it is idle.
 fn filled_at_random(capacity: u64, bytes: u32) -> (Hosted<Ssd>, Nanos) {
     let ssd = Ssd::new(NandParameters::p3700_2tb().scaled_to(capacity), 1).expect("a possible drive");
     let mut ssd = behind_host(ssd);
@@ -262,7 +262,7 @@ fn tails_of_reads_that_disturb() {
 }
 
 /// U1, NAND: sequential writes that do not fill a page fetch and merge it. The drive was filled 32 KiB at a time in
-/// random order, so that the die that is read has nothing to do with the one that is programmed.
+/// random order, so that reads and programs fall on unrelated dies.
 #[test]
 fn unaligned_writes_are_a_saw_tooth() {
     let (ssd, filled) = filled_at_random(2 * GIB, 32_768);

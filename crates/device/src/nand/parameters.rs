@@ -14,13 +14,13 @@ const LONGEST_US: f64 = 1e9;
 /// The largest buffer that a profile may state.
 const MOST_BUFFERED: u64 = 1 << 36;
 
-/// Origin of write amplification. A report has to say which one it used ([`Amplification::label`]).
+/// Origin of write amplification. A report has to name it ([`Amplification::label`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Amplification {
     /// From the translation layer's own cleaning.
     Mech,
-    /// From [`NandParameters::curve`]; cleaning is charged for and not carried out.
+    /// From [`NandParameters::curve`]: cleaning is charged for and not carried out.
     Curve,
 }
 
@@ -94,7 +94,7 @@ pub struct NandParameters {
     /// Time to sense a page: points (share of senses, time) of its distribution, in ascending order, the last share 1;
     /// between points it is linear, below the first level. One point makes it constant.
     pub sense_us: Vec<(f64, f64)>,
-    /// Time that a read of flash takes besides, without holding its die: error correction, firmware.
+    /// Time that a read of flash takes after its die is free: error correction, firmware.
     pub decode_us: f64,
     /// Time to program a page on every plane of a die at once.
     pub program_us: f64,
@@ -107,13 +107,13 @@ pub struct NandParameters {
     pub channel_mb_s: f64,
     /// Rate of the path between buffer and host, which reads and writes share.
     pub link_mb_s: f64,
-    /// The controller, per I/O, one at a time: the reciprocal is the most I/Os a second.
+    /// Time of the controller per I/O, one at a time; its reciprocal is the most I/Os a second.
     pub command_us: f64,
-    /// The rest of a read's way through controller and firmware; I/Os overlap in it.
+    /// Time of a read's remaining way through controller and firmware; I/Os overlap in it.
     pub fixed_read_us: f64,
-    /// The rest of a write's.
+    /// Time of a write's remaining way through controller and firmware; I/Os overlap in it.
     pub fixed_write_us: f64,
-    /// Time that each read of flash under way adds to a write: firmware that tends the reads in turn.
+    /// Time that each read of flash under way adds to a write: firmware that serves the reads in turn.
     pub write_per_read_us: f64,
     /// Cache of pages read, written and read ahead.
     pub buffer_bytes: u64,
@@ -121,26 +121,26 @@ pub struct NandParameters {
     pub write_buffer_bytes: u64,
     /// Bytes read ahead of a sequential stream; 0 for none.
     pub read_ahead_bytes: u64,
-    /// Sequential requests in a row, each alone in the drive, before it reads ahead.
+    /// Consecutive sequential requests, each alone in the drive, before read-ahead begins.
     pub read_ahead_after: u32,
-    /// Merging a write that does not fill a unit with what the unit held.
+    /// Time to merge a write that does not fill a unit with the unit's old contents.
     pub merge_us: f64,
-    /// Fetching what the unit held where the buffer does not have it.
+    /// Time to fetch a unit's old contents where the buffer does not have them.
     pub merge_read_us: f64,
     /// Reads of a page after which it is written anew because its neighbours are disturbed; 0 for never.
     pub disturb_reads: u32,
     /// Time that the last of these reads waits for the page to be written anew.
     pub refresh_us: f64,
-    /// A read interrupts an erasure after this time; `None` where the drive cannot.
+    /// Time after which a read interrupts an erasure; `None` where the drive cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erase_suspend_us: Option<f64>,
     /// Policy by which the block to clean is chosen.
     pub cleaning: Cleaning,
-    /// A die cleans when fewer of its blocks are free, at least 2.
+    /// A die cleans when fewer of its blocks are free than this; at least 2.
     pub gc_start_blocks: u32,
-    /// It stops when this many are.
+    /// Cleaning stops when this many blocks are free.
     pub gc_stop_blocks: u32,
-    /// Pages moved for each that the host writes while a die cleans; `None` for as many as its victim needs.
+    /// Pages moved for each page that the host writes while a die cleans; `None` for as many as its victim needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gc_moves_per_write: Option<f64>,
     /// Origin of write amplification.
@@ -194,10 +194,10 @@ impl NandParameters {
         }
     }
 
-    /// The same drive with another capacity: as many dies, fewer blocks in each. Its steady state is the whole drive's,
-    /// because over-provisioning is kept and blocks held in reserve come on top; it is reached after proportionally
-    /// fewer writes. It is kept to the nearest block of a die: from 2 GiB on for the 840 Pro, of 64 blocks a die, that
-    /// is within 1 %; of 1 GiB it makes 1.094 of 1.108 and a WAF of 6.1 of 5.2.
+    /// The same drive with another capacity: as many dies, fewer blocks in each. Its steady state is the whole
+    /// drive's, because over-provisioning is kept and blocks held in reserve come on top. The steady state is reached
+    /// after proportionally fewer writes. Over-provisioning is kept to the nearest block of a die: within 1 % from 2
+    /// GiB on for the 840 Pro, of 64 blocks a die. At 1 GiB 1.108 becomes 1.094, and a WAF of 5.2 becomes 6.1.
     #[must_use]
     pub fn scaled_to(mut self, capacity_bytes: u64) -> Self {
         self.capacity_bytes = capacity_bytes;

@@ -1,4 +1,4 @@
-//! The read-ahead detector: one stream, and anything else disturbs it.
+//! The read-ahead detector for one sequential stream, which any other request disturbs.
 //!
 //! Paper 002 (figures 3e, 4e, 5a): sequential reads of 4 KiB take 10 us one at a time, at queue depth 2 to 16 they are
 //! as slow as random ones, and a background of 50 MB/s of random reads suffices to spoil them. So a request counts as
@@ -12,7 +12,7 @@ use std::ops::Range;
 pub struct ReadAhead {
     /// Pages kept read ahead.
     window: u32,
-    /// Sequential requests before it starts.
+    /// Sequential requests before read-ahead starts.
     after: u32,
     expected: u64,
     streak: u32,
@@ -26,8 +26,8 @@ impl ReadAhead {
         ReadAhead { window, after, expected: u64::MAX, streak: 0, fetched: 0 }
     }
 
-    /// A request has come, whose pages are `pages`, alone in the drive or not. Gives the pages to read ahead, of a
-    /// device of `end` pages.
+    /// Observes a request for `pages`, alone in the drive or not. Returns the pages to read ahead, on a device of
+    /// `end` pages.
     pub fn observe(&mut self, io: &Io, pages: &Range<u32>, alone: bool, end: u32) -> Range<u32> {
         let sequential = io.kind == IoKind::Read && io.offset == self.expected && alone;
         self.expected = if io.kind == IoKind::Read { io.end() } else { u64::MAX };
@@ -36,7 +36,7 @@ impl ReadAhead {
             self.fetched = 0;
             return 0..0;
         }
-        // Asks for half a window at a time: the other half covers the time of a page.
+        // Half a window is requested at a time: the other half covers the time of a page.
         let from = self.fetched.max(pages.end);
         let until = pages.end.saturating_add(self.window).min(end);
         if until.saturating_sub(from) < self.window.div_ceil(2) && until < end {

@@ -1,10 +1,10 @@
 //! The drive: controller, link, buffer, read-ahead, translation and flash as one [`Device`].
 //!
-//! A command passes the controller, one at a time. A read collects its pages, which are in
-//! the buffer, on their way to it, or in a die, and sends them over the link. A write comes over the link, fetches what
-//! it does not fill (read-modify-write), and is done when the buffer has taken its pages; when that is full of
-//! unprogrammed ones it waits until a die has programmed some. Pages leave the buffer in groups that fill a
-//! few programs, to one die after the other. Link and controller serve in order of request.
+//! A command passes the controller, one at a time. A read collects its pages, from the buffer, from reads under way or
+//! from a die, and sends them over the link. A write comes over the link, fetches the part of a unit that it does not
+//! fill (read-modify-write), and is done when the buffer has taken its pages. A write to a buffer full of unprogrammed
+//! pages waits until a die has programmed some. Pages leave the buffer in groups that fill a few programs, to one die
+//! after the other. Link and controller serve in order of request.
 
 use super::buffer::Buffer;
 use super::geometry::UNIT_BYTES;
@@ -36,22 +36,22 @@ struct Request {
     io: Io,
     submitted: Nanos,
     latency: Latency,
-    /// Since when it waits for what it waits for now.
+    /// Start of its current wait.
     since: Nanos,
-    /// Reads of flash that it waits for.
+    /// Reads of flash that the request waits for.
     reads: u32,
-    /// Pages not yet in the buffer, of a write.
+    /// Pages of a write that are not yet in the buffer.
     left: Range<u32>,
     /// True if a unit of a write had to be merged.
     merged: bool,
 }
 
-/// A read of flash: the pages that it brings, and the request that waits for it; none where it reads ahead.
+/// A read of flash: its pages, and the request that waits for it; none for read-ahead.
 #[derive(Clone, Debug)]
 struct Fetch {
     request: Option<u32>,
     pages: Range<u32>,
-    /// Parts of its time, once the die is done.
+    /// Parts of the read's time, once the die is done.
     times: ReadTimes,
 }
 
@@ -72,13 +72,13 @@ pub struct Ssd {
     outstanding: u32,
     fetches: Vec<Fetch>,
     free_fetches: Vec<u32>,
-    /// Pages being read ahead and who waits for them.
+    /// Pages being read ahead, with the requests that wait for them.
     coming: HashMap<u32, Vec<u32>>,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     numbered: u64,
     controller_free: Nanos,
     link_free: Nanos,
-    /// Writes whose pages wait for room in the buffer, in order.
+    /// Writes whose pages wait for space in the buffer, in order.
     admission: VecDeque<u32>,
     /// Pages of the next programs and the size of the write each came in.
     group: Vec<(u32, u32)>,
@@ -86,18 +86,18 @@ pub struct Ssd {
     /// Pages of the programs that dies have been given.
     programs: BTreeMap<u64, Vec<u32>>,
     programs_issued: u64,
-    /// Flushes, each with the programs that it waits for: those numbered below.
+    /// Flushes, each with the bound of the programs that it waits for: all with lower numbers.
     flushes: VecDeque<(u64, u32)>,
     /// Reads of each logical page since it was last written; empty where disturbance is not modelled.
     disturbed: Vec<u16>,
     done: VecDeque<Completion>,
     wear: Wear,
-    /// Erasures of its preconditioning.
+    /// Erasures during preconditioning.
     erased_before: u64,
 }
 
 impl Ssd {
-    /// A drive that was never written; `seed` is where its random choices begin.
+    /// A drive that was never written; `seed` seeds its random choices.
     ///
     /// # Errors
     /// When a parameter is impossible.
@@ -140,7 +140,7 @@ impl Ssd {
     /// A drive of a profile, with this capacity, as used as the profile says.
     ///
     /// # Errors
-    /// When a parameter is impossible or the whole drive is smaller than that.
+    /// When a parameter is impossible or `capacity_bytes` exceeds the whole drive.
     pub(crate) fn of_profile(p: &NandParameters, capacity_bytes: u64, seed: u64) -> Result<Self, DeviceError> {
         let own = p.capacity_bytes;
         if capacity_bytes > own {
@@ -178,7 +178,7 @@ impl Ssd {
         own.into_iter().chain(self.flash.next_event()).min()
     }
 
-    /// Lets everything happen that happens by `until`.
+    /// Runs all events up to `until`.
     fn run(&mut self, until: Nanos) {
         while let Some(now) = self.next_internal().filter(|&now| now <= until) {
             if self.flash.next_event() == Some(now) {
@@ -317,7 +317,7 @@ impl Ssd {
         }
     }
 
-    /// Counts a read of these pages and has those written anew that were read too often; true if there is one.
+    /// Counts a read of these pages and rewrites those that were read too often. True if there was one.
     fn disturb(&mut self, now: Nanos, pages: Range<u32>) -> bool {
         let mut any = false;
         if !self.disturbed.is_empty() {
@@ -362,7 +362,7 @@ impl Ssd {
         }
     }
 
-    /// A read of flash has ended.
+    /// Handles the end of a read of flash.
     fn fetched(&mut self, now: Nanos, token: u32) {
         self.free_fetches.push(token);
         let Fetch { request, pages, times } = self.fetches[token as usize].clone();
@@ -380,7 +380,7 @@ impl Ssd {
         }
     }
 
-    /// A request has one read of flash less to wait for; the times of the last are where its time went.
+    /// Counts one read of flash less for a request. The times of the last one are attributed to the request.
     fn one_read_less(&mut self, now: Nanos, number: u32, times: ReadTimes) {
         let request = &mut self.requests[number as usize];
         request.reads -= 1;
@@ -407,7 +407,7 @@ impl Ssd {
         self.schedule(across + fixed, Event::Completed(number));
     }
 
-    /// The data of a write has come: fetches what its ends leave of a unit.
+    /// Handles the arrival of a write's data: fetches the parts of the first and last unit that it does not fill.
     fn arrived(&mut self, now: Nanos, number: u32) {
         let io = self.requests[number as usize].io;
         let pages = pages_of(&io);
@@ -438,14 +438,14 @@ impl Ssd {
         }
     }
 
-    /// A write is ready for the buffer.
+    /// Queues a write whose pages are ready for the buffer.
     fn enqueue(&mut self, now: Nanos, number: u32) {
         self.requests[number as usize].since = now;
         self.admission.push_back(number);
         self.admit(now);
     }
 
-    /// Takes pages of waiting writes into the buffer as long as it has room.
+    /// Takes pages of waiting writes into the buffer while it has space.
     fn admit(&mut self, now: Nanos) {
         while let Some(&number) = self.admission.front() {
             let Request { io, since, left, merged, .. } = self.requests[number as usize].clone();
@@ -467,7 +467,7 @@ impl Ssd {
         }
     }
 
-    /// A page of a write of `bytes` waits for its program, in place of an older version that still does.
+    /// Buffers a page of a write of `bytes` until its program, in place of an older version that still waits.
     fn buffer_page(&mut self, now: Nanos, page: u32, bytes: u32) {
         if self.group.iter().any(|&(other, _)| other == page) {
             self.buffer.insert(page);
@@ -481,7 +481,7 @@ impl Ssd {
         }
     }
 
-    /// Gives the pages gathered to the next dies.
+    /// Sends the gathered pages to the next dies.
     fn program(&mut self, now: Nanos) {
         for pages in self.layout.programs(&std::mem::take(&mut self.group)) {
             let die = next_die(self.last_die, self.p.dies(), |die| self.translation.has_room(die));
@@ -505,7 +505,7 @@ impl Ssd {
         }
     }
 
-    /// A die has programmed its pages: they no longer take room, and a flush may be done.
+    /// Handles the end of a die's program: the pages no longer take buffer space, and a flush may be done.
     fn programmed(&mut self, now: Nanos, number: u64) {
         for page in self.programs.remove(&number).expect("a program that was issued") {
             self.buffer.clean(page);
@@ -585,8 +585,8 @@ impl Device for Ssd {
         Ok(())
     }
 
-    /// `None` also while only work that no I/O waits for is going on, as programs of buffered pages; it is caught up
-    /// with when time passes.
+    /// `None` also while the only work under way is work that no I/O waits for, as programs of buffered pages. Such
+    /// work is caught up with when time passes.
     fn next_event(&self) -> Option<Nanos> {
         match self.done.front() {
             Some(completion) => Some(completion.finished),

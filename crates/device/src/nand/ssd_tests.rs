@@ -1,4 +1,4 @@
-//! The drives of FaCE (N1, N2), a simulator's timing (N4) and what holds for every drive.
+//! The drives of FaCE (N1, N2), a simulator's timing (N4) and properties of every drive.
 
 use super::*;
 use crate::load::{closed_loop, closed_loop_from};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;
 
-/// A drive with less capacity, overwritten so often.
+/// A drive with less capacity, overwritten `overwrites` times.
 pub(super) fn drive(p: NandParameters, capacity: u64, overwrites: f64) -> Ssd {
     let mut ssd = Ssd::new(p.scaled_to(capacity), 1).expect("a possible drive");
     ssd.precondition(overwrites, 31);
@@ -25,7 +25,7 @@ pub(super) fn sequential(capacity: u64, bytes: u32, io: fn(u64, u32) -> Io) -> i
     move |n| io(n % (capacity / u64::from(bytes)) * u64::from(bytes), bytes)
 }
 
-/// Prints a figure beside what is expected and gives whether it is within a tolerance.
+/// Prints a figure beside the expected one; true if it is within a tolerance.
 pub(super) fn within(name: &str, got: f64, expected: f64, tolerance: f64) -> bool {
     let off = got / expected - 1.0;
     println!("{name}: {got:.2}, expected {expected} ({:+.1} %, allowed {:.0} %)", off * 100.0, tolerance * 100.0);
@@ -310,7 +310,7 @@ proptest! {
         if let Translation::Mech(ftl) = &ssd.translation {
             ftl.check();
         }
-        // When all is programmed, nothing is left in the dies and the buffer holds less than a program.
+        // Once all pages are programmed, nothing is left in the dies and the buffer holds less than a program.
         ssd.run(Nanos::MAX);
         prop_assert_eq!(ssd.buffer.dirty_copies(), ssd.group.len() as u64);
         prop_assert!(ssd.programs.is_empty() && ssd.coming.is_empty() && ssd.admission.is_empty());

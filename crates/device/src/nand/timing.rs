@@ -1,4 +1,4 @@
-//! Dies and channels in time: what each does, what waits for it, and what comes next.
+//! Dies and channels in time: the work of each, its waits, and the next event.
 //!
 //! A die does one thing at a time. Reads come before programs, moves and erasures, which keep their order; nothing is
 //! interrupted except, where the drive can, an erasure by a read. A read senses and then moves its units over the
@@ -66,11 +66,11 @@ enum Running {
 #[derive(Clone, Debug, Default)]
 struct Die {
     running: Option<Running>,
-    /// Distinguishes the event of what runs from that of something that was suspended.
+    /// Distinguishes the event of the running operation from that of a suspended one.
     generation: u32,
     reads: VecDeque<Read>,
     background: VecDeque<Background>,
-    /// Time spent in cleaning, what runs now excepted.
+    /// Time spent in cleaning, without the operation that runs now.
     gc_spent: Nanos,
 }
 
@@ -122,7 +122,7 @@ impl Flash {
         }
     }
 
-    /// When something next ends or changes.
+    /// Time of the next end or change.
     pub(super) fn next_event(&self) -> Option<Nanos> {
         self.events.peek().map(|Reverse(event)| event.0)
     }
@@ -166,13 +166,13 @@ impl Flash {
         }
     }
 
-    /// Of a wait for programs to end, the part that cleaning is to blame for: its share of the dies' work so far.
+    /// The part of a wait for programs that is due to cleaning: cleaning's share of the dies' work so far.
     pub(super) fn blame_cleaning(&self, wait: Nanos) -> Nanos {
         let all = self.cleaning_total + self.programming_total;
         (u128::from(wait) * u128::from(self.cleaning_total) / u128::from(all.max(1))) as Nanos
     }
 
-    /// Lets the next event happen and gives what ended with it.
+    /// Runs the next event and returns the outcome that ended with it.
     pub(super) fn step(&mut self) -> Option<Outcome> {
         let Reverse((now, _, number, generation)) = self.events.pop()?;
         let channel = number as usize % self.channels.len();
@@ -208,7 +208,7 @@ impl Flash {
         outcome
     }
 
-    /// An idle die takes the next thing to do.
+    /// Starts the next operation of an idle die.
     fn start(&mut self, now: Nanos, number: u32) {
         let channel = number as usize % self.channels.len();
         let die = &mut self.dies[number as usize];

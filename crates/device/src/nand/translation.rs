@@ -12,8 +12,8 @@ pub(super) enum Translation {
     Curve(Curve),
 }
 
-/// No map: a page stays where its number says, every page counts as written, and cleaning is a debt that grows with
-/// each write and is charged in whole moves and erasures.
+/// The curve's stand-in for a map: a page stays where its number says, and every page counts as written. Each write
+/// adds to a debt of cleaning, which is charged in whole moves and erasures.
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
     measured: WafCurve,
@@ -72,7 +72,7 @@ impl Translation {
         }
     }
 
-    /// A page will be written soon.
+    /// Prefetches for a page that will be written soon.
     pub(super) fn expect_write(&self, page: u32) {
         if let Translation::Mech(ftl) = self {
             ftl.expect_write(page);
@@ -144,7 +144,7 @@ impl Layout {
 /// The next die in turn that has room.
 ///
 /// # Panics
-/// When none has.
+/// When no die can take a page.
 pub(super) fn next_die(die: u32, dies: u32, has_room: impl Fn(u32) -> bool) -> u32 {
     (1..=dies).map(|step| (die + step) % dies).find(|&die| has_room(die)).expect("physical pages exceed logical ones")
 }

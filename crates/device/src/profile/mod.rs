@@ -88,7 +88,7 @@ pub struct Profile {
     pub dollars_per_gb: Option<f64>,
     /// The device's kind and numbers.
     pub device: Model,
-    /// The software in front of it; none for a device that is asked directly.
+    /// The software in front of the device; none for a device that is used directly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostParameters>,
 }
@@ -101,7 +101,7 @@ pub fn names() -> Vec<&'static str> {
     BUILT_IN.iter().map(|(name, _)| *name).collect()
 }
 
-/// The profile of this name, or else the one in this file, which is TOML or what a probe wrote.
+/// The profile of this name, or else the one in this file, which is TOML or the output of a probe.
 ///
 /// # Errors
 /// When there is neither, or the file has a missing, unknown or impossible entry.
@@ -120,7 +120,7 @@ pub fn load(name_or_path: &str) -> Result<Profile, DeviceError> {
 }
 
 impl Profile {
-    /// Reads a profile from TOML; `file` is what an error calls it.
+    /// Reads a profile from TOML; errors call it `file`.
     ///
     /// # Errors
     /// When an entry is missing, unknown or impossible: names the file, the key and what is expected.
@@ -129,11 +129,11 @@ impl Profile {
         table.and_then(Self::parse).map_err(|what| DeviceError::Profile { device: file.to_owned(), what })
     }
 
-    /// Takes the profile out of the JSON that a probe wrote; `file` is what an error calls it.
+    /// Takes the profile out of the JSON that a probe wrote; errors call it `file`.
     ///
     /// # Errors
-    /// When it is nothing that a probe wrote, the probe measured too little for a profile, or an entry of it is missing,
-    /// unknown or impossible.
+    /// When the text is not the output of a probe, the probe measured too little for a profile, or an entry of it is
+    /// missing, unknown or impossible.
     pub fn from_json(file: &str, text: &str) -> Result<Self, DeviceError> {
         let found = probed(text).and_then(Self::parse);
         found.map_err(|what| DeviceError::Profile { device: file.to_owned(), what })
@@ -144,11 +144,10 @@ impl Profile {
         toml::to_string(self).expect("a profile is tables, texts and numbers")
     }
 
-    /// A device of this capacity, or of its own where it has one (a disk, an array); `seed` is where its random choices
-    /// begin.
+    /// A device of this capacity, or of its own where it has one (a disk, an array); `seed` seeds its random choices.
     ///
     /// # Errors
-    /// When the device's own capacity is less than what is asked, or its parts do not go together.
+    /// When the device's own capacity is less than `capacity_bytes`, or its parts do not fit together.
     pub fn build(&self, capacity_bytes: u64, seed: u64) -> Result<Box<dyn Device + Send>, DeviceError> {
         let error = |what| DeviceError::Profile { device: self.name.clone(), what };
         let device = self.device.build(capacity_bytes, seed).map_err(|reason| match reason {
@@ -165,7 +164,7 @@ impl Profile {
         })
     }
 
-    /// Bytes of the whole device, where the profile states them: that of a flash drive does.
+    /// Bytes of the whole device, where the profile states them, as that of a flash drive does.
     pub fn whole_bytes(&self) -> Option<u64> {
         match &self.device {
             Model::Nand(drive) => Some(drive.capacity_bytes),
@@ -173,7 +172,7 @@ impl Profile {
         }
     }
 
-    /// The same device with write amplification in another mode; one without flash is as it was.
+    /// The same device with write amplification in another mode; a device without flash is unchanged.
     ///
     /// # Errors
     /// When the mode is `curve` and the profile states none.

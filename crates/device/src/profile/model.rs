@@ -16,8 +16,8 @@ use crate::shared_fs::{SharedFs, SharedFsParameters};
 use serde::Serialize;
 
 /// From `"kind" => Variant(Parameters): constructor` makes the enum, its reader and its builder. A constructor takes
-/// the parameters, a capacity in bytes and a seed. A device that has a capacity of its own takes no note of the asked
-/// one; [`Profile::build`](super::Profile::build) compares them.
+/// the parameters, a capacity in bytes and a seed. A device with a capacity of its own ignores the requested one;
+/// [`Profile::build`](super::Profile::build) compares them.
 macro_rules! models {
     ($($(#[$doc:meta])* $kind:literal => $variant:ident($parameters:ty): $build:expr;)*) => {
         /// A device's kind and numbers.
@@ -57,7 +57,7 @@ macro_rules! models {
     };
 }
 
-/// A model that can be made of any parameters that have passed their check.
+/// Wraps a model whose construction cannot fail once its parameters have passed their check.
 fn ok<D>(device: D) -> Result<D, DeviceError> {
     Ok(device)
 }
@@ -75,7 +75,7 @@ models! {
     "shared-fs" => SharedFs(SharedFsParameters): |p, capacity, _| ok(SharedFs::new(p, capacity));
     /// A device of fixed latency.
     "fixed" => Fixed(FixedParameters): |p, capacity, _| ok(Queued::new(Fixed::new(p, capacity)));
-    /// A flash drive; smaller than the whole one, it has fewer blocks in each die.
+    /// A flash drive. A drive scaled down has fewer blocks in each die.
     "nand" => Nand(NandParameters): Ssd::of_profile;
     /// A hard disk.
     "disk" => Disk(DiskParameters): |p: &DiskParameters, _, seed| Disk::new(p.clone(), seed);

@@ -107,7 +107,7 @@ fn the_example_of_the_manual_loads_and_its_error_is_the_one_it_shows() {
     }
 }
 
-/// JSON as a probe writes it, as far as a profile is concerned.
+/// JSON as a probe writes it, reduced to the profile.
 fn probe_json(profile: &Profile) -> serde_json::Value {
     serde_json::json!({ "schema": PROBE_SCHEMA, "target": {}, "profile": profile })
 }
@@ -207,7 +207,7 @@ fn a_disk_is_as_large_as_it_is() {
     assert_eq!(error, format!("device 'cheetah-15k5': holds {own} B, and {} B are asked of it", own + 1));
 }
 
-/// The text of a profile of the house with one line replaced.
+/// The text of a built-in profile with one line replaced.
 fn changed(name: &str, from: &str, to: &str) -> String {
     let text = BUILT_IN.iter().find(|(known, _)| *known == name).expect("a profile").1;
     assert!(text.contains(from), "{name} has no {from}");
@@ -261,8 +261,8 @@ fn a_flash_drive_is_at_most_as_large_as_it_is_and_comes_used_but_not_worn() {
     assert!((4.9..5.4).contains(&waf), "{waf} where 001 measured 5.15 (seed 5)");
 }
 
-/// One word in the profile chooses how write amplification comes about, and the device says which it is, through the
-/// host as well.
+/// One word in the profile chooses the mode of write amplification, and the device reports it, through the host as
+/// well.
 #[test]
 fn both_modes_of_write_amplification_are_a_word_in_the_profile() {
     for (mode, name) in [("mech", "840-pro"), ("curve", "840-pro"), ("mech", "p3700-2tb")] {

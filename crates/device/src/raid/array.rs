@@ -1,4 +1,4 @@
-//! The array: splits I/Os, sends the pieces to the members and puts their completions together.
+//! The array: splits I/Os, sends the pieces to the members and combines their completions.
 
 use super::plan::{Group, Piece};
 use super::{Level, RaidParameters, raid0, raid5};
@@ -20,7 +20,7 @@ struct InFlight {
     parent: usize,
     pending: usize,
     second: Vec<Piece>,
-    /// Along the critical path so far.
+    /// Latency along the critical path so far.
     latency: Latency,
 }
 
@@ -32,7 +32,7 @@ struct HeldBack {
     io: Io,
 }
 
-/// Slots that are used again.
+/// Slots that are reused.
 #[derive(Clone, Debug)]
 struct Slab<T> {
     slots: Vec<Option<T>>,
@@ -71,7 +71,7 @@ pub struct Raid<D> {
     parents: Slab<Parent>,
     in_flights: Slab<InFlight>,
     held: VecDeque<HeldBack>,
-    /// When the controller lets the next I/O start.
+    /// Time at which the controller lets the next I/O start.
     controller_free: Nanos,
     /// Offset of the byte after the latest I/O submitted. An I/O that begins there continues it.
     last_end: u64,
@@ -83,7 +83,7 @@ pub struct Raid<D> {
 }
 
 impl<D: Device> Raid<D> {
-    /// An array of members, of which it uses as many whole stripe units as the smallest has.
+    /// An array of members. The array uses as many whole stripe units of each as the smallest has.
     ///
     /// # Errors
     /// With too few members (RAID-0 needs 1, RAID-5 needs 3), an impossible limit of the controller, no stripe unit, or
@@ -161,7 +161,7 @@ impl<D: Device> Raid<D> {
         }
     }
 
-    /// Goes on after the last piece of a phase.
+    /// Continues an I/O after the last piece of a phase.
     fn finish_phase(&mut self, now: Nanos, index: usize) {
         let in_flight = self.in_flights.get(index);
         let second = std::mem::take(&mut in_flight.second);
@@ -179,7 +179,7 @@ impl<D: Device> Raid<D> {
         }
     }
 
-    /// The earliest event within, and the member it is of; `None` for the controller.
+    /// The earliest event inside the array and its member; `None` for the controller.
     fn earliest(&self) -> (Nanos, Option<usize>) {
         let held = (self.held.front().map_or(Nanos::MAX, |held| held.start), None);
         let members = self.next.iter().enumerate().map(|(member, &at)| (at, Some(member)));

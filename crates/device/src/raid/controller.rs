@@ -3,7 +3,7 @@
 use crate::io::{Io, IoKind, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// The most that a controller lets through. An I/O that comes alone is not delayed: the limits space out the starts.
+/// Limits of a controller. The limits space out the starts of I/Os; an I/O that comes alone is not delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Controller {
@@ -23,7 +23,7 @@ impl Controller {
             .all(|&limit| limit > 0.0)
     }
 
-    /// The time from the start of this I/O to that of the next, in nanoseconds.
+    /// Time from the start of this I/O to that of the next, in nanoseconds.
     pub(super) fn spacing(&self, io: &Io, continues: bool) -> Nanos {
         let for_bytes = match io.kind {
             IoKind::Read => f64::from(io.bytes) * 1e3 / self.read_megabytes_per_second,

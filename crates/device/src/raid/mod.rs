@@ -30,11 +30,11 @@ pub enum Level {
 pub struct RaidParameters {
     /// Name, for messages.
     pub name: String,
-    /// Scheme by which it spreads its bytes.
+    /// Scheme by which the array spreads its bytes.
     pub level: Level,
     /// Bytes on one member before the next one is used; `mdadm` makes it 512 KiB unless told otherwise.
     pub stripe_unit_bytes: u32,
-    /// Limits of the controller in front of the members; `None` for as much as the members can take.
+    /// Limits of the controller in front of the members; `None` for no limit but the members' own.
     pub controller: Option<Controller>,
 }
 

@@ -26,12 +26,12 @@ pub enum Member {
 pub struct ArrayParameters {
     /// Number of members.
     pub members: u32,
-    /// Disk that each of them is.
+    /// The disk of which every member is a copy.
     pub member: Member,
     /// Bytes on one member before the next one is used; `mdadm` makes it 512 KiB unless told otherwise.
     #[serde(default = "default_stripe_unit")]
     pub stripe_unit_bytes: u32,
-    /// Limits of the controller in front of the members; `None` for as much as the members can take.
+    /// Limits of the controller in front of the members; `None` for no limit but the members' own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<Controller>,
 }

@@ -1,4 +1,4 @@
-//! Pieces of a host's I/O: the I/Os of the members that it becomes.
+//! Pieces of a host's I/O: the I/Os of the members into which it is split.
 
 use crate::io::{Io, IoKind};
 
@@ -24,7 +24,7 @@ pub(super) struct Group {
     pub(super) second: Vec<Piece>,
 }
 
-/// Adds a piece, as part of an earlier one of the same member where it continues that.
+/// Adds a piece, merged into an earlier one of the same member that it continues.
 pub(super) fn push(pieces: &mut Vec<Piece>, piece: Piece) {
     let last = pieces.iter_mut().rev().find(|earlier| earlier.member == piece.member);
     match last {

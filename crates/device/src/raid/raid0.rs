@@ -3,7 +3,7 @@
 use super::plan::{Group, Piece, push};
 use crate::io::Io;
 
-/// The pieces of an I/O: at most one for each member, for a member's units of consecutive stripes are neighbours.
+/// The pieces of an I/O: at most one for each member, because a member's units of consecutive stripes are neighbours.
 pub(super) fn split(io: &Io, members: usize, unit: u64) -> Vec<Group> {
     let mut group = Group::default();
     let mut at = io.offset;

@@ -1,8 +1,8 @@
 //! RAID-5, left-symmetric: the parity of stripe `s` is on member `n - 1 - s mod n`, its data on the members after that.
 //!
-//! A write of part of a stripe needs the new parity. Either the old data and the old parity are read (read-modify-write)
-//! or the data that stays (reconstruct-write); what reads from fewer members is done, and reconstruction when both are
-//! equal, as `md` does. A stripe that is written whole needs no read.
+//! A write of part of a stripe needs the new parity. Either the old data and the old parity are read
+//! (read-modify-write) or the data that stays (reconstruct-write). The array chooses the one that reads from fewer
+//! members, and reconstruction when both are equal, as `md` does. A stripe that is written whole needs no read.
 
 use super::plan::{Group, Piece, push};
 use crate::io::{Io, IoKind};
@@ -39,7 +39,7 @@ impl Shape {
     }
 }
 
-/// The groups of an I/O. A flush goes to all members; of a discard, as with `md`, only what covers whole stripes.
+/// The groups of an I/O. A flush goes to all members; a discard is carried out for whole stripes only, as with `md`.
 pub(super) fn split(io: &Io, members: usize, unit: u64) -> Vec<Group> {
     let shape = Shape { members: members as u64, unit };
     let mut whole = Group::default();
@@ -77,7 +77,7 @@ fn push_data(pieces: &mut Vec<Piece>, shape: Shape, kind: IoKind, stripe: u64, r
 /// The group of a write that covers part of a stripe.
 fn partial(shape: Shape, stripe: u64, range: (u64, u64)) -> Group {
     let touched = range.0 / shape.unit..range.1.div_ceil(shape.unit);
-    // The bytes of the parity unit that change, with what lies between them where the write wraps around in a unit.
+    // The changed bytes of the parity unit, with the bytes between them where the write wraps around in a unit.
     let hull = touched
         .clone()
         .map(|unit| shape.part(unit, range))

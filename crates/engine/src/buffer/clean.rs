@@ -1,4 +1,4 @@
-//! Writing pages below while they stay: flushes, and cleaning in the background.
+//! Writing dirty pages to storage while they stay in their frames: flushes, and cleaning in the background.
 
 use super::{BufferError, BufferManager, PageIo};
 use crate::frame::{FrameState, Need};
@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 /// Wake-up of the cleaner, and the position of its search.
 #[derive(Default)]
 pub(super) struct Cleaning {
-    /// Number, modulo the frames, of the frame at which the search for pages to clean goes on.
+    /// Position, modulo the frames, at which the search for pages to clean continues.
     hand: AtomicUsize,
     /// 1 while a cleaner waits for the bell.
     idle: AtomicUsize,
@@ -27,11 +27,11 @@ struct Bell {
 }
 
 impl<T: PageTable, I: PageIo> BufferManager<T, I> {
-    /// Writes every page that is dirty now and syncs the storage. What was changed by guards dropped before this call
-    /// is durable when it returns. Errors of evictions that no caller heard of are reported here, too, and that the sync of
-    /// another flush failed meanwhile, which may have been to cover pages of this one.
+    /// Writes every page that is dirty now and syncs the storage. Changes by guards dropped before this call are
+    /// durable when it returns. A flush also reports errors of evictions that had no caller. It fails, too, if the sync
+    /// of another flush failed meanwhile: that sync may have covered pages of this one.
     ///
-    /// A thread that holds a [`WriteGuard`](super::WriteGuard) must not call this: it would wait for itself.
+    /// A thread that holds a [`WriteGuard`](super::WriteGuard) must not call `flush`: it would wait for itself.
     ///
     /// # Errors
     /// The first page that could not be written, or the sync.
@@ -46,7 +46,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
             result = result.and(cleaned);
         }
         self.counts.syncs.fetch_add(1, Ordering::Relaxed);
-        // One after the other: a system may report a failure once, and drop what was to be made durable.
+        // One sync at a time: a system may report a failure once, and drop the pages that were to be made durable.
         let alone = self.syncing.lock().expect("nobody panics with the lock");
         let mut synced = self.io.sync();
         if synced.is_err() {
@@ -58,7 +58,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         result.and(synced.map_err(|source| self.failed(BufferError::Sync(source))))
     }
 
-    /// Waits until nobody changes, writes or evicts the page of a frame, and writes it if it is dirty then.
+    /// Waits until no thread changes, writes or evicts the page of a frame, then writes the page if it is dirty.
     fn settle(&self, number: u32) -> Result<(), BufferError> {
         let word = &self.frames[number as usize].word;
         loop {
@@ -71,20 +71,20 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
                         return Ok(());
                     }
                 }
-                // A page being loaded that was dirty before has been written before.
+                // A dirty page that was here before this load has been written before it left.
                 FrameState::Loading => return Ok(()),
                 _ => self.parking.wait(number, word, Need::Settled),
             }
         }
     }
 
-    /// Writes up to `pages` dirty pages that were not referenced since the last round, and says how many it wrote.
+    /// Writes up to `pages` dirty pages that were not referenced since the last round. Returns how many were written.
     ///
     /// # Errors
     /// The first page that could not be written; it stays dirty.
     pub fn clean(&self, pages: usize) -> Result<usize, BufferError> {
         let mut cleaned = 0;
-        // In the first round marks are taken, in the second their pages are cleaned.
+        // The first round takes the marks, the second cleans their pages.
         for _ in 0..2 * self.frames.len() {
             if cleaned == pages || self.counts.dirty.load(Ordering::Relaxed) == 0 {
                 break;
@@ -98,7 +98,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         Ok(cleaned)
     }
 
-    /// Writes a dirty page that nobody is changing, and says whether it did.
+    /// Writes a dirty page that no thread is changing. False if the page is not dirty or is owned.
     pub(super) fn write_back(&self, number: u32) -> Result<bool, BufferError> {
         let word = &self.frames[number as usize].word;
         if !word.try_begin_write_back() {
@@ -112,7 +112,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         written.map(|()| true)
     }
 
-    /// Writes the bytes of a frame in state write-back or evicting, the log first.
+    /// Flushes the log up to the page's record, then writes the bytes of a frame in state write-back or evicting.
     pub(super) fn write(&self, number: u32) -> Result<(), BufferError> {
         let frame = &self.frames[number as usize];
         let (at, lsn) = (frame.key().address(), frame.lsn());
@@ -120,7 +120,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
             self.counts.wal_flushes.fetch_add(1, Ordering::Relaxed);
             wal.flush_until(lsn).map_err(|source| self.failed(BufferError::Wal { at, lsn, source }))?;
         }
-        // SAFETY: the frame is mapped; in these states nobody can own it to change it.
+        // SAFETY: the frame is mapped; in these states no thread can own it to change it.
         let bytes = unsafe { std::slice::from_raw_parts(self.pool.frame(number), self.pool.page_bytes()) };
         self.io.write_page(at, bytes).map_err(|source| self.failed(BufferError::Write { at, source }))?;
         self.counts.page_writes.fetch_add(1, Ordering::Relaxed);
@@ -133,7 +133,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         error
     }
 
-    /// Keeps an error that has no caller for the next flush; the first one, which is the cause.
+    /// Keeps an error that has no caller for the next flush. The first one is kept: it is the cause.
     pub(super) fn keep_error(&self, result: Result<(), BufferError>) {
         if let Err(error) = result {
             self.unreported.lock().expect("nobody panics with the lock").get_or_insert(error);
@@ -142,7 +142,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
 
     pub(super) fn count_dirty(&self) {
         let dirty = self.counts.dirty.fetch_add(1, Ordering::SeqCst) + 1;
-        // Either this sees the cleaner idle, or the cleaner sees this page before it waits.
+        // Either this thread sees the cleaner idle, or the cleaner sees this page before it waits.
         if self.cleaning.idle.load(Ordering::SeqCst) == 1 && dirty > self.dirty_limit() {
             self.ring_bell(|bell| bell.ringing = true);
         }
@@ -152,7 +152,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         self.counts.dirty.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Dirty pages that are not too many.
+    /// Number of dirty pages above which cleaning begins.
     fn dirty_limit(&self) -> usize {
         (self.options.pages as f64 * self.options.dirty_high) as usize
     }
@@ -164,7 +164,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
     }
 }
 
-/// A thread that cleans in the background while there are too many dirty pages. It ends when this is dropped.
+/// A thread that cleans in the background while there are too many dirty pages. Dropping the value ends the thread.
 pub struct Cleaner {
     stop: Box<dyn Fn() + Send + Sync>,
     thread: Option<JoinHandle<()>>,
@@ -174,7 +174,7 @@ impl Cleaner {
     /// Starts cleaning. One cleaner per manager is enough.
     ///
     /// # Errors
-    /// The system starts no thread.
+    /// The system cannot start a thread.
     pub fn start<T, I>(manager: &Arc<BufferManager<T, I>>) -> std::io::Result<Self>
     where
         T: PageTable + 'static,
@@ -199,7 +199,7 @@ impl Drop for Cleaner {
 
 fn run<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>) {
     const AT_A_TIME: usize = 32;
-    // Pages that became dirty while nobody was idle rang no bell, those from before the start among them.
+    // Pages that became dirty while no cleaner was idle rang no bell; this includes pages from before the start.
     let mut look = true;
     loop {
         let mut bell = manager.cleaning.bell.lock().expect("nobody panics with the lock");
@@ -219,7 +219,7 @@ fn run<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>) {
         look = true;
         while manager.counts.dirty.load(Ordering::Relaxed) > manager.dirty_limit() * 3 / 4 {
             match manager.clean(AT_A_TIME) {
-                // What is dirty is in use: the next page that becomes dirty rings again.
+                // Every dirty page is in use: the next page that becomes dirty rings again.
                 Ok(0) => {
                     look = false;
                     break;

@@ -1,7 +1,7 @@
-//! A shard's policy at work: requests go in, what is to be done with frames comes out.
+//! A shard's policy at work: requests go in, and work on frames comes out.
 //!
-//! The policy is chosen at run time, and called through one virtual call per batch of hits or per miss; inside runs a
-//! loop of its own for each policy, as in the simulator.
+//! The policy is chosen at run time. A batch of hits, or a miss, costs one virtual call; the loop inside is compiled
+//! for each policy, as in the simulator.
 
 use super::directory::{Directory, NO_FRAME};
 use super::stats::{Decided, ObjectStats};
@@ -17,12 +17,12 @@ pub(super) struct Desk<'a> {
     pub frames: &'a [Frame],
     pub parking: &'a Parking,
     pub object_pages: &'a dyn Fn(ObjectId) -> u64,
-    /// Microseconds since the start; `None` when a request is a microsecond, or the policy never asks.
+    /// Microseconds since the start. `None` when each request counts as a microsecond, or the policy never asks.
     pub now_us: Option<u64>,
     pub plan: &'a mut Plan,
 }
 
-/// Work that is to be done with frames after a decision.
+/// Work on frames that a decision asks for.
 #[derive(Default)]
 pub(super) struct Plan {
     /// Frames in state evicting, and whether they are dirty.
@@ -39,28 +39,28 @@ impl Plan {
     }
 }
 
-/// A policy with its directory, whichever it is.
+/// A policy of any type, with its directory.
 pub(super) trait Decider: Send {
-    /// Does the policy ask what time it is?
+    /// True if the policy asks for the time.
     fn clock(&self) -> bool;
 
-    /// Tells the policy of hits. Those of pages that have left since are passed over.
+    /// Tells the policy of hits. Hits of pages that have left since are skipped.
     fn hits(&mut self, batch: &[Hit], desk: &mut Desk);
 
-    /// Tells the policy of a request whose page has no frame. The answer is the page's handle if the policy now holds
-    /// the page, so that its frame is the policy's; else the page is to leave after use.
+    /// Tells the policy of a request whose page has no frame. Returns the page's handle if the policy now holds the
+    /// page, so that the frame is the policy's. Otherwise the page leaves after use.
     fn miss(&mut self, key: Key, op: Op, desk: &mut Desk) -> Option<u32>;
 
-    /// The page of a handle is in this frame.
+    /// Records that the page of a handle is in this frame.
     fn install(&mut self, handle: u32, frame: u32);
 
-    /// The page of a handle is in no frame after all.
+    /// Records that the page of a handle is in no frame after all.
     fn displace(&mut self, handle: u32);
 
     /// Frames whose pages the policy holds.
     fn residents(&self) -> Vec<(Key, u32)>;
 
-    /// Begins anew, holding these pages in this order. Those that the policy does not take become orphans.
+    /// Starts the policy again with these pages, in this order. Pages that the policy does not take become orphans.
     fn adopt(&mut self, residents: &[(Key, u32)], desk: &mut Desk);
 
     fn decided(&self) -> Decided;
@@ -100,10 +100,10 @@ struct Core<P> {
     config: Config,
     options: Options,
     directory: Directory,
-    /// Frames owned since the policy was told that it may evict them.
+    /// Frames owned since the driver allowed the policy to evict them.
     claims: Vec<Claim>,
     decided: Decided,
-    /// By object; those beyond the end are counted in the last.
+    /// By object. Objects beyond the end are counted in the last.
     objects: Vec<ObjectStats>,
 }
 
@@ -139,11 +139,11 @@ impl<P: Policy> Core<P> {
         debug_assert!(self.directory.frame(page).is_none() || !self.policy.state(page).tiers.is_empty());
     }
 
-    /// Does with the frames what a decision asked for.
+    /// Carries out on the frames what a decision asked for.
     #[inline(never)]
     fn settle(&mut self, page: Page, desk: &mut Desk) {
         self.settle_claims(desk);
-        // A policy may let go of the current page without a drop, when it sees it go past.
+        // A policy may let go of the current page without a drop, when the page bypasses it.
         if let Some(frame) = self.directory.frame(page).filter(|_| self.policy.state(page).tiers.is_empty()) {
             self.directory.set_frame(page, NO_FRAME);
             desk.frames[frame as usize].set_handle(NO_HANDLE);
@@ -151,7 +151,7 @@ impl<P: Policy> Core<P> {
         }
     }
 
-    /// Evicts the claimed frames or lets them go.
+    /// Evicts the claimed frames or releases them.
     fn settle_claims(&mut self, desk: &mut Desk) {
         for claim in self.claims.drain(..) {
             let frame = &desk.frames[claim.frame as usize];
@@ -179,14 +179,14 @@ impl<P: Policy> Decider for Core<P> {
     }
 
     fn hits(&mut self, batch: &[Hit], desk: &mut Desk) {
-        // The batch is the future: all that it will touch is fetched while the first of it is at work. Descriptors
-        // were just read by the threads that hit.
+        // The batch is the future: the policy's data for all of it is prefetched before the first hit is processed. The
+        // descriptors were read by the hitting threads a moment ago.
         for page in batch.iter().map(|hit| Page(hit.handle())).filter(|page| page.index() < self.config.pages) {
             self.policy.prefetch(page);
         }
         let frames = desk.frames;
         for hit in batch {
-            // The descriptor says what the directory says: both are changed under the lock that is held here.
+            // The descriptor agrees with the directory: both are changed under the lock that is held here.
             let frame = &frames[hit.frame() as usize];
             if frame.handle() == hit.handle() && hit.handle() != NO_HANDLE {
                 self.access(Page(hit.handle()), frame.key(), hit.op(), desk);
@@ -200,7 +200,7 @@ impl<P: Policy> Decider for Core<P> {
         let found = self.directory.find(key).or_else(|| self.give(key));
         let page = match found {
             Some(page) => page,
-            // Every handle is a page that the policy still knows: it starts again with what it holds now.
+            // The policy still knows the page of every handle: it starts again with the pages that it holds now.
             None => {
                 self.decided.restarts += 1;
                 let residents = self.directory.residents();
@@ -267,7 +267,7 @@ impl<P: Policy> Decider for Core<P> {
 struct Carrier<'a, 'd> {
     now_us: u64,
     writing: bool,
-    /// Something was emitted.
+    /// True once something was emitted.
     moved: bool,
     directory: &'a mut Directory,
     claims: &'a mut Vec<Claim>,
@@ -276,9 +276,9 @@ struct Carrier<'a, 'd> {
 }
 
 impl Carrier<'_, '_> {
-    /// The claim on a frame, made now if it is not made yet and nobody uses the frame.
+    /// The claim on a frame, made now if there is none and the frame is not in use.
     fn claim(&mut self, page: Page, frame: u32) -> Option<&mut Claim> {
-        // The latest claim is the one asked about, but for policies that gather a group first.
+        // The claim asked about is usually the latest, except for policies that gather a group first.
         let known = self.claims.iter().rposition(|claim| claim.frame == frame);
         let at = match known {
             Some(at) => at,
@@ -294,12 +294,12 @@ impl Carrier<'_, '_> {
     }
 
     fn drop_page(&mut self, page: Page) {
-        // Without a frame: a page whose load failed.
+        // A page whose load failed has no frame.
         let Some(frame) = self.directory.frame(page) else { return };
         self.directory.set_frame(page, NO_FRAME);
         match self.claim(page, frame) {
             Some(claim) => claim.dropped = true,
-            // The page of the current request may be dropped unasked, and be in use.
+            // The page of the current request may be dropped without `may_evict`, and be in use.
             None => {
                 self.desk.frames[frame as usize].set_handle(NO_HANDLE);
                 self.desk.plan.orphans.push(frame);
@@ -327,8 +327,7 @@ impl Driver for Carrier<'_, '_> {
         match movement.verb {
             Verb::Drop { .. } => self.drop_page(movement.page),
             Verb::WriteBack { .. } => self.write_back(movement.page),
-            // Bytes land where the caller of the manager puts them; whether the page keeps its frame is asked of the
-            // policy's state.
+            // The manager's caller writes the bytes. The policy's state tells afterwards if the page keeps its frame.
             Verb::Fetch { .. } | Verb::Install { .. } | Verb::Bypass | Verb::Requeue { .. } => {}
             Verb::Copy { .. } | Verb::Supersede { .. } | Verb::Reclaim { .. } => {
                 unreachable!("{movement:?} of a policy with one tier")

@@ -1,14 +1,15 @@
-//! The directory of a shard: which page a policy's handle stands for, and which frame holds it.
+//! The directory of a shard: the page that a policy's handle stands for, and the frame that holds it.
 //!
-//! Bounded: a fixed number of handles for resident pages and ghosts together, 28 bytes each. A handle is taken back
-//! when the policy knows it no more; nobody is told, a hand goes round and asks (`docs/policy-interface.md`).
+//! The directory is bounded: a fixed number of handles for resident pages and ghosts together, 28 bytes each. A hand
+//! takes back a handle that the policy no longer knows; it asks, for policies do not report
+//! (`docs/policy-interface.md`).
 
 use crate::frame::{Key, NO_HANDLE};
 use crate::table::{HashTable, PageTable, Sharding, TableKey};
 use entresol_core::Page;
 use std::io;
 
-/// No frame holds the page.
+/// Marks a page that no frame holds.
 pub(super) const NO_FRAME: u32 = u32::MAX;
 
 pub(super) struct Directory {
@@ -17,7 +18,7 @@ pub(super) struct Directory {
     /// The frame of each handle's page.
     frames: Vec<u32>,
     handles: HashTable,
-    /// Position at which the search for a handle to take back goes on.
+    /// Position at which the search for a free handle continues.
     hand: usize,
 }
 
@@ -32,7 +33,7 @@ impl Directory {
         self.handles.get(TableKey(key), |handle| self.keys[handle as usize] == key).map(Page)
     }
 
-    /// A handle for a page that has none, taken from one that is not `known` any more; `None` when all are.
+    /// A handle for a page that has none, taken from a page that is no longer `known`. `None` when all are known.
     pub fn give(&mut self, key: Key, known: impl Fn(Page) -> bool) -> Option<Page> {
         let handles = self.keys.len();
         for _ in 0..handles {

@@ -9,14 +9,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-/// Marks the tag of a read among those of writes, whose tags a buffer gives: pages' handles, which have 32 bits.
+/// Marks the tags of reads. A buffer's tags of writes are page handles of 32 bits, so the bit is free there.
 const READ: u64 = 1 << 63;
 
-/// Objects one after the other on an emulated device, whose queue takes writes, and reads from a host that does not wait for
-/// them ([`TieredBuffer::prepare`](super::TieredBuffer::prepare)).
+/// Objects one after the other on an emulated device. The device's queue takes writes, and reads of a host that does
+/// not wait for them ([`TieredBuffer::prepare`](super::TieredBuffer::prepare)).
 pub struct EmulatedIo<S, M: Device, C> {
     device: EmulatedDevice<S, M, C>,
-    /// Transfers that have ended and were found by a caller that looked for the other kind: reads, writes.
+    /// Ended transfers that were reaped by a caller looking for the other kind: reads, writes.
     ended: Mutex<[VecDeque<Done>; 2]>,
     page_bytes: u64,
     /// Pages of each object, and its first byte.
@@ -24,7 +24,7 @@ pub struct EmulatedIo<S, M: Device, C> {
 }
 
 impl<S: Storage, M: Device + Send, C: Clock> EmulatedIo<S, M, C> {
-    /// Pages of so many bytes, and so many of them of each object; the device has room for all.
+    /// Storage of pages of `page_bytes`, with `pages` of them per object. The device has room for all.
     pub fn new(device: EmulatedDevice<S, M, C>, page_bytes: u64, pages: impl IntoIterator<Item = u64>) -> Self {
         let base = |next: &mut u64, pages: u64| Some((pages, std::mem::replace(next, *next + pages * page_bytes)));
         EmulatedIo { device, ended: Mutex::default(), page_bytes, objects: pages.into_iter().scan(0, base).collect() }
@@ -35,17 +35,16 @@ impl<S: Storage, M: Device + Send, C: Clock> EmulatedIo<S, M, C> {
         &self.device
     }
 
-    /// Starts a read of a page, under a number of the caller's below 2^63.
+    /// Starts a read of a page under the caller's tag, which is below 2^63.
     ///
     /// # Errors
-    /// It was not started.
+    /// The read was not started.
     pub fn start_read(&self, tag: u64, at: Address) -> io::Result<()> {
         let io = Io { tag: tag | READ, ..Io::read(self.offset(at), self.page_bytes as u32) };
         self.device.submit(io, vec![0; self.page_bytes as usize])
     }
 
-    /// The number of the next read that has ended, and the page. Where none has it is waited for, if `wait` says so; `None`
-    /// if none is under way.
+    /// Tag and page of the next read that has ended; `None` if there is none. With `wait`, waits for a read under way.
     pub fn read_ended(&self, wait: bool) -> Option<(u64, io::Result<Vec<u8>>)> {
         let Done { io, buffer, result, .. } = self.next_ended(true, wait)?;
         Some((io.tag & !READ, result.map(|()| buffer)))

@@ -11,7 +11,7 @@ pub enum OpenError {
     /// The policy cannot be built.
     #[error(transparent)]
     Policy(#[from] BuildError),
-    /// The policy manages more than a buffer pool.
+    /// The policy manages more than one tier.
     #[error("policy '{policy}' manages the tiers {tiers:?}; a buffer pool is one tier")]
     Tiers {
         /// The policy.
@@ -43,18 +43,18 @@ pub enum OpenError {
     /// There is no memory for the frames.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// There is no memory for what describes the frames.
+    /// There is no memory for the descriptors of the frames.
     #[error("no memory for the descriptors of the frames: {0}")]
     Memory(io::Error),
 }
 
-/// Why a page cannot be had or kept.
+/// Why a page cannot be read or kept.
 #[derive(Debug, thiserror::Error)]
 pub enum BufferError {
     /// The page table cannot hold the page.
     #[error("page {} of object {} is beyond what the page table covers", .0.block, .0.object.0)]
     OutOfRange(Address),
-    /// The page could not be read from below.
+    /// The page could not be read from storage.
     #[error("reading page {} of object {}: {source}", at.block, at.object.0)]
     Read {
         /// The page.
@@ -62,7 +62,7 @@ pub enum BufferError {
         /// Error of the storage.
         source: io::Error,
     },
-    /// A dirty page, not always the one asked for, could not be written below. It stays in its frame, dirty.
+    /// A dirty page, not always the requested one, could not be written to storage. The page stays dirty in memory.
     #[error("writing page {} of object {}: {source}", at.block, at.object.0)]
     Write {
         /// The page.
@@ -70,7 +70,7 @@ pub enum BufferError {
         /// Error of the storage.
         source: io::Error,
     },
-    /// The log could not be made durable up to what a dirty page needs. The page stays in its frame, dirty.
+    /// The log could not be made durable up to the newest record of a dirty page. The page stays dirty in memory.
     #[error("flushing the log to {lsn} before page {} of object {}: {source}", at.block, at.object.0)]
     Wal {
         /// The page.
@@ -80,7 +80,7 @@ pub enum BufferError {
         /// Error of the log.
         source: io::Error,
     },
-    /// The storage could not be synced: what was written since the last flush may be lost.
+    /// The storage could not be synced: pages written since the last flush may be lost.
     #[error("syncing the storage: {0}")]
     Sync(io::Error),
     /// Every frame of the page's shard is pinned, or holds a dirty page that cannot be written.

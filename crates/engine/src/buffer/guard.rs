@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// A page that may change while it is looked at. What was read of it counts only if the read as a whole is confirmed,
-/// which [`BufferManager::read`] does; so it lends out no slice, and values read from one page need not agree.
+/// A page that may change while it is looked at. Values read from it count only if the whole read is confirmed, as
+/// [`BufferManager::read`] does. So a view lends out no slice, and values read from one page need not agree.
 pub struct PageView<'a> {
     start: *const u8,
     bytes: usize,
@@ -36,8 +36,8 @@ impl PageView<'_> {
     #[inline(always)]
     pub fn u8_at(&self, offset: usize) -> u8 {
         assert!(offset < self.bytes, "byte {offset} of a page of {} B", self.bytes);
-        // SAFETY: the byte lies in the page, which stays mapped. A writer may store to it meanwhile: with the frame's
-        // version the value is then discarded, and a relaxed atomic load makes no more of the race than that.
+        // SAFETY: the byte lies in the page, which stays mapped. A writer may store to it meanwhile: the frame's
+        // version then makes the reader discard the value, and a relaxed atomic load keeps the race defined.
         unsafe { (*self.start.add(offset).cast::<AtomicU8>()).load(Ordering::Relaxed) }
     }
 
@@ -75,12 +75,12 @@ impl PageView<'_> {
 
 /// A pinned page: its bytes neither change nor leave while the guard lives.
 ///
-/// A thread that holds pins and waits for more can wait for ever, as with any lock; hosts take pages in one order, or
-/// copy what they need with [`BufferManager::read`].
+/// A thread that holds pins and waits for more can wait for ever, as with any lock. Hosts take pages in one order, or
+/// copy bytes with [`BufferManager::read`].
 pub struct PinGuard<'m, T: PageTable, I: PageIo> {
     pub(super) manager: &'m BufferManager<T, I>,
     pub(super) frame: u32,
-    /// The policy did not take the page: it leaves with the guard.
+    /// True if the policy did not take the page: the page leaves with the guard.
     pub(super) passing: bool,
 }
 
@@ -89,8 +89,7 @@ impl<T: PageTable, I: PageIo> Deref for PinGuard<'_, T, I> {
 
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the frame is mapped and initialised (zeroes at least), and while it is pinned nobody owns it, so
-        // nobody writes to it.
+        // SAFETY: the frame is mapped and initialised (zeroes at least). No thread owns or writes a pinned frame.
         unsafe { std::slice::from_raw_parts(self.manager.pool.frame(self.frame), self.manager.pool.page_bytes()) }
     }
 }
@@ -106,10 +105,10 @@ impl<T: PageTable, I: PageIo> Drop for PinGuard<'_, T, I> {
     }
 }
 
-/// A page that is the guard's alone, to be changed. When the guard is dropped the page is dirty.
+/// A page that the guard alone owns, to be changed. The page is dirty once the guard is dropped.
 ///
-/// Writing a page that the policy does not take writes it below when the guard is dropped; if that fails, the page
-/// stays, dirty, and the next [`flush`](BufferManager::flush) reports it.
+/// A page that the policy does not take is written to storage when the guard is dropped. If that fails, the page stays
+/// dirty, and the next [`flush`](BufferManager::flush) reports the error.
 pub struct WriteGuard<'m, T: PageTable, I: PageIo> {
     pub(super) manager: &'m BufferManager<T, I>,
     pub(super) frame: u32,
@@ -117,7 +116,7 @@ pub struct WriteGuard<'m, T: PageTable, I: PageIo> {
 }
 
 impl<T: PageTable, I: PageIo> WriteGuard<'_, T, I> {
-    /// The page.
+    /// Address of the page.
     pub fn address(&self) -> Address {
         self.key().address()
     }
@@ -126,8 +125,8 @@ impl<T: PageTable, I: PageIo> WriteGuard<'_, T, I> {
         self.manager.frames[self.frame as usize].key()
     }
 
-    /// States the newest log record that changes the page. The page is not written below before the log is durable up
-    /// to there.
+    /// Sets the newest log record that changes the page, up to which the log must be durable before the page is
+    /// written.
     pub fn set_lsn(&mut self, lsn: u64) {
         self.manager.frames[self.frame as usize].set_lsn(lsn);
     }
@@ -138,7 +137,7 @@ impl<T: PageTable, I: PageIo> Deref for WriteGuard<'_, T, I> {
 
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the frame is mapped and initialised, and the guard owns it: nobody else has a slice of it.
+        // SAFETY: the frame is mapped and initialised, and the guard owns it: no other slice of it exists.
         unsafe { std::slice::from_raw_parts(self.manager.pool.frame(self.frame), self.manager.pool.page_bytes()) }
     }
 }
@@ -156,7 +155,7 @@ impl<T: PageTable, I: PageIo> Drop for WriteGuard<'_, T, I> {
     fn drop(&mut self) {
         let manager = self.manager;
         let word = &manager.frames[self.frame as usize].word;
-        // Counted before it is dirty for others, so that the count never falls below what is dirty.
+        // Counted before the page is dirty for others, so that the count never falls below the number of dirty pages.
         manager.count_dirty();
         let (wake, was_dirty) = word.release_dirty();
         manager.parking.wake(self.frame, wake);

@@ -1,4 +1,4 @@
-//! Storage that pages are read from and written to, and the host's log.
+//! Storage that pages are read from and written to, and the hook for the host's log.
 
 use crate::disk::{AlignedBytes, Disk, QueuedRead, ReadSource, Transfer};
 use entresol_core::{Address, ObjectId};
@@ -11,38 +11,37 @@ use std::sync::{Arc, Mutex};
 /// One page of a queue of reads.
 #[derive(Debug)]
 pub struct QueuedPage<'a> {
-    /// The source's own name for it.
+    /// The source's own name for the page.
     pub token: usize,
-    /// Which page.
+    /// Address of the page.
     pub at: Address,
     /// Buffer that is filled. It belongs to the reader until the source has it back.
     pub bytes: &'a mut [u8],
 }
 
-/// Source of pages to read. It names them one after the other, and no two of those under way are the same. It has each
-/// back when that has been read, in any order ([`PageIo::read_queue`]).
+/// Source of pages to read. The source names pages one after the other, and no two under way are the same. It gets
+/// each page back when the read has ended, in any order ([`PageIo::read_queue`]).
 pub trait PageSource<'a> {
-    /// The next page, if there is one now. After `None` it is asked again when a read that is under way has ended.
+    /// The next page, if there is one now. After `None` the reader asks again when a read under way has ended.
     fn next(&mut self) -> Option<QueuedPage<'a>>;
 
-    /// A read has ended; the bytes are the page if the result is good.
+    /// Takes back a page whose read has ended. The bytes are the page if the result is `Ok`.
     fn ended(&mut self, page: QueuedPage<'a>, result: io::Result<()>);
 }
 
-/// Writes of pages that go on by themselves. There is one who starts them and is told of their ends.
+/// Writes of pages that proceed by themselves. One caller starts them and takes their results.
 pub trait WriteQueue {
     /// Starts a write, under a number of the caller's. The bytes do not change before it has ended.
-    ///
+    /// Starts a write under the caller's tag. The bytes do not change before the write has ended.
     /// # Errors
-    /// It was not started.
+    /// The write was not started.
     fn start(&self, tag: u64, at: Address, bytes: &Arc<AlignedBytes>) -> io::Result<()>;
 
-    /// The number of the next write that has ended, and what the storage answered. Where none has it is waited for, if `wait`
-    /// says so; `None` if none is under way.
+    /// Tag and result of the next write that has ended; `None` if there is none. With `wait`, waits for one under way.
     fn ended(&self, wait: bool) -> Option<(u64, io::Result<()>)>;
 }
 
-/// Storage of whole pages. Calls come from several threads at once, but never two for one page.
+/// Storage of whole pages. Several threads call it at once, but never two for one page.
 pub trait PageIo: Send + Sync {
     /// Fills `into` with a page. A page that was never written reads as zeroes.
     ///
@@ -50,17 +49,17 @@ pub trait PageIo: Send + Sync {
     /// The error that the storage returned.
     fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()>;
 
-    /// Fills several pages, no two of them the same: what [`read_page`](PageIo::read_page) does to each, in any order.
-    /// Storage with a queue can do it sooner than one by one, which is what this does unless it is overridden.
+    /// Fills several different pages, in any order, as [`read_page`](PageIo::read_page) fills one. The default reads
+    /// one by one; storage with a queue can be faster.
     ///
     /// # Errors
-    /// The error that the storage returned for one of the pages; others may have been read or not.
+    /// The error that the storage returned for one of the pages. The others may or may not have been read.
     fn read_pages(&self, pages: &mut [(Address, &mut [u8])]) -> io::Result<()> {
         pages.iter_mut().try_for_each(|(at, into)| self.read_page(*at, into))
     }
 
-    /// Fills pages as the source names them, `depth` of them under way at most, until it names none and none is under way.
-    /// Unless it is overridden this is a row of [`read_pages`](PageIo::read_pages); storage with a queue keeps it full.
+    /// Fills the pages that the source names, at most `depth` under way, until it names none and none is under way.
+    /// The default repeats [`read_pages`](PageIo::read_pages); storage with a queue keeps its queue full.
     fn read_queue<'a>(&self, depth: usize, source: &mut dyn PageSource<'a>) {
         loop {
             let mut pages: Vec<QueuedPage<'a>> = std::iter::from_fn(|| source.next()).take(depth.max(1)).collect();
@@ -70,31 +69,31 @@ pub trait PageIo: Send + Sync {
             let together =
                 self.read_pages(&mut pages.iter_mut().map(|page| (page.at, &mut *page.bytes)).collect::<Vec<_>>());
             for page in pages {
-                // After an error it is not known which came; each is asked for alone, and answers for itself.
+                // After an error it is not known which pages came: each is read again alone.
                 let result = if together.is_ok() { Ok(()) } else { self.read_page(page.at, page.bytes) };
                 source.ended(page, result);
             }
         }
     }
 
-    /// Writes a page. It need not be durable before the next [`sync`](PageIo::sync).
+    /// Writes a page. The page need not be durable before the next [`sync`](PageIo::sync).
     ///
     /// # Errors
     /// The error that the storage returned.
     fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()>;
 
-    /// Queue by which pages are written without anybody waiting for it; none where the storage has no such thing.
+    /// Queue that writes pages while no thread waits; `None` where the storage has none.
     fn write_queue(&self) -> Option<&dyn WriteQueue> {
         None
     }
 
-    /// Makes durable what was written before, by the queue too, as far as its end was told.
+    /// Makes durable the writes that ended before. A write of the queue counts once its result was taken.
     ///
     /// # Errors
     /// The error that the storage returned; the writes may then be lost.
     fn sync(&self) -> io::Result<()>;
 
-    /// Size of an object in pages, 0 where it is not known. Some policies ask, under a lock of the manager.
+    /// Size of an object in pages, 0 if unknown. Some policies ask, under a lock of the manager.
     fn object_pages(&self, object: ObjectId) -> u64;
 }
 
@@ -128,13 +127,13 @@ impl<I: PageIo + ?Sized> PageIo for Arc<I> {
     }
 }
 
-/// The host's log, for hosts that log changes before they write pages (the WAL rule).
+/// The log of a host that logs changes before it writes pages (the WAL rule).
 pub trait WalHook: Send + Sync {
-    /// Up to which record the log is durable.
+    /// The record up to which the log is durable.
     fn flushed_lsn(&self) -> u64;
 
-    /// Makes the log durable up to this record. Called before a page with a newer one is written, by any thread that
-    /// needs a frame, so it must not use the buffer manager.
+    /// Makes the log durable up to this record. Called before a page with a newer record is written, by any thread that
+    /// needs a frame. So the hook must not use the buffer manager.
     ///
     /// # Errors
     /// The error that the log's storage returned; the page is then not written.
@@ -182,7 +181,7 @@ impl PageIo for MemoryIo {
     }
 }
 
-/// One file per object, page `b` at offset `b` times the page size.
+/// One file per object; page `b` is at offset `b` times the page size.
 #[derive(Debug)]
 pub struct FileIo {
     files: Vec<File>,
@@ -190,7 +189,7 @@ pub struct FileIo {
 }
 
 impl FileIo {
-    /// Files open for reading and writing; the position of a file is its object.
+    /// Takes files open for reading and writing; the index of a file is its object.
     pub fn new(files: Vec<File>, page_bytes: usize) -> Self {
         FileIo { files, page_bytes }
     }
@@ -208,7 +207,7 @@ impl PageIo for FileIo {
         let mut filled = 0;
         while filled < into.len() {
             match file.read_at(&mut into[filled..], offset + filled as u64) {
-                // Beyond the end: a page never written.
+                // Beyond the end: a page that was never written.
                 Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -225,7 +224,7 @@ impl PageIo for FileIo {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // All of them, even when one fails: the error is about that one.
+        // Every file is synced, even after one fails: the error concerns that file only.
         let results: Vec<io::Result<()>> = self.files.iter().map(File::sync_data).collect();
         results.into_iter().collect()
     }
@@ -236,7 +235,7 @@ impl PageIo for FileIo {
     }
 }
 
-/// One object on one disk, page `b` at offset `b` times the page size. Several pages are read with one submission.
+/// One object on one disk; page `b` is at offset `b` times the page size. Several pages are read with one submission.
 #[derive(Debug)]
 pub struct DiskIo<D> {
     disk: D,
@@ -244,7 +243,7 @@ pub struct DiskIo<D> {
 }
 
 impl<D: Disk> DiskIo<D> {
-    /// Pages of so many bytes on a disk, as many whole ones as it holds.
+    /// Storage of as many whole pages of `page_bytes` as the disk holds.
     pub fn new(disk: D, page_bytes: usize) -> Self {
         DiskIo { disk, page_bytes }
     }
@@ -259,7 +258,7 @@ impl<D: Disk> DiskIo<D> {
     }
 }
 
-/// Pages by where they lie.
+/// Adapter that turns pages into byte offsets of the disk.
 struct Located<'s, 'a, D> {
     io: &'s DiskIo<D>,
     source: &'s mut dyn PageSource<'a>,

@@ -1,4 +1,4 @@
-//! Many pages at once: pinned together, or looked at one after the other while the next ones are being read.
+//! Many pages at once: pinned together, or looked at one by one while the next ones are being read.
 
 use super::io::{PageSource, QueuedPage};
 use super::miss::Loading;
@@ -7,21 +7,20 @@ use crate::table::{PageTable, TableKey};
 use entresol_core::{Address, Op};
 use std::io;
 
-/// Hits that are looked at in a row while reads are under way: others may wait for what those bring.
+/// Hits looked at in a row while reads are under way. The limit bounds the wait of threads that need those pages.
 const HITS_IN_A_ROW: usize = 64;
 
-/// Result of the first look at a page of several.
+/// Result of the first look at one page of several.
 enum Started {
     Pinned(u32),
     Loading(Loading),
-    /// Somebody owns it: to be waited for later.
+    /// Another thread owns the page: it is waited for later.
     Busy,
 }
 
 impl<T: PageTable, I: PageIo> BufferManager<T, I> {
-    /// Pins several pages, in the order in which they are named: what [`pin`](BufferManager::pin) does for each, but
-    /// those that are not there are read together, which keeps a deep queue of a device busy
-    /// ([`PageIo::read_pages`]). The policy is asked for those last.
+    /// Pins several pages, in the given order, as [`pin`](BufferManager::pin) pins one. Absent pages are read together,
+    /// which keeps a deep queue of a device busy ([`PageIo::read_pages`]). The policy is asked for absent pages last.
     ///
     /// ```
     /// # use entresol_core::{Address, ObjectId};
@@ -38,14 +37,14 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
     ///
     /// # Errors
     /// As [`read`](BufferManager::read), of any of the pages; then none is pinned.
-    /// [`BufferError::Exhausted`] when they are more than there are frames to be had.
+    /// [`BufferError::Exhausted`] when there are fewer free frames than pages.
     pub fn pin_many(&self, pages: &[Address]) -> Result<Vec<PinGuard<'_, T, I>>, BufferError> {
         let keys = pages.iter().map(|&at| self.key(at)).collect::<Result<Vec<_>, _>>()?;
         let mut guards: Vec<Option<PinGuard<'_, T, I>>> = keys.iter().map(|_| None).collect();
         let (mut begun, mut positions) = (Vec::new(), Vec::new());
         let mut result = Ok(());
-        // Those that are there first, so that making room for the others does not push them out. While pages are begun
-        // nothing is waited for that another thread holds: it might wait for one of them.
+        // Present pages first, so that freeing frames for the others does not evict them. While pages are begun this
+        // thread waits for no page of another thread: that thread might wait for one of these.
         for present in [true, false] {
             for (position, &key) in keys.iter().enumerate() {
                 if guards[position].is_some() || result.is_err() || (present && self.lookup(key).is_none()) {
@@ -74,12 +73,11 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         guards.into_iter().zip(pages).map(|(guard, &at)| guard.map_or_else(|| self.pin(at), Ok)).collect()
     }
 
-    /// Looks at many pages in any order, each pinned while it is looked at; those that are not there are read with `depth`
-    /// reads under way, and another begins as soon as one has ended ([`PageIo::read_queue`]). Needs frames for `depth`
-    /// pages at most, and goes on with fewer. A page that is named twice is looked at twice.
+    /// Looks at many pages in any order, each pinned meanwhile. Absent pages are read with `depth` reads under way, and
+    /// another begins as soon as one has ended ([`PageIo::read_queue`]). Needs frames for at most `depth` pages, and
+    /// goes on with fewer. A page that is named twice is looked at twice.
     ///
-    /// `look` must not ask this manager for pages: while reads are under way that could wait for another thread, and
-    /// that one for them.
+    /// `look` must not ask this manager for pages: it could wait for a thread that waits for a read under way here.
     ///
     /// ```
     /// # use entresol_core::{Address, ObjectId};
@@ -115,7 +113,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         };
         self.io.read_queue(depth, &mut reading);
         assert_eq!(reading.under_way(), 0, "the storage gives back every read that it was given");
-        // Now nothing is under way, and what another thread owns can be waited for.
+        // No read is under way now, so pages that another thread owns can be waited for.
         for at in std::mem::take(&mut reading.later) {
             if reading.result.is_ok() {
                 reading.result = self.pin(at).map(|page| (reading.look)(at, &page));
@@ -146,7 +144,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
     }
 }
 
-/// Pages on their way, for one caller of [`BufferManager::read_many`].
+/// Pages being read, for one caller of [`BufferManager::read_many`].
 struct Reading<'m, T: PageTable, I: PageIo, P, F> {
     manager: &'m BufferManager<T, I>,
     pages: P,
@@ -154,9 +152,9 @@ struct Reading<'m, T: PageTable, I: PageIo, P, F> {
     /// By token.
     begun: Vec<Option<Loading>>,
     free: Vec<usize>,
-    /// There was no frame for it, but one will come free.
+    /// A page that found no frame, though one will come free.
     put_off: Option<Address>,
-    /// Somebody else had them.
+    /// Pages that another thread owned.
     later: Vec<Address>,
     result: Result<(), BufferError>,
 }
@@ -197,7 +195,7 @@ where
                     hits += 1;
                 }
                 Ok(Started::Loading(loading)) => {
-                    // SAFETY: it was just begun, and the memory is given away until it has ended.
+                    // SAFETY: the load was begun a line ago, and the memory is lent out until the read has ended.
                     let bytes = unsafe { self.manager.loading_bytes(&loading) };
                     return Some(QueuedPage { token: self.keep(loading), at, bytes });
                 }
@@ -229,7 +227,7 @@ where
     }
 }
 
-/// After a panic of `look`, or of the storage: pages that were begun are taken back, and whoever waits for them asks anew.
+/// After a panic of `look` or the storage, gives up the begun loads; threads that wait for those pages ask again.
 impl<T: PageTable, I: PageIo, P, F> Drop for Reading<'_, T, I, P, F> {
     fn drop(&mut self) {
         for loading in self.begun.iter().flatten() {

@@ -1,4 +1,4 @@
-//! Misses: the policy decides under the shard's lock, the bytes move outside it.
+//! Misses: the policy decides under the shard's lock, and the bytes move outside it.
 
 use super::decide::Plan;
 use super::{BufferError, BufferManager, PageIo, ShardState};
@@ -10,17 +10,17 @@ use crate::table::{PageTable, TableKey};
 use entresol_core::{Address, Op};
 use std::io;
 
-/// A page in state loading, which its thread has to bring in or to take back.
+/// A page in state loading, which its thread has to read or to give up.
 pub(super) struct Loading {
     key: TableKey,
     pub number: u32,
-    /// The policy did not take the page: it leaves after use.
+    /// True if the policy did not take the page: it leaves after use.
     pub passing: bool,
 }
 
 impl<T: PageTable, I: PageIo> BufferManager<T, I> {
-    /// Brings a page in: its frame, pinned or owned, and whether it leaves after use. `None` when something changed
-    /// that makes another look worth while.
+    /// Reads a page: returns its frame, pinned or owned, and true if the page leaves after use. `None` when something
+    /// changed and the caller should look again.
     #[cold]
     pub(super) fn miss(&self, key: TableKey, op: Op) -> Result<Option<(u32, bool)>, BufferError> {
         let Some(loading) = self.begin_miss(key, op)? else { return Ok(None) };
@@ -62,7 +62,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         }
     }
 
-    /// The page is there, and pinned or owned by this thread; or it is taken back.
+    /// Ends a load: on `Ok` the page is present, pinned or owned by this thread; on an error it is taken out again.
     pub(super) fn end_miss(
         &self,
         loading: &Loading,
@@ -80,11 +80,10 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         loaded
     }
 
-    /// Brings in pages that were begun for reading, with one call of the storage. Of each, its frame and whether it
-    /// leaves after use.
+    /// Reads begun pages with one call of the storage. Returns each page's frame, and true if it leaves after use.
     pub(super) fn end_reads(&self, begun: &[Loading]) -> impl Iterator<Item = Result<(u32, bool), BufferError>> {
         let page_of = |loading: &Loading| {
-            // SAFETY: this thread began it, and it is in the list once.
+            // SAFETY: this thread began the load, and the list names it once.
             let bytes = unsafe { self.loading_bytes(loading) };
             (loading.key.0.address(), bytes)
         };
@@ -99,7 +98,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
             self.counts.page_reads.fetch_add(begun.len() as u64, Ordering::Relaxed);
         }
         begun.iter().map(move |loading| {
-            // After an error it is not known which pages came; each is asked for alone, and answers for itself.
+            // After an error it is not known which pages came: each is read again alone.
             let loaded = read.or_else(|()| self.load(loading.number, loading.key.0, Op::Read));
             self.end_miss(loading, Op::Read, loaded)?;
             Ok((loading.number, loading.passing))
@@ -109,24 +108,24 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
     /// The memory of a page in state loading.
     ///
     /// # Safety
-    /// The page was begun by the caller, who asks once for each beginning.
+    /// The caller began the load of the page, and asks once for each load.
     #[expect(
         clippy::mut_from_ref,
         reason = "frames are apart from one another, and a page in state loading has one owner"
     )]
     pub(super) unsafe fn loading_bytes(&self, loading: &Loading) -> &mut [u8] {
-        // SAFETY: the frame is mapped as long as the manager lives, and its owner asks, once.
+        // SAFETY: the frame is mapped as long as the manager lives, and its owner asks once.
         unsafe { std::slice::from_raw_parts_mut(self.pool.frame(loading.number), self.pool.page_bytes()) }
     }
 
-    /// Ends a page of a queue of reads.
+    /// Ends the load of one page of a queue of reads.
     pub(super) fn end_queued(&self, loading: &Loading, at: Address, read: io::Result<()>) -> Result<(), BufferError> {
         self.counts.page_reads.fetch_add(1, Ordering::Relaxed);
         let read = read.map_err(|source| self.failed(BufferError::Read { at, source }));
         self.end_miss(loading, Op::Read, read)
     }
 
-    /// Takes a page back that was begun and will not come.
+    /// Takes out a page whose load was begun and will not end.
     pub(super) fn give_up(&self, loading: &Loading) {
         self.unload(self.table.shard(loading.key), loading.key, loading.number);
     }
@@ -143,12 +142,11 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         self.io.read_page(at, bytes).map_err(|source| self.failed(BufferError::Read { at, source }))
     }
 
-    /// Takes back a page that could not be loaded. Should the policy think that it holds it, the next request finds it
-    /// without a frame and loads it then.
+    /// Takes out a page that could not be loaded. If the policy holds the page, its next request loads it again.
     fn unload(&self, shard: usize, key: TableKey, number: u32) {
         let mut state = self.lock(shard);
         let frame = &self.frames[number as usize];
-        // As it is now: the policy may have given the page up meanwhile, or begun anew with other handles.
+        // The handle as it is now: the policy may have given the page up meanwhile, or restarted with other handles.
         match frame.handle() {
             NO_HANDLE => state.orphans.retain(|&orphan| orphan != number),
             handle => state.decider.displace(handle),
@@ -160,7 +158,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         self.wake_waiting(shard, state);
     }
 
-    /// Gives the lock up and wakes whoever waits for a frame.
+    /// Releases the lock and wakes the threads that wait for a frame.
     fn wake_waiting(&self, shard: usize, state: MutexGuard<'_, ShardState>) {
         let waiting = state.waiting > 0;
         drop(state);
@@ -169,7 +167,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         }
     }
 
-    /// Waits for a frame that is on its way out, or sends one there.
+    /// Evicts a page, or waits for an eviction under way, so that a frame becomes free.
     fn make_room(&self, shard: usize, mut state: MutexGuard<'_, ShardState>, plan: Plan) -> Result<(), BufferError> {
         if !plan.is_empty() {
             return self.finish(shard, state, plan);
@@ -183,7 +181,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         Err(BufferError::Exhausted { frames: self.options.frames_per_shard() })
     }
 
-    /// Tells the policy of the hits that all threads left, and gathers orphans that nobody uses any more.
+    /// Tells the policy of the hits of all threads, and plans the eviction of orphans no longer in use.
     pub(super) fn drain(&self, shard: usize, state: &mut ShardState) -> Plan {
         let mut plan = std::mem::take(&mut state.plan);
         state.batch.clear();
@@ -204,7 +202,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         plan
     }
 
-    /// Delivers hits if nobody else is deciding.
+    /// Delivers hits unless another thread holds the shard's lock.
     #[cold]
     pub(super) fn try_deliver(&self, shard: usize) {
         if let Ok(mut state) = self.shards[shard].state.try_lock() {
@@ -214,8 +212,8 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         }
     }
 
-    /// Carries a plan out: clean victims are gone when the lock is given up, dirty ones are written after that. All of
-    /// it is done even if something fails; the first error is returned.
+    /// Carries a plan out. Clean victims are gone when the lock is released; dirty ones are written after that. The
+    /// whole plan is carried out even if a step fails; the first error is returned.
     pub(super) fn finish(
         &self,
         shard: usize,
@@ -248,7 +246,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         result
     }
 
-    /// A page in state evicting, all of which is below, leaves its frame.
+    /// Frees the frame of a page in state evicting whose newest bytes are in storage.
     fn leave(&self, state: &mut ShardState, number: u32) {
         let frame = &self.frames[number as usize];
         self.table.remove(TableKey(frame.key()), number);
@@ -257,7 +255,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         state.free.push(number);
     }
 
-    /// Writes a page in state evicting, which then leaves; when it cannot be written it stays, without the policy.
+    /// Writes a page in state evicting, which then leaves. If the write fails, the page stays, without the policy.
     fn evict_dirty(&self, shard: usize, number: u32) -> Result<(), BufferError> {
         let written = self.write(number);
         let mut state = self.lock(shard);
@@ -280,7 +278,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         let mut state = self.lock(shard);
         let Some(at) = state.orphans.iter().position(|&orphan| orphan == number) else { return };
         let word = &self.frames[number as usize].word;
-        // Whoever uses it still leaves it to the next decision.
+        // A thread that still uses the page leaves it to the next decision.
         if word.try_exclusive() {
             state.orphans.swap_remove(at);
             let mut plan = std::mem::take(&mut state.plan);

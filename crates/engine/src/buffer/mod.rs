@@ -2,17 +2,18 @@
 //!
 //! - A **hit** takes no lock and allocates nothing. [`read`](BufferManager::read) looks at the page optimistically;
 //!   [`pin`](BufferManager::pin) gives a slice; [`update`](BufferManager::update) and
-//!   [`overwrite`](BufferManager::overwrite) own the page until the guard is dropped. What the policy has to know of it
-//!   goes into the thread's ring.
+//!   [`overwrite`](BufferManager::overwrite) own the page until the guard is dropped. The hit goes into the thread's
+//!   ring, for the policy.
 //! - A **miss** asks the shard's policy, which names victims through the same interface as in the simulator. The page
-//!   enters the table in state *loading*, so a second thread that wants it waits for the first; pages leave it only when
-//!   their bytes are below, so nobody reads an old version from there. I/O happens outside every lock.
-//! - What is **dirty** is the frame's business, not the policy's: a page that was changed is written before it leaves
-//!   even when its hit was lost on the way to the policy.
+//!   enters the table in state *loading*, so a second thread that wants it waits for the first. Pages leave the table
+//!   only when their bytes are in storage, so no thread reads an old version. I/O happens outside every lock.
+//! - The **dirty** state belongs to the frame, not to the policy: a changed page is written before it leaves even when
+//!   its hit was lost on the way to the policy.
 //! - A page that the policy does not take (a bypass, or every victim pinned) gets one of the spare frames and leaves
 //!   after use.
 //!
-//! The lock order is: a shard, then the table's, then a place to sleep. No I/O, no log and no guard under any of them.
+//! Lock order: a shard's lock, then the table's, then a bucket of `Parking`. No I/O, WAL flush or guard is used under
+//! any of them.
 
 mod clean;
 mod decide;
@@ -54,11 +55,11 @@ use entresol_core::{Address, ObjectId, Op};
 use entresol_policy::{Config, Info, Options, catalogue};
 use std::time::Instant;
 
-/// Attempts at an optimistic read before the page is pinned instead: a page that is written all the time would
-/// otherwise starve its readers.
+/// Attempts at an optimistic read before the page is pinned instead. Without the limit, a page that is written all
+/// the time would starve its readers.
 const OPTIMISTIC_ATTEMPTS: usize = 8;
 
-/// Pages in DRAM. [The module](self) says how it works. Over DRAM and NVM it is a [`TieredBuffer`].
+/// Pages in DRAM; see [the module](self). Over DRAM and NVM, use a [`TieredBuffer`].
 ///
 /// ```
 /// use entresol_core::{Address, ObjectId};
@@ -82,22 +83,22 @@ pub struct BufferManager<T: PageTable, I: PageIo> {
     frames: Array<Frame>,
     parking: Parking,
     shards: Vec<Shard>,
-    /// By shard and slot of the thread.
+    /// Index: shard times `SLOTS` plus the thread's slot.
     rings: Vec<Ring>,
     io: I,
     wal: Option<Box<dyn WalHook>>,
     opened: Instant,
     counts: Counts,
-    /// An error that had no caller to be returned to, for the next flush.
+    /// First error that had no caller to return it to; the next flush reports it.
     unreported: Mutex<Option<BufferError>>,
     /// Held to sync the storage.
     syncing: Mutex<()>,
-    /// Number of syncs of the storage that failed.
+    /// Syncs of the storage that failed.
     syncs_failed: AtomicU64,
     cleaning: clean::Cleaning,
 }
 
-/// Shard: a share of the pages, with the policy that decides about them.
+/// A share of the pages, with the policy that decides about them.
 struct Shard {
     state: Mutex<ShardState>,
     /// Signalled when a frame becomes free, or an eviction fails.
@@ -111,12 +112,12 @@ struct ShardState {
     free: Vec<u32>,
     /// Frames of pages that the policy does not hold: in use, or on their way out.
     orphans: Vec<u32>,
-    /// Evictions that are being written.
+    /// Dirty evictions whose write has not ended.
     evicting: usize,
-    /// Threads that wait for a frame: without any, nobody is woken, which costs a system call.
+    /// Threads that wait for a frame. At 0 no wake-up is sent, which saves a system call.
     waiting: usize,
     batch: Vec<Hit>,
-    /// An empty plan with room, so that most decisions allocate nothing.
+    /// An empty plan with its capacity, so that most decisions allocate nothing.
     plan: Plan,
 }
 
@@ -214,11 +215,11 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         })
     }
 
-    /// Looks at a page without pinning it, and gives what `look` makes of it. `look` may run several times, and on bytes
-    /// that are just changing: only the result of an undisturbed look is returned.
+    /// Looks at a page without pinning it, and returns the result of `look`. `look` may run several times, and on bytes
+    /// that are being changed; only the result of an undisturbed run is returned.
     ///
     /// # Errors
-    /// [`BufferError::OutOfRange`]; on a miss, what reading the page or making room for it came to.
+    /// [`BufferError::OutOfRange`]. On a miss, also any error of reading the page or of freeing a frame for it.
     #[inline]
     pub fn read<R>(&self, at: Address, mut look: impl FnMut(&PageView) -> R) -> Result<R, BufferError> {
         let key = self.key(at)?;
@@ -241,7 +242,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         Ok(look(&self.view(pinned.frame)))
     }
 
-    /// Pins a page: as long as the guard lives, its bytes stay where and what they are.
+    /// Pins a page: its bytes neither move nor change while the guard lives.
     ///
     /// # Errors
     /// As [`read`](BufferManager::read).
@@ -251,7 +252,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         Ok(PinGuard { manager: self, frame, passing })
     }
 
-    /// Owns a page, to change a part of it.
+    /// Owns a page, to change part of it.
     ///
     /// # Errors
     /// As [`read`](BufferManager::read).
@@ -260,7 +261,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         Ok(WriteGuard { manager: self, frame, passing })
     }
 
-    /// Owns a page whose old contents do not matter: it is not read from below, and begins as zeroes.
+    /// Owns a page whose old contents do not matter: the page is not read from storage, and begins as zeroes.
     ///
     /// # Errors
     /// As [`read`](BufferManager::read).
@@ -271,7 +272,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         Ok(guard)
     }
 
-    /// The frame of a page, pinned for a read, owned for a write; and whether the page leaves after use.
+    /// The frame of a page, pinned for a read or owned for a write; and true if the page leaves after use.
     #[inline]
     fn acquire(&self, at: Address, op: Op) -> Result<(u32, bool), BufferError> {
         let key = self.key(at)?;
@@ -315,13 +316,13 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         unsafe { PageView::new(self.pool.frame(frame), self.pool.page_bytes()) }
     }
 
-    /// Frames are dealt out to the shards in turn.
+    /// The shard of a frame: frames are dealt out to the shards in turn.
     #[inline(always)]
     fn shard_of_frame(&self, frame: u32) -> usize {
         frame as usize & (self.shards.len() - 1)
     }
 
-    /// Leaves a hit for the policy.
+    /// Records a hit for the policy.
     #[inline(always)]
     fn hit(&self, frame: u32, handle: u32, op: Op) {
         let shard = self.shard_of_frame(frame);
@@ -335,7 +336,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         }
     }
 
-    /// A batch is full; while another thread decides, this one goes on and tries again a batch later.
+    /// Delivers a full batch, or, if another thread holds the shard's lock, leaves that to the next batch.
     #[cold]
     fn hit_many(&self, shard: usize, held: usize) {
         if held.is_multiple_of(self.options.hit_batch) {
@@ -360,7 +361,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         self.shards[shard].state.lock().expect("no policy panicked")
     }
 
-    /// Runs a decision with all that it may ask for.
+    /// Runs a decision with everything that the policy may ask for.
     fn decide<R>(
         &self,
         state: &mut ShardState,
@@ -376,7 +377,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         run(&mut *state.decider, &state.batch, &mut desk)
     }
 
-    /// Replaces the policy and keeps the contents: the new one is told of the pages that the old one held.
+    /// Replaces the policy and keeps the contents: the new policy is notified of the pages that the old one held.
     ///
     /// # Errors
     /// See [`OpenError`]; the old policy stays.
@@ -418,7 +419,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         }
     }
 
-    /// Requests by object, as far as they reached the policies: all misses, and the hits delivered so far.
+    /// Requests by object that reached the policies: all misses, and the hits delivered so far.
     pub fn object_stats(&self) -> Vec<ObjectStats> {
         let mut sum = vec![ObjectStats::default(); self.options.objects];
         for shard in 0..self.shards.len() {
@@ -435,18 +436,18 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         deciders + rings + self.table.memory_bytes() + self.frames.len() * size_of::<Frame>()
     }
 
-    /// Why the frames are not on huge pages, if they are known not to be.
+    /// The reason why the frames are not on huge pages, if they are known not to be.
     pub fn without_huge_pages(&self) -> Option<&str> {
         self.pool.without_huge_pages()
     }
 
-    /// The storage below.
+    /// The storage.
     pub fn io(&self) -> &I {
         &self.io
     }
 }
 
-/// Policies that ask for addresses see neighbours only if these are in one shard.
+/// Division of the pages for a policy. Policies that ask for addresses get runs: they see neighbours only in one shard.
 fn sharding(options: &BufferOptions, policy: &Info) -> Sharding {
     if policy.addresses { Sharding::runs(options.shards) } else { Sharding::pages(options.shards) }
 }

@@ -4,39 +4,39 @@ use super::error::OpenError;
 use crate::pool::PAGE_BYTES;
 use crate::ring::{MAX_HANDLES, RING};
 
-/// Time that a request is taken to have, for policies that ask.
+/// Time of a request, for policies that ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// Microseconds since the manager was made.
     Real,
-    /// A request is a microsecond, as in the simulator where a trace has no times.
+    /// Each request takes a microsecond, as in the simulator where a trace has no times.
     Requests,
 }
 
-/// Sizes and habits of a buffer manager.
+/// Sizes and settings of a buffer manager.
 #[derive(Clone, Debug)]
 pub struct BufferOptions {
     /// Pages that the policies may hold, in all shards together.
     pub pages: usize,
     /// Page size in bytes: a power of two from 4096 to 65536.
     pub page_bytes: usize,
-    /// Parts that decide independently, each with its own policy and its share of the pages; a power of two. More of
-    /// them let more misses be decided at once; one decides exactly as the simulator does.
+    /// Parts that decide independently, each with its own policy and share of the pages; a power of two. More shards
+    /// let more misses be decided at once. One shard decides exactly as the simulator does.
     pub shards: usize,
-    /// Frames that each shard has on top of its share: for pages that are leaving or only passing through. A thread
-    /// that finds none waits for one.
+    /// Frames that each shard has beyond its share, for pages that are leaving or only passing through. A thread that
+    /// finds no free frame waits for one.
     pub spare_frames: usize,
-    /// Handles per page for the policies' directories, resident pages and ghosts together. A policy that knows more
-    /// pages than that begins anew with those it holds.
+    /// Handles per page for the policies' directories, for resident pages and ghosts together. A policy that knows more
+    /// pages than there are handles restarts with the pages that it holds.
     pub handles_per_page: usize,
     /// Hits that a thread gathers before it tries to deliver them, 1 to 64.
     pub hit_batch: usize,
-    /// Dirty share of the pages from which a [`Cleaner`](super::Cleaner) begins to clean, 0 to 1; it stops at three
-    /// quarters of that.
+    /// Dirty share of the pages, 0 to 1, above which a [`Cleaner`](super::Cleaner) begins to clean. Cleaning stops at
+    /// three quarters of that share.
     pub dirty_high: f64,
-    /// Objects that are counted apart; further ones are counted in the last.
+    /// Objects that are counted apart. Further objects are counted in the last.
     pub objects: usize,
-    /// Time, for policies that ask.
+    /// Time of a request, for policies that ask.
     pub clock: Clock,
     /// Seed of random choices.
     pub seed: u64,
@@ -45,7 +45,7 @@ pub struct BufferOptions {
 }
 
 impl BufferOptions {
-    /// Room for this many pages of 4 KiB; one shard; what else is usual.
+    /// Options for this many pages of 4 KiB: one shard, and defaults for the rest.
     pub fn new(pages: usize) -> Self {
         BufferOptions {
             pages,
@@ -73,7 +73,7 @@ impl BufferOptions {
     }
 
     pub(super) fn handles_per_shard(&self) -> usize {
-        // Ghosts of a cache of few pages still need some room.
+        // Ghosts of a cache of few pages need some handles too.
         self.pages.div_ceil(self.shards).saturating_mul(self.handles_per_page).saturating_add(64)
     }
 

@@ -7,23 +7,23 @@ use entresol_core::{Movement, Op, Outcome, Request, Verb};
 pub struct Decided {
     /// Requests that reached the policy.
     pub requests: u64,
-    /// Reads of pages that it held.
+    /// Reads of pages that the policy held.
     pub read_hits: u64,
-    /// Writes, whole or partial, to pages that it held.
+    /// Writes, whole or partial, to pages that the policy held.
     pub write_hits: u64,
-    /// Misses whose page it took.
+    /// Misses whose page the policy took.
     pub admissions: u64,
-    /// Pages read from below, those that complete a partial write included.
+    /// Pages read from storage, those that complete a partial write included.
     pub fetches: u64,
-    /// Requests that it let go past.
+    /// Requests that bypassed the policy's pages.
     pub bypasses: u64,
-    /// Pages that it wanted written below.
+    /// Pages that the policy wanted written to storage.
     pub write_backs: u64,
-    /// I/Os for that, if neighbours are written in one.
+    /// I/Os of these write-backs: neighbours written together count as one.
     pub write_back_ios: u64,
-    /// Hits that came too late: their pages had left.
+    /// Hits that were delivered after their pages had left.
     pub stale_hits: u64,
-    /// Times that it began anew because every handle stood for a page it knew.
+    /// Restarts of the policy because it still knew the page of every handle.
     pub restarts: u64,
 }
 
@@ -98,26 +98,26 @@ impl ObjectStats {
     }
 }
 
-/// Counts of a buffer manager's work. They are exact while no other thread is at work.
+/// Counts of a buffer manager's work, exact while no other thread is at work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferStats {
     /// Decisions of the policies, summed over the shards.
     pub decided: Decided,
     /// Requests served from a frame.
     pub hits: u64,
-    /// Hits that no policy heard of, because a ring was full.
+    /// Hits that reached no policy, because a ring was full or the thread had no slot.
     pub lost_hits: u64,
-    /// Requests whose page had to be brought in or made.
+    /// Requests whose page had to be read or created.
     pub misses: u64,
-    /// Pages read from below.
+    /// Pages read from storage.
     pub page_reads: u64,
-    /// Pages written below.
+    /// Pages written to storage.
     pub page_writes: u64,
     /// Write-backs that a policy wanted of pages that were clean already, or being changed.
     pub skipped_write_backs: u64,
     /// Syncs of the storage.
     pub syncs: u64,
-    /// Times that the log had to be flushed before a page.
+    /// Flushes of the host's log that a page's write had to wait for.
     pub wal_flushes: u64,
     /// Reads, writes, syncs and log flushes that failed.
     pub errors: u64,
@@ -126,7 +126,7 @@ pub struct BufferStats {
 }
 
 impl BufferStats {
-    /// Requests served from a frame, of all.
+    /// Share of the requests that were served from a frame, 0 to 1.
     pub fn hit_ratio(&self) -> f64 {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
     }

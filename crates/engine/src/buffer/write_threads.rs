@@ -1,4 +1,4 @@
-//! A queue of writes for storage that has none: threads that write.
+//! A queue of writes, made of threads, for storage that has none.
 
 use super::io::{PageIo, PageSource, WriteQueue};
 use crate::disk::AlignedBytes;
@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-/// Storage with threads that write to it, so that a [`TieredBuffer`](super::TieredBuffer) over it writes behind its
-/// requesters' backs. As many pages are written at a time as there are threads.
+/// Storage with threads that write to it, so that a [`TieredBuffer`](super::TieredBuffer) over it can write behind its
+/// requesters' backs. At most one page per thread is written at a time.
 ///
 /// ```
 /// use entresol_device::emulated::{Mapped, Slowdown};
@@ -32,7 +32,7 @@ pub struct WriteThreads<I> {
 #[derive(Default)]
 struct Shared {
     tasks: Mutex<Tasks>,
-    /// There is something to write, or nothing ever again.
+    /// Signalled when a write is queued, or at the stop.
     given: Condvar,
     ended: Condvar,
 }
@@ -63,7 +63,7 @@ impl Shared {
             };
             tasks.taken += 1;
             drop(tasks);
-            // Somebody may wait for this one, whatever becomes of it.
+            // A caller may wait for this write, so it must end even if the storage panics.
             let written = catch_unwind(AssertUnwindSafe(|| io.write_page(at, &bytes)));
             drop(bytes);
             tasks = self.lock();
@@ -75,10 +75,10 @@ impl Shared {
 }
 
 impl<I: PageIo + 'static> WriteThreads<I> {
-    /// Starts so many threads, one at least. They end when this is dropped, after what they were given.
+    /// Starts `threads` threads, at least one. Dropping the value ends them after their queued writes.
     ///
     /// # Errors
-    /// The system starts no thread.
+    /// The system cannot start a thread.
     pub fn start(io: I, threads: usize) -> io::Result<Self> {
         let mut started = WriteThreads { io: Arc::new(io), shared: Arc::new(Shared::default()), threads: Vec::new() };
         for _ in 0..threads.max(1) {
@@ -102,7 +102,7 @@ impl<I> Drop for WriteThreads<I> {
         self.shared.lock().stop = true;
         self.shared.given.notify_all();
         for thread in self.threads.drain(..) {
-            // It cannot panic: what could is caught.
+            // The thread cannot panic: a panic of the storage is caught.
             let _ = thread.join();
         }
     }

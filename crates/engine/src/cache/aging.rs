@@ -1,10 +1,10 @@
-//! The bound on ages: a page that differs from the backing store is there, synced, before it has differed for longer than that.
+//! The bound on ages: a page is durable in the backing store before it has differed from it for longer than the bound.
 //!
-//! Each dirty page has an age from the write on by which it first differed; overwriting it changes nothing. By the
-//! measured rate of this write-back the engine knows when it has to begin, so that the oldest are below in time, and
-//! each that became dirty after them too. It then goes on for a while, so that pages that lie beside one another go
-//! together. The policy is not told, as in [cleaning ahead](super::clean). Where the rate cannot keep the bound, a
-//! write that would make another page dirty first does one step of this.
+//! Each dirty page has an age, from the write by which it first differed; overwriting the page changes nothing. The
+//! measured rate of this write-back tells when to begin, so that the oldest pages, and those that became dirty after
+//! them, are below in time. Write-back then goes on for a while, so that neighbouring pages go together. The policy is
+//! not told, as in [cleaning ahead](super::clean). Where the rate cannot keep the bound, a write that would make
+//! another page dirty first does one step of write-back.
 
 use super::locks::CoreGuard;
 use super::maintenance::{self, StoreAccess};
@@ -18,47 +18,47 @@ use std::time::Duration;
 
 /// Pages of one step at most: eight times the writes that are under way together.
 const STEP_PAGES: usize = 8 * DEPTH_MAX;
-/// Pages that are written to find out how long that takes; with fewer there is time, and with twice as many writes may wait until it is
-/// known.
+/// Pages that are written to measure the rate. Below this number of dirty pages the measuring can wait; from twice the
+/// number on, writes may wait until the rate is known.
 const PROBE_PAGES: u64 = DEPTH_MAX as u64;
-/// Seconds that a page is taken to take where nothing was measured yet: more than on any disk.
+/// Seconds that a page is assumed to take before anything was measured: more than on any disk.
 const ASSUMED: f64 = 0.1;
 /// Factor by which the measured rate is divided when writing is planned.
 const CAUTION: f64 = 2.0;
-/// Pages after which what was measured before them counts half.
+/// Pages after which earlier measurements count half.
 const RATE_PAGES: f64 = 8192.0;
-/// Once begun, what would have to begin within this part of the bound is written too.
+/// Part of the bound: once begun, write-back goes on to the pages for which it would have to begin within that time.
 const BURST: f64 = 1.0 / 16.0;
-/// A look at ages is taken at least so often in a bound, and at least once a second.
+/// Looks at ages in one bound, at least; a look is also taken at least once a second.
 const LOOKS: f64 = 8.0;
-/// Seconds between two looks at least.
+/// Shortest time between two looks, in seconds.
 const LOOK_MIN: f64 = 0.02;
-/// The second since which a page differs of which nobody knows it.
+/// Stands for the second since which a page differs, where that is not known.
 const UNKNOWN: u64 = 0;
-/// Ages are in whole seconds: so much more than the bound is in time.
+/// Seconds by which a page may seem late though it is not, since ages are in whole seconds.
 const GRAIN: u64 = 1;
 
-/// The bound, and what came of it.
+/// The bound and its results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirtyAge {
     /// Time for which a page may differ from the backing store.
     pub bound: Duration,
-    /// Time for which the oldest does, at most; none when no page differs. A page whose age nobody knows counts as a second older
-    /// than the bound.
+    /// Longest time for which a page differs now, at most. None when no page differs. A page of unknown age counts as
+    /// a second older than the bound.
     pub oldest: Option<Duration>,
-    /// Pages that were written below because of their age.
+    /// Pages written below because of their age.
     pub written: u64,
-    /// Pages that came below later than the bound, of those whose age was known.
+    /// Pages of known age that were durable below later than the bound.
     pub late: u64,
-    /// By how much the latest of them was late.
+    /// Time by which the latest of them was late.
     pub late_by: Duration,
-    /// Writes that had to do a step of write-back first, because the bound could not be kept.
+    /// Writes that had to do a step of write-back first because the bound could not be kept.
     pub waits: u64,
-    /// Pages a second that are written below because of their age; none before the first.
+    /// Pages per second that are written below because of their age. None before the first.
     pub rate: Option<u64>,
 }
 
-/// Pages that were written below, and the seconds that it took.
+/// Pages written below, and the seconds that they took.
 #[derive(Clone, Copy, Default)]
 struct Rate {
     pages: f64,
@@ -75,19 +75,19 @@ impl Rate {
         }
     }
 
-    /// Seconds that so many pages take.
+    /// Seconds that so many pages take. None before the first measurement.
     fn seconds_for(&self, pages: u64) -> Option<f64> {
         (self.pages > 0.0).then(|| pages as f64 * self.seconds / self.pages)
     }
 }
 
-/// The state of the bound.
+/// State of the bound.
 pub(super) struct Aging {
     /// In seconds.
     bound: Option<u64>,
-    /// Cache time at which write-back has to begin, at the latest, by what is dirty now.
+    /// Latest cache time at which write-back has to begin for the pages that are dirty now.
     begin_at: f64,
-    /// It has begun and is not done yet.
+    /// Write-back has begun and is not done yet.
     begun: bool,
     rate: Rate,
     written: u64,
@@ -97,7 +97,7 @@ pub(super) struct Aging {
 }
 
 impl Aging {
-    /// No bound, or one of so long.
+    /// State for a bound, at least a second, or for none.
     pub fn new(bound: Option<Duration>) -> Self {
         let bound = bound.map(|bound| bound.as_secs().max(1));
         let rate = Rate::default();
@@ -109,8 +109,8 @@ impl Aging {
         (bound as f64 / LOOKS).min(1.0)
     }
 
-    /// Pages to write in one step: what goes in a small part of the bound, and for a write that waits in a second
-    /// besides. How long that takes is found out with a few.
+    /// Pages to write in one step: the number that takes an eighth of the bound, but at most a second for a write that
+    /// waits. Before the first measurement the step is small, to measure the rate.
     fn pages_of_a_step(&self, awaited: bool) -> usize {
         let bound = self.bound.unwrap_or(0);
         let time = if awaited { Aging::look(bound) } else { bound as f64 / LOOKS };
@@ -118,7 +118,7 @@ impl Aging {
         ((time / each) as usize).clamp(PROBE_PAGES as usize, STEP_PAGES)
     }
 
-    /// When to begin with so many pages, of which the youngest differs since then.
+    /// Cache time at which to begin with so many pages, the youngest of which differs since `since`.
     fn begin(&self, bound: u64, since: u64, pages: u64) -> f64 {
         let measured = self.rate.seconds_for(pages);
         if since == UNKNOWN {
@@ -128,7 +128,7 @@ impl Aging {
         if mutant::is(Mutant::AgeBegunLate) {
             return since + bound as f64;
         }
-        // Where nothing was measured yet some time is left to find out: half of it for a few pages.
+        // Before the first measurement some time is left for it: half the bound for a few pages.
         let assumed = if pages < PROBE_PAGES { bound as f64 / 2.0 } else { CAUTION * ASSUMED * pages as f64 };
         let takes = measured.map_or(assumed, |takes| CAUTION * takes);
         since + bound as f64 - takes - 2.0 * Aging::look(bound)
@@ -136,7 +136,7 @@ impl Aging {
 }
 
 impl WriteBack {
-    /// A page differs from the backing store from now on, unless it did before.
+    /// Notes that a page differs from the backing store from now on, unless it did before.
     pub(super) fn differs(&mut self, page: u64) {
         let Some(bound) = self.aging.bound else { return };
         let now = self.store.now();
@@ -152,7 +152,7 @@ impl WriteBack {
         self.aging.begin_at = self.aging.begin_at.min(begin);
     }
 
-    /// Memory alone has the newest version of a page, which differs, or does not any more.
+    /// Notes whether memory alone has the newest version of a page, which then differs.
     pub(super) fn set_in_memory(&mut self, page: u64, in_memory: bool) {
         if in_memory && !mutant::is(Mutant::AgeNotOfFrames) {
             self.differs(page);
@@ -162,14 +162,14 @@ impl WriteBack {
         }
     }
 
-    /// Nothing of a page is newer than what is below.
+    /// Forgets the age of a page: nothing here is newer than the backing store's version.
     pub(super) fn is_void(&mut self, page: u64) {
         if let Some(ages) = self.store.ages_mut() {
             ages.remove(page);
         }
     }
 
-    /// Does the page differ from the backing store, as far as is known?
+    /// True if the page differs from the backing store, as far as is known.
     fn still_differs(&self, page: u64) -> bool {
         self.store.index().get(page).is_some_and(|entry| entry.dirty && !entry.lost)
             || self.dirty_queue.contains_key(&page)
@@ -177,29 +177,29 @@ impl WriteBack {
             || self.store.ages().is_some_and(|ages| ages.is_in_memory(page))
     }
 
-    /// The newest version that a page had at this second is durable below.
+    /// Notes that the newest version that a page had at second `taken` is durable below.
     pub(super) fn agreed(&mut self, page: u64, taken: u64) {
         let Some((bound, since)) = self.aging.bound.zip(self.store.ages().and_then(|ages| ages.since(page))) else {
             return;
         };
         let late = self.store.now().as_secs().saturating_sub(since.saturating_add(bound));
-        // An age that nobody knows is no age that is known to be too high.
+        // A page of unknown age is not counted as late.
         if late > GRAIN && since != UNKNOWN {
             self.aging.late += 1;
             self.aging.late_by = self.aging.late_by.max(late);
         }
         let differs = self.still_differs(page);
         let Some(ages) = self.store.ages_mut() else { return };
-        // What differs now was written after the other was taken.
+        // A page that still differs was written after the durable version was taken.
         if differs { ages.rejuvenate(page, taken) } else { ages.remove(page) }
     }
 
-    /// The second that it is.
+    /// The present second of cache time; 0 without a bound.
     pub(super) fn second(&self) -> u64 {
         if self.aging.bound.is_some() { self.store.now().as_secs() } else { 0 }
     }
 
-    /// Sets the bound, or none. What is dirty where there was none counts as old as can be.
+    /// Sets the bound, or none. Pages that are dirty when a first bound is set count as old as can be.
     pub(super) fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock) {
         let fresh = Aging::new(bound);
         match (self.store.ages().is_some(), fresh.bound) {
@@ -216,7 +216,7 @@ impl WriteBack {
         self.plan_ages();
     }
 
-    /// Finds out when write-back has to begin.
+    /// Plans when write-back has to begin.
     pub(super) fn plan_ages(&mut self) {
         self.aging.begin_at = f64::INFINITY;
         let Some((bound, ages)) = self.aging.bound.zip(self.store.ages()) else { return };
@@ -228,39 +228,38 @@ impl WriteBack {
         self.aging.begin_at = begins.fold(f64::INFINITY, f64::min);
     }
 
-    /// Is any page so old that write-back has to go on?
+    /// True if a page is so old that write-back has to begin or go on.
     pub(super) fn has_old_pages(&self) -> bool {
         let Some(bound) = self.aging.bound.filter(|_| self.aging.begin_at < f64::INFINITY) else { return false };
         let ahead = if self.aging.begun { bound as f64 * BURST } else { 0.0 };
         self.store.now().as_secs_f64() + ahead >= self.aging.begin_at
     }
 
-    /// Should the device be told of the time, so that ages outlive the process?
+    /// True if the time should be written to the device, so that ages outlive the process.
     fn is_clock_old(&self) -> bool {
         let dirty = self.store.ages().is_some_and(|ages| ages.len() > 0);
         dirty && self.store.is_clock_old() && !mutant::is(Mutant::ClockUnwritten)
     }
 
-    /// Is there something to do because of ages?
+    /// True if ages give the maintenance thread work now.
     pub(super) fn ages_call(&self) -> bool {
         self.aging.bound.is_some() && self.has_help() && (self.has_old_pages() || self.is_clock_old())
     }
 
-    /// Has time to pass for there to be?
+    /// True if ages will give the maintenance thread work once time has passed.
     pub(super) fn ages_may_call(&self) -> bool {
         self.has_help() && self.store.ages().is_some_and(|ages| ages.len() > 0)
     }
 
-    /// Time to wait for that until another look at ages is taken; none where there is nothing to wait for.
+    /// Time until the next look at ages. None where no work will come.
     pub(super) fn next_look(&self) -> Option<Duration> {
         let bound = self.aging.bound.filter(|_| self.ages_may_call())?;
         let until = self.aging.begin_at - self.store.now().as_secs_f64();
         Some(Duration::from_secs_f64(until.clamp(LOOK_MIN, Aging::look(bound))))
     }
 
-    /// Must a write of this page wait, because the bound cannot be kept? One that makes no other page dirty need not,
-    /// where there are threads that do it. Pages that are over the bound already are no reason: they are written as
-    /// fast as can be.
+    /// True if a write of this page must wait because the bound cannot be kept. With maintenance threads, a write to a
+    /// dirty page need not wait. Pages already over the bound are no reason: they are written as fast as possible.
     pub(super) fn must_hold_back(&self, page: u64) -> bool {
         let Some((bound, ages)) = self.aging.bound.zip(self.store.ages()) else { return false };
         if mutant::is(Mutant::AgeNobodyWaits) {
@@ -277,7 +276,7 @@ impl WriteBack {
         too_many && ages.since(page).is_none()
     }
 
-    /// The oldest pages, so many of them, the oldest first. What is found not to differ any more is forgotten.
+    /// The oldest pages, at most `most`, oldest first. Pages that turn out not to differ any more are forgotten.
     fn oldest_pages(&mut self, most: usize) -> Vec<u64> {
         let Some(ages) = self.store.ages() else { return Vec::new() };
         let (mut oldest, mut void) = (Vec::new(), Vec::new());
@@ -291,7 +290,7 @@ impl WriteBack {
         oldest
     }
 
-    /// The bound, and what came of it.
+    /// The bound and its results.
     pub(super) fn dirty_age(&self) -> Option<DirtyAge> {
         let (bound, ages) = self.aging.bound.zip(self.store.ages())?;
         let Aging { written, late, late_by, waits, rate, .. } = self.aging;
@@ -313,12 +312,12 @@ impl WriteBack {
     }
 }
 
-/// One step towards younger pages, and what ages need besides. The turn has the upkeep.
+/// One step of write-back by age, and of writing the time to the device. The hold owns maintenance.
 pub(super) fn write_old(guard: &mut CoreGuard) -> io::Result<()> {
     if guard.write_back().is_clock_old() {
         maintenance::store_clock(guard)?;
     }
-    // By what was dirty some time ago it has to begin.
+    // The plan was made for an earlier set of dirty pages.
     if guard.write_back().has_old_pages() {
         guard.write_back().plan_ages();
     }
@@ -333,7 +332,7 @@ pub(super) fn write_old(guard: &mut CoreGuard) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the oldest pages below, and syncs. `awaited` when a write waits for it.
+/// Writes the oldest pages below, and syncs. `awaited` when a write waits for the step.
 fn write_oldest(guard: &mut CoreGuard, awaited: bool) -> io::Result<()> {
     let write_back = guard.write_back();
     let (began, before) = (write_back.store.now(), write_back.counts.below_pages);
@@ -348,12 +347,12 @@ fn write_oldest(guard: &mut CoreGuard, awaited: bool) -> io::Result<()> {
         maintenance::make_ready(guard)?;
         guard.core().hand_down(some)?;
     }
-    // Those beside the oldest come first: it is below even if the others have to wait.
+    // The oldest page and those after it come first: the oldest is below even if the others have to wait.
     let (others, first) = pages.split_at(pages.partition_point(|&page| page < oldest));
     for some in first.chunks(DEPTH_MAX).chain(others.chunks(DEPTH_MAX)) {
         guard.write_back().queue_owed(some);
         maintenance::write_these(guard, some)?;
-        // Who wants room has waited for it.
+        // Requests wait for ownership: the step ends early.
         if guard.write_back().wanting > 0 {
             break;
         }
@@ -370,8 +369,8 @@ fn write_oldest(guard: &mut CoreGuard, awaited: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Does one step for a write that must wait. Whatever comes of it, the write goes on. A page that cannot be written
-/// below is told to the requests that wait for room there.
+/// Does one step for a write that must wait. The write goes on whatever the result. An error of a write below is
+/// reported to the requests that wait for space in the queue.
 pub(super) fn hold_back(guard: &mut CoreGuard) -> io::Result<()> {
     guard.write_back().aging.waits += 1;
     guard.own()?;
@@ -382,14 +381,15 @@ pub(super) fn hold_back(guard: &mut CoreGuard) -> io::Result<()> {
 }
 
 impl BlockCache {
-    /// Sets for how long a page may differ from the backing store, in whole seconds; none, as after an open unless its
-    /// configuration says so, is no bound. The cache's own threads write what is about to be older below and sync it,
-    /// and writes wait where they cannot; a cache without threads of its own does so only when something is written.
-    /// Time counts in which the cache is open under a bound. What is dirty when a first bound is set counts as old as
-    /// can be.
+    /// Sets the time for which a page may differ from the backing store, in whole seconds. None is no bound, as after
+    /// an open whose configuration sets none.
+    ///
+    /// The maintenance threads write pages below and sync them before they are older, and writes wait where the
+    /// threads are too slow. A cache without threads does so only when a page is written. Only time with the cache
+    /// open under a bound counts. Pages that are dirty when a first bound is set count as old as can be.
     ///
     /// # Errors
-    /// `InvalidInput` when it is less than a second.
+    /// `InvalidInput` when the bound is less than a second.
     pub fn set_dirty_age(&self, bound: Option<Duration>) -> io::Result<()> {
         if bound.is_some_and(|bound| bound < Duration::from_secs(1)) {
             let why = "dirty pages cannot be kept younger than a second";

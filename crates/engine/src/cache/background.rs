@@ -1,7 +1,7 @@
-//! Threads of a cache's own: they keep room ahead of need, so that requests find it and do not wait for slow writes below.
+//! Maintenance threads: they work ahead of need, so that requests do not wait for slow writes below.
 //!
-//! Their work is that of a request that finds no room, done in small steps and earlier. One thread makes the log
-//! durable, which waits for nothing but the cache device. The other sees to all that has to do with the backing store.
+//! Their work is the same that a request does at a hard limit, in small steps and earlier. One thread makes the store
+//! durable, and waits for the cache device only. The other does all work that involves the backing store.
 
 use super::aging;
 use super::clean;
@@ -15,23 +15,23 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// Shortest and longest time to rest after a failure of a store: requests that need what failed are told of it, or try again.
+/// Shortest and longest rest after a failure of a store: requests that need the failed work get the error or retry.
 const REST_MIN: Duration = Duration::from_millis(10);
 const REST_MAX: Duration = Duration::from_secs(2);
 
-/// Duty of a thread.
+/// Role of a maintenance thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// To write complete batches, and to make the log durable before it has to be.
+    /// Writes complete batches, and makes the store durable before requests must.
     Store,
-    /// To write the queue below, to reclaim segments, to clean pages ahead and to keep them young.
+    /// Writes the queue below, reclaims segments, cleans pages ahead and keeps the bound on ages.
     Backing,
 }
 
 impl Role {
     pub const ALL: [Role; 2] = [Role::Store, Role::Backing];
 
-    /// Is there something to do?
+    /// True if the role has work.
     pub fn calls(self, write_back: &WriteBack) -> bool {
         match self {
             Role::Store => write_back.lacks_sync() || (write_back.store.sealed_len() > 0 && write_back.has_help()),
@@ -42,7 +42,7 @@ impl Role {
         }
     }
 
-    /// Does one step of it.
+    /// Does one step of the role's work.
     pub fn step(self, guard: &mut CoreGuard) -> io::Result<()> {
         match self {
             Role::Store if guard.write_back().lacks_sync() => maintenance::sync_ahead(guard),
@@ -56,7 +56,7 @@ impl Role {
     }
 }
 
-/// One step towards the room that should be there.
+/// One step towards the soft watermarks.
 pub(super) fn make_some_room(access: &mut impl StoreAccess) -> io::Result<()> {
     let depth = access.write_back().depth().min(DEPTH_MAX);
     if depth > 0 {
@@ -76,14 +76,14 @@ pub(super) fn make_some_room(access: &mut impl StoreAccess) -> io::Result<()> {
     if access.write_back().lacks_clean_pages() { clean::clean_some(access) } else { Ok(()) }
 }
 
-/// The threads, while they run.
+/// The maintenance threads, while they run.
 pub(super) struct Background {
     locks: Arc<Locks>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Background {
-    /// Threads for all that there is to do.
+    /// Starts a thread for each role.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -99,11 +99,11 @@ impl Background {
 }
 
 impl Drop for Background {
-    /// Waits until they have ended.
+    /// Waits until the threads have ended.
     fn drop(&mut self) {
         self.locks.dismiss();
         for thread in self.threads.drain(..) {
-            // A panic of one was told where it happened, and has stopped the cache.
+            // A panic of a thread was reported where it happened, and has stopped the cache.
             let _told = thread.join();
         }
     }

@@ -1,8 +1,9 @@
-//! Another policy, or tiers of another size, while the cache is in use: what it holds stays.
+//! A change of policy, or of the tiers' sizes, while the cache is in use: cached pages stay.
 //!
-//! The log holds pages whoever decides about them, so a change is much like an open: the new policy is shown what counts as cached, oldest
-//! first. It is built before, with the core's lock free. What only frames have goes to the log before it takes over, so that
-//! durability needs nothing of them; they are shown to the new policy behind the rest.
+//! The store holds pages independently of the policy, so a change is much like an open: the new policy is shown the
+//! cached pages, oldest first. The policy is built beforehand, with the core's lock free. Pages that only frames have
+//! are appended to the store before the new policy takes over, so that durability needs no frames. The frames are
+//! shown to the new policy behind the other pages.
 
 use super::core::{Core, Engine};
 use super::directory::Directory;
@@ -21,7 +22,8 @@ use std::sync::PoisonError;
 
 /// A policy that has been built and waits for the stores.
 pub(super) trait Successor: Send {
-    /// The policy takes the place of another, whose stores these are; so many pages in the log count as cached, and so many others do not.
+    /// Takes the stores over from another policy. `found` counts the store's pages: those that count as cached, and
+    /// others.
     fn take_over(self: Box<Self>, executor: Executor, mode: Mode, found: (usize, usize)) -> Box<dyn Core>;
 }
 
@@ -64,28 +66,28 @@ fn failed() -> io::Error {
 }
 
 impl BlockCache {
-    /// A turn with the upkeep after what was done ahead of it, unless a failure of that is to be told. That of the cache
-    /// device is met again, by whoever then takes it out of use.
+    /// A hold of the core's lock that owns maintenance, unless the work `ahead` of it failed. A failure of the cache
+    /// device is not returned here: the thread that takes the device out of use meets it again.
     pub(super) fn exclusive_after(&self, ahead: io::Result<()>) -> io::Result<CoreGuard<'_>> {
         let mut guard = self.locks.exclusive()?;
         if guard.core().is_off() || guard.must_mend() { Ok(guard) } else { ahead.map(|()| guard) }
     }
 
-    /// Puts another policy in the place of the one that decides, or the same with other options or tiers; what is cached
-    /// stays cached as far as the new one keeps it. Requests go on meanwhile: while the new one is shown what is cached, that counts as
-    /// cached, as after an open. Counts go on.
+    /// Replaces the policy, its options or its tiers. Pages stay cached as far as the new policy keeps them. Requests
+    /// go on meanwhile. Pages not yet shown to the new policy count as cached, as after an open. Counts go on.
     ///
     /// # Errors
-    /// When the policy cannot run live, cannot be built or does not fit, when a store fails before the change: all is as
-    /// it was. A store that fails later leaves the new policy in place, without what could not be shown to it any more;
-    /// the next request meets the failure itself.
+    /// When the policy cannot run live, cannot be built or does not fit, or when a store fails before the change:
+    /// everything is then as before. A store that fails later leaves the new policy in place, without the pages not
+    /// yet shown to it; the next request meets the failure itself.
     pub fn set_policy(&self, policy: &'static Info, options: &Options, tiers: &[usize]) -> Result<(), CacheError> {
         self.replace_policy(policy, options, tiers)?;
         self.show_the_rest();
         Ok(())
     }
 
-    /// The same, without showing the policy anything yet: see [`show_the_rest`](BlockCache::show_the_rest).
+    /// As [`set_policy`](BlockCache::set_policy), without showing the policy any page: see
+    /// [`show_the_rest`](BlockCache::show_the_rest).
     pub(crate) fn replace_policy(
         &self,
         policy: &'static Info,
@@ -128,7 +130,7 @@ impl BlockCache {
             if guard.core().is_off() {
                 return Err(failed());
             }
-            // A few have come since.
+            // Requests have made a few more since.
             let frames = guard.core().unstored(0, FRAMES_PER_HOLD);
             if frames.is_empty() || mutant::is(Mutant::FramesDropped) {
                 break;
@@ -147,8 +149,7 @@ impl BlockCache {
         Ok(())
     }
 
-    /// Slots by the age of the versions in them, oldest first, of which a log has none; and how many pages count as cached, and how many
-    /// others there are.
+    /// Slots by the age of their versions, oldest first (none in a log), and the numbers of cached pages and of others.
     fn look_through(&self) -> io::Result<(Vec<u32>, (usize, usize))> {
         const EACH: usize = LOOKED_AT as usize / 2;
         let mut guard = self.locks.guard()?;
@@ -166,7 +167,8 @@ impl BlockCache {
         Ok((numbered.into_iter().map(|(_, slot)| slot).collect(), (cached, others)))
     }
 
-    /// Shows the policy what it has not seen. A failure is met again by the next request, and the rest is shown behind that.
+    /// Shows the policy all pages that it has not seen. After a failure, which the next request meets, requests go on
+    /// with it.
     pub(crate) fn show_the_rest(&self) {
         while let Ok(mut guard) = self.locks.ready() {
             while guard.is_ready() {
@@ -180,8 +182,8 @@ impl BlockCache {
         }
     }
 
-    /// Gives the tiers of the policy other capacities, in pages; what no longer fits is evicted as the policy sees fit,
-    /// dirty pages being written below first.
+    /// Sets the capacities of the policy's tiers, in pages. The policy evicts pages that no longer fit; dirty ones are
+    /// written below first.
     ///
     /// # Errors
     /// As [`set_policy`](BlockCache::set_policy).

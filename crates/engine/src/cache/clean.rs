@@ -1,8 +1,9 @@
-//! Cleaning ahead: where more pages are dirty than a limit says, the coldest are written below before the policy asks for it.
+//! Cleaning ahead: where too many pages are dirty, the coldest are written below before the policy asks.
 //!
-//! Cold is what was written longest ago: the order of the log is its age, and reclaim has put behind it what the policy kept
-//! meanwhile. (Slots are gone through one after the other: their order is no age.) The pages stay cached and become clean. The policy is not told: when it writes one of them back later,
-//! nothing is owed any more. A cleaner that a policy has of its own goes on beside this one.
+//! The coldest pages are those written longest ago: a log is ordered by age, and reclaim has put pages that the policy
+//! kept behind the others. (Slots are gone through one after the other; their order is no age.) The pages stay cached
+//! and become clean. The policy is not told: when it writes such a page back later, nothing is left to be written. A
+//! cleaner of the policy's own goes on beside this one.
 
 use super::maintenance::{self, StoreAccess};
 use super::watermarks::DEPTH_MAX;
@@ -18,16 +19,16 @@ const DEPTH: usize = 8;
 /// Segments looked through for dirty pages in one step.
 const SEGMENTS_PER_STEP: usize = 64;
 
-/// Limits on the number of dirty pages: the number above which cleaning begins, and the number to which it goes down.
+/// Limits on dirty pages: cleaning begins above the high one and ends at the low one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct DirtyLimits {
-    /// As shares of the tier on the cache device.
+    /// Shares of the tier on the cache device, high and low.
     pub shares: (f64, f64),
     high: usize,
     low: usize,
-    /// The limit was passed, and is not yet reached from above.
+    /// The high limit was passed, and the low one is not yet reached.
     cleaning: bool,
-    /// Place in the log where the search for dirty pages goes on.
+    /// Position in the store at which the search for dirty pages goes on.
     from: u64,
 }
 
@@ -35,7 +36,8 @@ impl DirtyLimits {
     pub const NONE: DirtyLimits =
         DirtyLimits { shares: (1.0, 1.0), high: usize::MAX, low: usize::MAX, cleaning: false, from: 0 };
 
-    /// Limits for a tier of so many pages. In the segment that is being filled nothing is cleaned.
+    /// Limits for a tier of so many pages, at least a segment's: in the segment that is being filled nothing is
+    /// cleaned.
     fn new((high, low): (f64, f64), tier_pages: usize, segment_pages: usize) -> Self {
         if high >= 1.0 {
             return DirtyLimits { shares: (high, low), ..DirtyLimits::NONE };
@@ -46,20 +48,20 @@ impl DirtyLimits {
 }
 
 impl WriteBack {
-    /// Are more pages dirty than there should be?
+    /// True if more pages are dirty than should be.
     pub fn lacks_clean_pages(&self) -> bool {
         let DirtyLimits { high, low, cleaning, .. } = self.dirty_limits;
         self.has_help() && high < usize::MAX && self.store.index().dirty_sound_len() > if cleaning { low } else { high }
     }
 
-    /// Pages whose versions lie in these blocks of the log, which have to be written below and are not on their way.
+    /// Pages with versions in these blocks of the store that have to be written below and are not on their way.
     pub(super) fn owed_in(&self, blocks: Range<usize>) -> impl Iterator<Item = u64> {
         let index = self.store.index();
         let is_owed = |page: &u64| index.get(*page).is_some_and(|entry| self.is_owed(*page, entry));
         index.dirty_in(blocks).filter(is_owed)
     }
 
-    /// Queues those of these pages that have to be written below still.
+    /// Queues those of these pages that are still to be written below.
     pub(super) fn queue_owed(&mut self, pages: &[u64]) {
         for &page in pages {
             let entry = self.store.index().get(page).filter(|&entry| !entry.lost && self.is_owed(page, entry));
@@ -69,7 +71,7 @@ impl WriteBack {
         }
     }
 
-    /// Queues cold dirty pages: none when enough of them are on their way already.
+    /// Queues cold dirty pages; none when enough of them are on their way.
     fn queue_cold(&mut self) {
         let on_their_way = self.dirty_queue.len() + self.unsynced.len();
         let spared = self.dirty_limits.low + on_their_way;
@@ -92,7 +94,7 @@ impl WriteBack {
                 self.counts.cleaned_ahead += 1;
                 wanted -= 1;
                 if mutant::is(Mutant::CleanedTooEarly) {
-                    // What a crash then leaves of the page is nobody's duty any more.
+                    // After a crash no other code would write the page below.
                     let _noted = self.store.cleaned(page);
                 }
             }
@@ -118,9 +120,9 @@ pub(super) fn clean_some(access: &mut impl StoreAccess) -> io::Result<()> {
 }
 
 impl BlockCache {
-    /// Sets how many pages may be dirty, as shares of the tier on the cache device: above `high` the cache's own threads
-    /// write the coldest below until no more than `low` are. A `high` of 1, as after an open, is no limit. Up to a
-    /// segment of pages may be dirty in any case, and a cache without threads of its own cleans nothing ahead.
+    /// Sets how many pages may be dirty, as shares of the tier on the cache device. Above `high` the maintenance
+    /// threads write the coldest pages below, until at most `low` are dirty. A `high` of 1, as after an open, is no
+    /// limit. Up to a segment of pages may be dirty in any case. A cache without threads cleans nothing ahead.
     ///
     /// # Errors
     /// `InvalidInput` unless `0 <= low <= high <= 1`.

@@ -1,4 +1,4 @@
-//! One policy with its world: serves pages, one request at a time.
+//! One policy and its executor: serves pages, one request at a time.
 
 use super::counts::Counts;
 use super::executor::{Executor, Left, request};
@@ -16,122 +16,123 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-/// A core of any policy: one virtual call per step. None of them waits for I/O but those that say so.
+/// A core of any policy: one virtual call per step. Methods do I/O only where their doc or the head of `locks.rs` says
+/// so.
 pub(super) trait Core: Send {
-    /// The log and the way below.
+    /// The store and the way to the backing store.
     fn write_back(&mut self) -> &mut WriteBack;
-    /// Begins to serve what was recovered, up to so many pages of it.
+    /// Begins to serve the recovered pages, at most so many of them.
     fn start(&mut self, pages: usize);
-    /// Which pages are whose, and the account of each object.
+    /// The pages of each object, and its account.
     fn objects(&mut self) -> &mut Objects;
     /// Tells the policy of a query.
     fn hint(&mut self, hint: Hint);
-    /// Pages that an object has where the policy holds it whole; else 0.
+    /// Pages of an object that the policy holds whole; 0 for any other.
     fn placed(&self, object: ObjectId) -> u64;
-    /// Has the policy do a little of what a hint left to be done. True if there is more.
+    /// Has the policy do a little of the work that a hint left. True if more is left.
     fn go_on(&mut self) -> bool;
-    /// Does the policy hold the page?
+    /// True if the policy holds the page.
     fn holds(&mut self, page: u64) -> bool;
-    /// Brings a page of an object that the policy holds whole; these are the bytes of its newest version. True if the
-    /// policy holds the page now and did not before. This is no request.
+    /// Prefetches a page of an object that the policy holds whole; `bytes` are those of its newest version. True if
+    /// the policy holds the page now and did not before. A prefetch is no request.
     fn prefetch_object(&mut self, page: u64, bytes: &[u8], tag: Tag) -> bool;
-    /// Is the cache device out of use?
+    /// True if the cache device is out of use.
     fn is_off(&self) -> bool;
     /// Handling of writes.
     fn mode(&self) -> Mode;
-    /// Sets the detector of the long sequential streams that pass the cache by from now on; none if no streams are to.
+    /// Sets the detector of long sequential streams that bypass the cache from now on. None: no stream bypasses it.
     fn follow(&mut self, streams: Option<Box<Streams>>);
-    /// Finds the newest version of a page; its bytes, if memory has them.
+    /// Finds the newest version of a page, and copies its bytes if memory has them.
     fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source>;
-    /// The copy of a page that the log holds cannot be read; the error if that is a loss. Else the page is found elsewhere.
+    /// Handles an unreadable copy in the store. An error if the page is lost; otherwise the page is found elsewhere.
     fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()>;
-    /// Decides on a read of a page, whose newest version these are the bytes of.
+    /// Decides on a read of a page; `bytes` are those of its newest version.
     fn read(&mut self, page: u64, bytes: &[u8], tag: Tag);
-    /// Reads whole pages from one on and decides on each, if all are in memory where a hit moves nothing. True if it
-    /// did.
+    /// Reads whole pages from `first` on and decides on each; true if it did. All must be in memory where a hit moves
+    /// nothing.
     fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool;
-    /// Finds out if whole pages from `first` on can be had from below in one piece. If so, returns as bits which of
-    /// them the cache holds as well. `bytes` may then hold anything.
+    /// Checks whether whole pages from `first` on can be read from the backing store in one piece. If so, returns as
+    /// bits the pages that the cache holds as well. `bytes` may then hold anything.
     fn find_below(&mut self, first: u64, bytes: &mut [u8]) -> Option<u64>;
-    /// The backing store did not have in memory what was held here as well.
+    /// Stops reading gaps: the backing store did not have one in its memory.
     fn skip_gaps(&mut self);
-    /// Writes a page. `whole` when none of the bytes were read for it.
+    /// Writes a page. `whole` when none of its bytes were read for the write.
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
-    /// Frames that a flush has to hand over to the log, by [`store_frames`](Core::log_frames): so many at most, from this handle on,
-    /// ascending.
+    /// Frames that a flush has to hand to the store by [`store_frames`](Core::store_frames): at most `most`, from
+    /// handle `from` on, ascending.
     fn unstored(&self, from: u32, most: usize) -> Vec<Page>;
-    /// Hands frames over to the log.
+    /// Hands frames to the store.
     fn store_frames(&mut self, handles: &[Page]) -> io::Result<()>;
-    /// Queues those of these pages that have to be written below still, from memory if that has them.
+    /// Queues those of these pages that are still to be written below, from memory where a frame has the bytes.
     fn queue_owed(&mut self, pages: &[u64]) -> io::Result<()>;
-    /// Sends below what memory alone has of pages, by the queue.
+    /// Queues pages that only memory has to be written below.
     fn hand_down(&mut self, pages: &[u64]) -> io::Result<()>;
-    /// Sets for how long pages may differ from the backing store.
+    /// Sets the bound on the time for which a page may differ from the backing store.
     fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock);
-    /// After a failure of the cache device: everything that can be saved goes below, and the cache is out of use. Does
-    /// I/O.
+    /// Takes a failed cache device out of use, and writes below all that can be saved. Does I/O.
     fn give_up_cache(&mut self) -> io::Result<()>;
-    /// True if a search takes less than looks at all pages of its range.
+    /// True if a search is shorter than a look at every page of its range.
     fn should_search(&self, search: &Search) -> bool;
-    /// Goes on with a search, adding to the pages that it found. True if there is more to search.
+    /// Goes on with a search and adds the pages found. True if more is left to search.
     fn search(&self, search: &mut Search, found: &mut Vec<u64>) -> bool;
-    /// Pages are to become others. Those of them that anything is held of which counts.
+    /// Begins to discard or invalidate pages. Returns those of which anything is held.
     fn begin_to_void(&mut self, pages: &[u64]) -> Vec<u64>;
-    /// Discards a page of which something is held, by the queue, if there is room in it.
+    /// Queues a discard of a page of which something is held. Called within the hard limits only.
     fn discard_held(&mut self, page: u64) -> io::Result<()>;
-    /// Pages were changed below: what is held of them is neither served nor written there. Those that something was held of.
+    /// Invalidates pages that were changed below: no held version is served or written there. Returns the held ones.
     fn make_void(&mut self, pages: &[u64]) -> Vec<u64>;
-    /// Tells the log so of a page that was made void, if there is room in it.
+    /// Declares an invalidated page gone in the store. Called within the hard limits only.
     fn declare_void(&mut self, page: u64) -> io::Result<()>;
-    /// Changes the mode: what is dirty stays so.
+    /// Changes the mode; dirty pages stay dirty.
     fn set_mode(&mut self, mode: Mode);
-    /// Sends writes below at once, in write-back too, or no longer.
+    /// Begins or ends sending writes below at once, in write-back mode too.
     fn send_through(&mut self, through: bool);
-    /// Notes that all is in order, after a flush. Does I/O.
+    /// Marks the cache as closed in good order, after a flush. Does I/O.
     fn close(&mut self) -> io::Result<()>;
-    /// Shows the policy some of what it has not seen, if there is room for what it writes back. True if there may be
-    /// more.
+    /// Shows the policy some of the pages that it has not seen. Called within the hard limits only. True if more may be
+    /// left.
     fn show_more(&mut self) -> bool;
-    /// Gives up its place: the stores, the mode, and the policy, whose memory takes a while to be given back.
+    /// Takes the core apart: the executor, the mode, and the policy with its memory, which takes a while to free.
     fn leave(self: Box<Self>) -> (Executor, Mode, Box<dyn Send>);
     /// Counts and state.
     fn stats(&self) -> CacheStats;
-    /// Figures that the policy tells of itself, by name.
+    /// Figures that the policy reports, by name.
     fn gauges(&self) -> Vec<(&'static str, f64)>;
-    /// Candidates of a policy that has one of several decide, with what it knows of them.
+    /// Candidates of a policy that lets one of several decide, with its figures on each.
     fn choice(&self) -> Option<Choice>;
     /// Use of an object as the policy has found it, in a word.
     fn verdict(&self, object: ObjectId) -> Option<&'static str>;
     /// Pages whose only copy was lost.
     fn lost_pages(&self) -> Vec<u64>;
-    /// Dirty pages that the backing store refuses. Does I/O.
+    /// Dirty pages that the backing store refuses once more. Does I/O.
     fn retry_refused(&mut self) -> io::Result<Refused>;
-    /// Writes every dirty page below that the backing store takes. Returns those that it refuses. Does I/O.
+    /// Writes below every dirty page that the backing store takes. Returns those that it refuses. Does I/O.
     fn drain_past_refused(&mut self) -> io::Result<Refused>;
-    /// Pages that the log holds, in no order, and whether each is dirty.
+    /// Pages that the store holds, in no order, and whether each is dirty.
     fn held_pages(&self) -> Vec<(u64, bool)>;
-    /// Pages of a range of which anything is held, ascending, and whether the log has each as dirty.
+    /// Pages of a range of which anything is held, ascending, and whether the store has each as dirty.
     fn held_in(&self, pages: &Range<u64>) -> Vec<(u64, bool)>;
-    /// Pages that count as cached though the policy does not hold them, once it has been shown all that was there before it.
+    /// Pages that count as cached though the policy does not hold them, once it has been shown all earlier pages.
     #[cfg(test)]
     fn unknown_residents(&self) -> Vec<u64>;
 }
 
-/// Recovered pages that the policy is shown behind each request: few enough that the next one does not notice, and enough
-/// that a large cache has its policy back after as many requests as it serves in a second.
+/// Recovered pages shown to the policy behind each request: few enough that the next request does not notice. A large
+/// cache has its policy back after about as many requests as it serves in a second.
 const SHOWN_PER_REQUEST: usize = 64;
 
 pub(super) struct Engine<P> {
     pub(super) policy: P,
     pub(super) executor: Executor,
     mode: Mode,
-    /// In write-back too, what is written is sent below at once.
+    /// Writes are sent below at once, in write-back mode too.
     through: bool,
-    /// Versions in the log from this place on may be of pages that the policy has not been shown since they were recovered.
+    /// Position in the index from which on versions may be of recovered pages that the policy has not been shown.
     pub(super) unseen: Option<u64>,
-    /// Frames of the policy before this one that this policy has not been shown.
+    /// Frames of the previous policy that this policy has not been shown.
     left: Option<Left>,
-    /// Copies that the policy before it did not hold, oldest first: of how many to come there is no room. None when no change was made.
+    /// Copies that the previous policy did not hold and for which there is no space, of those still to come, oldest
+    /// first. None when the policy was not changed.
     others_to_pass: Option<usize>,
     /// The cache device has failed and is out of use.
     off: bool,
@@ -142,28 +143,28 @@ impl<P: Policy> Engine<P> {
         Engine { policy, executor, mode, through: false, unseen: None, left: None, others_to_pass: None, off: false }
     }
 
-    /// An engine after another, of whose pages its policy has been shown none.
+    /// An engine that succeeds another; its policy has been shown none of the pages.
     pub fn succeeding(policy: P, executor: Executor, mode: Mode, left: Left, others_to_pass: usize) -> Self {
         let others_to_pass = Some(others_to_pass);
         Engine { unseen: Some(0), left: Some(left), others_to_pass, ..Engine::new(policy, executor, mode) }
     }
 
-    /// Has the policy shown what was recovered, so that it holds it again: a few pages behind each request, oldest first,
-    /// and each at the latest when it is asked for. Until then it counts as cached, if it is among the newest `pages`.
+    /// Begins to show the policy the recovered pages: a few behind each request, oldest first, and each at the latest
+    /// when it is requested. Until then the newest `pages` of them count as cached.
     pub fn replay(&mut self, pages: usize) {
         let room = self.executor.write_back.store.geometry().capacity_pages() as usize;
         self.executor.write_back.store.index_mut().hold_newest(pages.min(room));
         self.unseen = Some(0);
     }
 
-    /// Shows the policy some of what it has not seen.
+    /// Shows the policy some of the pages that it has not seen.
     fn show_some(&mut self) {
         let Some(mut cursor) = self.unseen else { return };
         let mut some = [0; SHOWN_PER_REQUEST];
         let mut found = 0;
         // The pages found are looked up as well.
         let mut looks = LOOKED_AT as usize - 2 * SHOWN_PER_REQUEST;
-        // What reclaim appends again before it was seen comes later.
+        // Pages that reclaim appends again before they were seen come later.
         self.unseen = loop {
             if found == some.len() {
                 break Some(cursor);
@@ -188,8 +189,8 @@ impl<P: Policy> Engine<P> {
         some[..found].iter().for_each(|&page| self.show(page));
     }
 
-    /// After a change of the policy: a copy that the one before did not hold counts as cached again, if there is room for that and nothing
-    /// newer is on its way below.
+    /// After a change of policy: counts a copy that the previous policy did not hold as cached again. There must be
+    /// space for it, and nothing newer on its way below.
     fn take_back(&mut self, page: u64) {
         if self.executor.write_back.store.index().get(page).is_none_or(|entry| entry.resident || entry.lost) {
             return;
@@ -203,14 +204,14 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Shows the policy a few of the frames that are left of the one before it. True if there are more.
+    /// Shows the policy a few of the previous policy's frames. True if more are left.
     fn show_left(&mut self) -> bool {
         for _ in 0..FRAMES_PER_HOLD {
             let Some((page, frame)) = self.left.as_mut().and_then(Left::pop) else {
                 self.left = None;
                 return false;
             };
-            // It was asked for since, and the policy has decided where it is.
+            // The page was requested since, and the policy has decided where it is.
             if self.is_cached(page) && !mutant::is(Mutant::LeftShownTwice) {
                 continue;
             }
@@ -225,15 +226,15 @@ impl<P: Policy> Engine<P> {
         true
     }
 
-    /// Pages become others: the policy is not shown what was held of them.
+    /// Drops the previous policy's frame of a page that is written, discarded or invalidated.
     fn void_left(&mut self, page: u64) {
         if let Some(left) = self.left.as_mut().filter(|_| !mutant::is(Mutant::LeftNotVoided)) {
             left.void(page);
         }
     }
 
-    /// Asks the policy about a page that nobody asked for, whose newest version these are the bytes of. Of its movements only those to below
-    /// are counted with those of requests.
+    /// Asks the policy about a page without a request; `bytes` are those of its newest version. Of the movements, only
+    /// write-backs and failed admissions are counted.
     fn access_unasked(&mut self, page: u64, bytes: &[u8], tag: Tag) -> Option<Outcome> {
         let policy = &self.policy;
         let handle = self.executor.directory.handle(page, |handle| !policy.state(handle).known)?;
@@ -246,7 +247,7 @@ impl<P: Policy> Engine<P> {
         Some(outcome)
     }
 
-    /// After a request: the policy is shown more if there is room for what it writes back.
+    /// After a request: shows the policy more unless a hard limit is reached.
     fn go_on_showing(&mut self) {
         if (self.unseen.is_some() || self.left.is_some()) && self.executor.write_back.is_ready() {
             self.show_more();
@@ -260,7 +261,7 @@ impl<P: Policy> Engine<P> {
             return;
         }
         if !entry.resident {
-            // There is no room for it; it leaves the cache as it would if it had been shown.
+            // The cache has no space for the page: it leaves as it would if it had been shown.
             if self.executor.write_back.is_owed(page, entry) {
                 self.executor.write_back.write_back_stored(page, entry);
             }
@@ -272,7 +273,7 @@ impl<P: Policy> Engine<P> {
             let op = if entry.dirty { Op::Write } else { Op::Read };
             self.executor.begin_replay(page, op);
             self.policy.access(request(handle, op, false), &mut self.executor);
-            // Trouble with other pages: they stay queued or are listed.
+            // Errors concern other pages, which stay queued or are listed.
             let _trouble = self.executor.end();
             self.executor.end_replay();
         }
@@ -281,7 +282,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Runs one page request through the policy; none when the directory has no handle for its page.
+    /// Runs one page request through the policy. None when the directory has no handle for the page.
     fn access(&mut self, page: u64, op: Op, bytes: &[u8], tag: Tag) -> Option<(Page, io::Result<()>)> {
         self.meet(page);
         let policy = &self.policy;
@@ -297,15 +298,15 @@ impl<P: Policy> Engine<P> {
         Some((handle, self.executor.end()))
     }
 
-    /// Before a request for a page: the policy is to know that it is held.
+    /// Before a request for a page: shows the policy that the page is held.
     fn meet(&mut self, page: u64) {
         if self.unseen.is_some() && self.executor.write_back.store.index().resident(page).is_some() {
             self.show(page);
         }
     }
 
-    /// Takes notice of a request in its stream. True if the policy need not hear of it, since it is one of a long
-    /// stream. The policy hears of pages that it holds, and of pages of objects that it holds whole.
+    /// Notes a request in its stream. True if the request is part of a long stream and bypasses the policy. Pages that
+    /// the policy holds, and pages of objects that it holds whole, do not bypass it.
     fn passes(&mut self, page: u64) -> bool {
         let Some(streams) = &mut self.executor.streams else { return false };
         let at = self.executor.objects.address(page);
@@ -343,8 +344,7 @@ impl<P: Policy> Engine<P> {
         Ok(())
     }
 
-    /// Ends an operation. A failure of the cache device turns into an error only where it cost data or an
-    /// acknowledgement.
+    /// Ends an operation. A failure of the cache device is an error only where it cost data or an acknowledgement.
     fn after(&mut self, result: io::Result<()>, again: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         if self.off || !self.executor.write_back.is_broken() {
             return result;
@@ -382,7 +382,7 @@ impl<P: Policy> Core for Engine<P> {
             return false;
         }
         let more = self.policy.go_on(&mut self.executor);
-        // What could not be written below stays queued or is listed.
+        // Pages that could not be written below stay queued or are listed.
         let _trouble = self.executor.end();
         more
     }
@@ -399,7 +399,7 @@ impl<P: Policy> Core for Engine<P> {
         let Some(outcome) = self.access_unasked(page, bytes, tag) else { return false };
         let brought = outcome == Outcome::ADMITTED;
         self.executor.counts.placed += u64::from(brought);
-        // What was recovered and not seen yet counts as cached: beside as much that is brought there is no room for it.
+        // Recovered pages not yet shown count as cached: beside as many prefetched pages there is no space for them.
         self.go_on_showing();
         brought
     }
@@ -435,7 +435,7 @@ impl<P: Policy> Core for Engine<P> {
         if self.passes(page) {
             self.executor.count_passed(page, Op::Read);
         } else if let Some((handle, _trouble)) = self.access(page, Op::Read, bytes, tag) {
-            // The reader has what it wants and is not told of trouble with other pages: they stay queued or are listed.
+            // The read has succeeded. Errors concern other pages, which stay queued or are listed.
             let in_store = self.policy.state(handle).tiers.contains(self.executor.store_tier());
             self.executor.fill(handle, in_store);
         }
@@ -494,7 +494,7 @@ impl<P: Policy> Core for Engine<P> {
         if late {
             self.executor.write_back.abandon_store();
         }
-        // First what memory has: what the log has of those pages is older, and no loss where it cannot be read.
+        // Memory first: the store's copies of those pages are older, and no loss where they cannot be read.
         self.executor.write_frames_below_without_store();
         if !late {
             self.executor.write_back.abandon_store();

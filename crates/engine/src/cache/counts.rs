@@ -4,8 +4,8 @@ use entresol_core::{Movement, Op, Outcome, Verb};
 
 /// Counts since the cache was opened, in pages.
 ///
-/// On the same requests, one at a time, they are the simulator's: what the engine does for durability on its own account
-/// is counted by [`WriteBackCounts`](super::KeeperCounts).
+/// On the same requests, one at a time, these are the simulator's counts. The engine's own work for durability is
+/// counted by [`WriteBackCounts`](super::WriteBackCounts).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Reads.
@@ -16,27 +16,27 @@ pub struct Counts {
     pub read_hits: u64,
     /// Writes whose page was in some tier.
     pub write_hits: u64,
-    /// Of all hits those in each tier, the fastest first; the second stays 0 where there is only one.
+    /// Hits in each tier, the fastest first; the second is 0 where there is only one tier.
     pub tier_hits: [u64; 2],
-    /// Pages that misses asked of the level below, those that complete a partial write included.
+    /// Pages that misses read from the level below, including those that complete a partial write.
     pub fetches: u64,
     /// Misses whose page was admitted.
     pub admissions: u64,
     /// Pages that the policy wrote back.
     pub write_backs: u64,
-    /// I/Os that it meant them to take.
+    /// I/Os that the policy meant the write-backs to take.
     pub write_back_ios: u64,
-    /// Requests that went past the cache by the policy's word, or as part of a long sequential stream.
+    /// Requests that bypassed the cache by the policy's decision, or as part of a long sequential stream.
     pub bypasses: u64,
-    /// Of them those of long sequential streams, of which the policy did not hear.
+    /// Those of them in long sequential streams, which the policy was not told of.
     pub passed: u64,
-    /// Writes that the mode sent past the policy.
+    /// Writes that bypassed the policy because of the mode.
     pub around: u64,
     /// Requests for which the directory had no handle.
     pub directory_full: u64,
-    /// Pages that were brought because the policy holds their objects whole, without a request.
+    /// Pages prefetched without a request, because the policy holds their objects whole.
     pub placed: u64,
-    /// Pages that should have been kept but could not be; they were served all the same.
+    /// Pages that should have been kept but could not be; their requests were served all the same.
     pub admissions_failed: u64,
 }
 

@@ -3,9 +3,9 @@
 use crate::store::Numbers;
 use entresol_core::Page;
 
-/// Handles that are asked back before one is handed out that nobody had yet.
+/// Handles checked for a forgotten page before a new handle is made.
 const ASKED: usize = 8;
-/// The page of a handle, in the 48 bits that the log has for it.
+/// The page of a handle, in the 48 bits that the store has for a page number.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 struct Name {
@@ -13,7 +13,7 @@ struct Name {
     high: u16,
 }
 
-/// Bytes that a page takes which the policy knows, the policy's own apart: its name, and five for finding it.
+/// Bytes of memory for a page that the policy knows, without the policy's own: its name, and five for finding it.
 pub const HANDLE_BYTES: u64 = size_of::<Name>() as u64 + 5;
 
 impl Name {
@@ -26,8 +26,8 @@ impl Name {
     }
 }
 
-/// A table from handles to pages, and back. A handle whose page the policy has forgotten is given to another page. It
-/// takes memory for the handles that were needed at once so far, not for all that could be.
+/// A table from handles to pages, and back. A handle whose page the policy has forgotten is given to another page. The
+/// table takes memory for the most handles needed at once so far, not for all possible ones.
 pub(super) struct Directory {
     names: Vec<Name>,
     handles: Numbers,
@@ -38,29 +38,29 @@ pub(super) struct Directory {
 
 impl Directory {
     pub fn new(handles: usize) -> Self {
-        // A policy without ghosts needs a third of the usual number, and never sees the table grow: that takes a while.
+        // A policy without ghosts needs a third of the usual number: the table, slow to grow, never grows for it.
         let numbers = Numbers::new((handles / 8 * 3 + 64).min(handles), handles as u32);
         Directory { names: Vec::new(), handles: numbers, handles_max: handles, cursor: 0 }
     }
 
-    /// Bytes that it takes.
+    /// Bytes of memory that the directory takes.
     pub fn memory_bytes(&self) -> usize {
         self.names.capacity() * size_of::<Name>() + self.handles.memory_bytes()
     }
 
-    /// Fetches into the processor's caches what the search for a page begins with.
+    /// Prefetches into the processor's caches the memory where a search for the page begins.
     #[inline]
     pub fn prefetch(&self, page: u64) {
         self.handles.prefetch(page);
     }
 
-    /// The handle of a page that has one.
+    /// The handle of a page, if it has one.
     pub fn find(&self, page: u64) -> Option<Page> {
         self.handles.get(page, |handle| self.names[handle as usize].page()).map(Page)
     }
 
-    /// The handle of a page; one that is given out anew is asked back first by `forgotten`. None when the policy still
-    /// knows every page that has one.
+    /// The handle of a page. A page without one gets a new handle, or one whose page is `forgotten`. None when the
+    /// policy still knows every page that has a handle.
     pub fn handle(&mut self, page: u64, forgotten: impl Fn(Page) -> bool) -> Option<Page> {
         if let Some(handle) = self.find(page) {
             return Some(handle);
@@ -90,11 +90,11 @@ impl Directory {
         Some(Page(handle as u32))
     }
 
-    /// Makes room for one more handle.
+    /// Grows the tables for one more handle.
     fn grow(&mut self) {
         let len = self.names.len();
         if len == self.names.capacity() {
-            // Little is left unused.
+            // A small step: little memory is left unused.
             self.names.reserve_exact((len / 8 + 64).min(self.handles_max - len));
         }
         if self.handles.is_full() {

@@ -1,4 +1,4 @@
-//! Counts of each object's dirty pages, made when somebody asks and not with every request.
+//! Counts of each object's dirty pages, made when they are asked for and not with every request.
 
 use super::BlockCache;
 use super::maintenance::StoreAccess;
@@ -6,12 +6,12 @@ use entresol_core::ObjectId;
 use std::collections::HashMap;
 use std::io;
 
-/// Blocks looked at in one turn: about as long as a few requests take, so that none waits long for who only wants to know.
+/// Blocks looked at in one hold of the core's lock: about as long as a few requests take, so no request waits long.
 const BLOCKS_PER_HOLD: usize = 1 << 13;
 
 impl BlockCache {
-    /// Dirty pages by object; objects without any are not in it, nor are lost pages. Requests go on meanwhile, so a page that
-    /// becomes dirty again while this is counted may be in it twice or not at all.
+    /// Dirty pages by object, without lost pages. Objects without dirty pages are left out. Requests go on meanwhile,
+    /// so a page that becomes dirty again may be counted twice or not at all.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.

@@ -1,7 +1,7 @@
-//! Draining: every dirty page is written below while requests go on, and a change of the mode, which does the same.
+//! Draining: every dirty page is written below while requests go on. A change of the mode does the same.
 //!
-//! While it lasts, what a request writes is sent below at once, as in write-through: nothing else becomes dirty, and a drain comes to
-//! an end however much is written. No hold of the core's lock looks at more than [`LOOKED_AT`] pages.
+//! During a drain, writes of requests are sent below at once, as in write-through: no other page becomes dirty, and
+//! the drain ends however much is written. No hold of the core's lock looks at more than [`LOOKED_AT`] pages.
 
 use super::maintenance::{self, StoreAccess};
 use super::ranges::LOOKED_AT;
@@ -12,22 +12,22 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
-/// Pages that are written below in one turn.
+/// Pages written below in one hold of the core's lock.
 const WRITTEN_PER_HOLD: usize = DEPTH_MAX;
-/// Times that a drain looks for what is dirty: once, and again for what a device has failed to read in its turn.
+/// Searches for dirty pages in one drain: the first, and more for pages that a device failed to read.
 const PASSES_MAX: usize = 8;
 
 impl BlockCache {
-    /// Changes that take many turns follow one another.
+    /// Waits until no other change that takes many holds of the core's lock is under way, and keeps others waiting.
     pub(super) fn one_change(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes every dirty page below, durably: afterwards the backing store alone has all that was written before. Requests go on
-    /// meanwhile. What they write is sent below at once, and durable there with the next flush or drain.
+    /// Writes every dirty page below, durably: afterwards the backing store alone has all earlier writes. Requests go
+    /// on meanwhile. Their writes are sent below at once, and are durable there with the next flush or drain.
     ///
     /// # Errors
-    /// The answer of a store that failed.
+    /// The error of a store that failed.
     pub fn drain(&self) -> io::Result<()> {
         let _one = self.one_change();
         self.locks.guard()?.core().send_through(!mutant::is(Mutant::DrainedBehind));
@@ -36,11 +36,11 @@ impl BlockCache {
         drained
     }
 
-    /// Changes what becomes of writes. Requests go on in the new mode; whatever is dirty is written below, durably, before the change
-    /// returns, if that is to be.
+    /// Changes the mode. Requests go on in the new mode. A change from write-back to another mode writes every dirty
+    /// page below, durably, before it returns.
     ///
     /// # Errors
-    /// The answer of a store that failed; the mode is then the one of before.
+    /// The error of a store that failed; the mode is then the previous one.
     pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
         let _one = self.one_change();
         let before = self.config().mode;
@@ -59,7 +59,7 @@ impl BlockCache {
         Ok(())
     }
 
-    /// Writes below all that is dirty, where nothing becomes dirty without being sent there.
+    /// Writes all dirty pages below, while no page becomes dirty without being sent there.
     pub(super) fn write_all_below(&self) -> io::Result<()> {
         let lost_before = self.locks.guard()?.write_back().counts.pages_lost;
         let written = self.write_parts_below();
@@ -89,7 +89,7 @@ impl BlockCache {
                 return Ok(());
             }
             if again > 0 {
-                // Their bytes could not be read in their turn.
+                // The bytes of these pages could not be read when they were to be written.
                 owed.iter().try_for_each(|&page| self.peek(page, &mut bytes))?;
             }
             for pages in owed.chunks(WRITTEN_PER_HOLD) {
@@ -105,7 +105,7 @@ impl BlockCache {
         Err(io::Error::other("pages that can be read could not be read to be written below"))
     }
 
-    /// Hands over to the log what volatile memory alone has, a few frames in a turn.
+    /// Hands frames that only volatile memory has to the store, a few in one hold of the core's lock.
     pub(super) fn store_all_frames(&self) -> io::Result<()> {
         let mut guard = self.locks.guard()?;
         guard.mend()?;
@@ -119,7 +119,7 @@ impl BlockCache {
         Ok(())
     }
 
-    /// Pages that have to be written below and are not on their way, ascending; lost ones apart. Nothing is moved meanwhile.
+    /// Pages to be written below that are not on their way, ascending, without lost ones. No version moves meanwhile.
     fn owed(&self) -> io::Result<Vec<u64>> {
         let mut owed = Vec::new();
         let mut guard = self.locks.exclusive()?;

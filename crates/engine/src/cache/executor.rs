@@ -1,4 +1,4 @@
-//! Carries out what a policy decides, on bytes: the engine's driver.
+//! Carries out a policy's decisions on bytes: the engine's driver.
 
 use super::counts::Counts;
 use super::directory::Directory;
@@ -17,27 +17,27 @@ use std::ops::Range;
 struct Current {
     page: u64,
     op: Op,
-    /// Contents of the page as the write leaves it, or as it was read; undefined between requests.
+    /// Contents of the current page; undefined between requests.
     bytes: Box<[u8]>,
     /// The write has been sent below.
     past: bool,
 }
 
-/// The volatile tier of a policy whose place another has taken: copies of pages, of which durability needs none.
+/// The volatile tier of a replaced policy: copies of pages, none of which durability needs.
 pub(super) struct Left {
     frames: Frames,
     directory: Directory,
 }
 
 impl Left {
-    /// There is a newer version of a page, or none.
+    /// Drops the frame of a page that has changed since, or is no longer there.
     pub fn void(&mut self, page: u64) {
         if let Some(handle) = self.directory.find(page) {
             self.frames.remove(handle);
         }
     }
 
-    /// Pages of so many frames before a place, and the place of the first of them.
+    /// Pages of at most `most` frames before position `end`, and the position of the first of them.
     pub fn pages_before(&self, end: usize, most: usize) -> (Vec<u64>, usize) {
         self.frames.pages_before(&self.directory, end, most)
     }
@@ -47,28 +47,28 @@ impl Left {
         self.frames.len()
     }
 
-    /// A page, with what was held of it.
+    /// Takes a page out, with its frame.
     pub fn pop(&mut self) -> Option<(u64, Frame)> {
         let (handle, frame) = self.frames.pop()?;
         Some((self.directory.page(handle), frame))
     }
 }
 
-/// Tiers, directory and stores: all that a policy's movements act on.
+/// Tiers, directory and stores: the state that a policy's movements act on.
 pub(super) struct Executor {
     pub write_back: WriteBack,
     pub directory: Directory,
     pub counts: Counts,
     pub objects: Objects,
-    /// Detector of the long sequential streams that pass the cache by; none if none do.
+    /// Detector of long sequential streams that bypass the cache. None: no stream does.
     pub streams: Option<Box<Streams>>,
-    /// Gaps in them that may be read from below.
+    /// Gaps in these streams that may be read from the backing store.
     pub gaps: Gaps,
-    /// Of the volatile tier, if there is one.
+    /// Frames of the volatile tier, if there is one.
     frames: Frames,
-    /// Handles of frames that may be newer than anything the log has or was sent below.
+    /// Handles of frames that may be newer than any version in the store or sent below.
     unstored: BTreeSet<u32>,
-    /// The tier that the log is.
+    /// The tier that the store is.
     store_tier: Tier,
     current: Current,
     /// Recovered pages are being shown to the policy: bytes stay where they are.
@@ -96,8 +96,8 @@ impl Executor {
         }
     }
 
-    /// The stores for another policy, whose tiers hold nothing yet, and what the tiers of this one had. Of frames durability needs
-    /// nothing: see [`store_frames`](World::log_frames).
+    /// The stores for another policy, whose tiers are still empty, and the frames of this one. Durability needs none
+    /// of the frames: see [`store_frames`](Executor::store_frames).
     pub fn passed_on(self, tiers: usize, directory: Directory, frames: Frames) -> (Self, Left) {
         let Executor { write_back, counts, streams, now_us, current, .. } = self;
         let store_tier = Tier(tiers as u8 - 1);
@@ -119,7 +119,7 @@ impl Executor {
         (executor, Left { frames: self.frames, directory: self.directory })
     }
 
-    /// Begins a request for a page, whose bytes are these: as the write leaves it, or as it reads.
+    /// Begins a request for a page. `bytes` are its contents as the write leaves them, or as the read returns them.
     pub fn begin(&mut self, page: u64, op: Op, bytes: &[u8], now_us: u64) {
         self.current.bytes.copy_from_slice(bytes);
         self.begin_page(page, op, now_us);
@@ -141,18 +141,18 @@ impl Executor {
         self.current.bytes.len()
     }
 
-    /// The tier that the log is.
+    /// The tier that the store is.
     pub fn store_tier(&self) -> Tier {
         self.store_tier
     }
 
-    /// Counts a request that was decided. `absorbed` when it replaced what was dirty.
+    /// Counts a decided request. `absorbed` when it replaced a dirty version.
     pub fn count(&mut self, page: u64, op: Op, outcome: Outcome, absorbed: bool) {
         self.counts.outcome(op, outcome);
         self.objects.outcome(page, op, outcome, absorbed, self.store_tier);
     }
 
-    /// Counts a request that went past the policy as one of a long stream: as the policy's own bypass, and by itself.
+    /// Counts a request of a long stream that bypassed the policy: as a bypass of the policy, and by itself.
     pub fn count_passed(&mut self, page: u64, op: Op) {
         self.counts.passed += 1;
         self.counts.bypasses += 1;
@@ -163,12 +163,12 @@ impl Executor {
         self.count(page, op, Outcome::BYPASSED, false);
     }
 
-    /// Ends a request: the error that befell it.
+    /// Ends a request, with its first error.
     pub fn end(&mut self) -> io::Result<()> {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// Has the current write been sent below, past the tiers?
+    /// True if the current write has been sent below, bypassing the tiers.
     pub fn went_past(&self) -> bool {
         self.current.past
     }
@@ -194,7 +194,7 @@ impl Executor {
         self.frames.get(handle)
     }
 
-    /// Reads the newest version of a page, for what no request waits for outside of the lock.
+    /// Reads the newest version of a page under the core's lock, where no read was made before the lock was taken.
     fn read_newest(&mut self, page: u64, handle: Page, bytes: &mut [u8]) -> io::Result<()> {
         match self.locate(page, Some(handle), bytes)? {
             Source::Memory => Ok(()),
@@ -203,7 +203,7 @@ impl Executor {
         }
     }
 
-    /// The page that was just read is put where the policy believes it to be, if there is nothing under it.
+    /// Puts the page that was read into the tier where the policy believes it to be, if that has no bytes of it.
     pub fn fill(&mut self, handle: Page, in_store: bool) {
         let bytes = &self.current.bytes;
         if let Some(frame) = self.frames.get_mut(handle) {
@@ -214,7 +214,7 @@ impl Executor {
         }
     }
 
-    /// The policy may go on believing that it holds a page: there is nothing under it any more.
+    /// Invalidates a page: the policy may go on believing that it holds the page, with no bytes behind that.
     pub fn invalidate(&mut self, page: u64) {
         self.write_back.set_in_memory(page, false);
         let handle = self.directory.find(page);
@@ -223,7 +223,7 @@ impl Executor {
         }
     }
 
-    /// As [`WriteBack::copy_is_bad`]: a frame that left its bytes in that copy does not look for them there again.
+    /// As [`WriteBack::copy_is_bad`]; a frame that left its bytes in that copy is invalidated too.
     pub fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()> {
         self.write_back.copy_is_bad(page, entry, error)?;
         let frame = self.directory.find(page).and_then(|handle| self.frames.get(handle));
@@ -233,12 +233,12 @@ impl Executor {
         Ok(())
     }
 
-    /// Frames that there are.
+    /// Number of frames.
     pub fn frames_len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Pages of so many frames before a place, and the place of the first of them.
+    /// Pages of at most `most` frames before position `end`, and the position of the first of them.
     pub fn framed_before(&self, end: usize, most: usize) -> (Vec<u64>, usize) {
         self.frames.pages_before(&self.directory, end, most)
     }
@@ -273,7 +273,7 @@ impl Executor {
         self.frames.insert(handle, Frame { bytes: Some(bytes.into()), dirty, stored });
     }
 
-    /// A page comes up from below.
+    /// Fetches a page from the backing store into a tier.
     fn fetch(&mut self, handle: Page, to: Tier) -> io::Result<()> {
         let page = self.directory.page(handle);
         let wanted = page == self.current.page && !self.current.op.is_write();
@@ -291,12 +291,12 @@ impl Executor {
         if wanted {
             self.current.bytes = bytes;
         }
-        // A copy that could not be kept is a miss the next time; the reader has what it wants.
+        // A copy that could not be kept is a miss the next time; the read itself succeeds.
         self.counts.admissions_failed += u64::from(kept.is_err());
         read
     }
 
-    /// The bytes of the current write land in a tier.
+    /// Puts the bytes of the current write into a tier.
     fn install(&mut self, handle: Page, to: Tier) -> io::Result<()> {
         let bytes = std::mem::take(&mut self.current.bytes);
         let landed = if to == self.store_tier {
@@ -307,7 +307,7 @@ impl Executor {
         };
         self.current.bytes = bytes;
         match landed {
-            // There is no room in the log just now: the policy believes in a page with nothing under it.
+            // The store has no free segment at the moment: the policy believes in a page with no bytes behind it.
             Err(_) if !self.write_back.is_broken() => {
                 self.counts.admissions_failed += 1;
                 self.current.past = true;
@@ -320,7 +320,7 @@ impl Executor {
     fn promote(&mut self, handle: Page) -> io::Result<()> {
         let page = self.directory.page(handle);
         let read = page == self.current.page && !self.current.op.is_write() && !self.replaying;
-        // Whoever asks for other pages reads them; a write brings its bytes next.
+        // A read of another page reads its bytes later; a write brings its own bytes next.
         let bytes = read.then(|| self.current.bytes.clone());
         let entry = self.write_back.store.index().resident(page);
         let dirty = entry.is_some_and(|entry| self.write_back.is_owed(page, entry));
@@ -335,12 +335,12 @@ impl Executor {
         };
         let (dirty, stored) = (frame.dirty, frame.stored);
         if frame.bytes.is_none() && stored.is_none() {
-            // Nothing is held there, and nothing here.
+            // The frame was invalidated: the page moves down without bytes.
             return Ok(());
         }
         let held = self.write_back.store.index().get(page);
         if held.is_some_and(|entry| stored == Some(entry.address)) {
-            // The log has this version already: from a flush, or from before it was promoted.
+            // The store has this version already: from a flush, or from before the promotion.
             self.write_back.store.index_mut().update(page, |entry| entry.resident = true);
             return Ok(());
         }
@@ -354,7 +354,7 @@ impl Executor {
                 self.write_back.set_in_memory(page, false);
                 Ok(())
             }
-            // The policy goes on to free the frame: what only it has must have left it.
+            // The policy frees the frame next: a version that only the frame has must have left it before.
             Err(error) if dirty => self.write_back.write_past(page, &bytes).and(Err(error)),
             Err(error) => Err(error),
         }
@@ -363,7 +363,7 @@ impl Executor {
     fn write_page_back(&mut self, handle: Page, from: Tier) -> io::Result<()> {
         let page = self.directory.page(handle);
         if from == self.store_tier {
-            // Not there, or sent below before by durability's own rules: nothing is owed.
+            // The store's copy is gone, or was sent below by durability's own rules: nothing is to be written back.
             let entry =
                 self.write_back.store.index().resident(page).filter(|&entry| self.write_back.is_owed(page, entry));
             if let Some(entry) = entry {
@@ -380,7 +380,7 @@ impl Executor {
             Some(entry) if self.write_back.is_owed(page, entry) => {
                 self.write_back.write_page_back(page, &bytes, entry.address)
             }
-            // A drain has sent it below meanwhile.
+            // A drain has sent the version below meanwhile.
             Some(_) => {}
             None => self.write_back.write_past(page, &bytes)?,
         }
@@ -408,7 +408,7 @@ impl Executor {
         self.write_back.write_past(self.current.page, &self.current.bytes)
     }
 
-    /// A movement of a page that was recovered: its bytes are in the log already.
+    /// Replays a movement of a recovered page, whose bytes are in the store already.
     fn replay(&mut self, handle: Page, verb: Verb) -> io::Result<()> {
         let page = self.directory.page(handle);
         match verb {
@@ -438,15 +438,15 @@ impl Executor {
         self.replaying = false;
     }
 
-    /// Handles of what only volatile memory may have: so many at most, from this one on, ascending.
+    /// Handles of frames that only volatile memory may have: at most `most`, from handle `from` on, ascending.
     pub fn unstored(&self, from: u32, most: usize) -> Vec<Page> {
         self.unstored.range(from..).take(most).map(|&handle| Page(handle)).collect()
     }
 
-    /// Hands to the keeper what only volatile memory has of these.
+    /// Hands to the store those of these frames that only volatile memory has.
     pub fn store_frames(&mut self, handles: &[Page]) -> io::Result<()> {
         for &handle in handles {
-            // Since they were listed the policy may have been changed.
+            // The policy may have been changed since the frames were listed.
             let frame = self.frames.get(handle);
             if let Some(frame) = frame.filter(|frame| frame.dirty) {
                 let page = self.directory.page(handle);
@@ -464,7 +464,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Sends below what memory alone has of a page, by the queue.
+    /// Queues a page that only memory has to be written below.
     pub fn hand_down(&mut self, page: u64) -> io::Result<()> {
         let dirty = |handle: &Page| self.frames.get(*handle).is_some_and(|frame| frame.dirty);
         match self.directory.find(page).filter(dirty) {
@@ -476,7 +476,7 @@ impl Executor {
         }
     }
 
-    /// Ages are kept from now on: of what only memory has too.
+    /// Begins to keep ages of dirty frames that only memory has.
     pub fn age_frames(&mut self) {
         for handle in self.unstored(0, usize::MAX) {
             if self.frames.get(handle).is_some_and(|frame| frame.dirty) {
@@ -485,7 +485,8 @@ impl Executor {
         }
     }
 
-    /// Queues a page if it has to be written below still: what a frame has, which needs no device to be read, or the log's copy.
+    /// Queues a page that is still to be written below: from its frame, which needs no device, or else the store's
+    /// copy.
     pub fn queue_owed(&mut self, page: u64) -> io::Result<()> {
         let has_bytes =
             |handle: &Page| self.frames.get(*handle).is_some_and(|frame| frame.dirty && frame.bytes.is_some());
@@ -496,7 +497,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Sends below what only volatile memory has, when there is no log any more.
+    /// Queues all dirty frames to be written below, when the store has been given up.
     pub fn write_frames_below_without_store(&mut self) {
         for handle in self.frames.handles() {
             let page = self.directory.page(handle);
@@ -508,7 +509,7 @@ impl Executor {
         }
     }
 
-    /// The current write goes below at once as well.
+    /// Sends the current write below at once as well.
     pub fn write_through(&mut self, handle: Page) -> io::Result<()> {
         let page = self.current.page;
         if self.frames.get(handle).is_some() {
@@ -536,8 +537,7 @@ impl Executor {
                 self.give_up(handle, from);
                 Ok(())
             }
-            // The log keeps its own account of dead versions, and gives those that are held their second chance when
-            // it reclaims their segment.
+            // The store accounts for dead versions itself. Held ones get their second chance when reclaim reaches them.
             Verb::Reclaim { .. } | Verb::Requeue { .. } => Ok(()),
             Verb::Bypass => self.bypass(),
             Verb::FetchObject { .. } | Verb::DropObject { .. } => {
@@ -549,7 +549,7 @@ impl Executor {
 
 impl Driver for Executor {
     fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
-        // One request at a time, and none holds on to a page.
+        // Requests come one at a time, and none pins a page.
         true
     }
 

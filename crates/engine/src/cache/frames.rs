@@ -1,5 +1,5 @@
-//! Pages in the volatile tier, by handle. Memory goes by how many there are, not by how many handles there could be: of a
-//! large cache a hundredth of the pages is in memory, and handles are three times the pages.
+//! Frames of the volatile tier, by handle. Memory grows with the number of frames, not of possible handles. A large
+//! cache has a hundredth of its pages in memory, and three times as many handles as pages.
 
 use super::directory::Directory;
 use crate::store::Numbers;
@@ -7,11 +7,11 @@ use entresol_core::Page;
 
 /// A page in the volatile tier.
 pub(super) struct Frame {
-    /// None while the log's copy has not been needed yet, after a restart.
+    /// None until the store's copy is first needed, after a restart, a promotion or an invalidation.
     pub bytes: Option<Box<[u8]>>,
-    /// Newer than what was sent below.
+    /// Newer than the version that was sent below.
     pub dirty: bool,
-    /// Place in the log of this very version.
+    /// Log address of this very version, if the store has it.
     pub stored: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Frames {
         self.position(handle).map(|at| &mut self.held[at].1)
     }
 
-    /// Gives a handle a frame in place of any that it has.
+    /// Gives a handle a frame, in place of any that it has.
     pub fn insert(&mut self, handle: Page, frame: Frame) {
         if let Some(there) = self.get_mut(handle) {
             *there = frame;
@@ -59,13 +59,13 @@ impl Frames {
         self.held.push((handle, frame));
     }
 
-    /// Takes any one away.
+    /// Takes any one frame away.
     pub fn pop(&mut self) -> Option<(Page, Frame)> {
         let handle = self.held.last()?.0;
         self.remove(handle).map(|frame| (handle, frame))
     }
 
-    /// Takes a handle's frame away; the last one takes its place.
+    /// Takes a handle's frame away; the last frame moves to its position.
     pub fn remove(&mut self, handle: Page) -> Option<Frame> {
         let held = &self.held;
         let handle_of = |at: u32| u64::from(held[at as usize].0.0);
@@ -83,15 +83,15 @@ impl Frames {
         Some(removed)
     }
 
-    /// Pages of so many frames before a place, and the place of the first of them. The last frame takes the place of one that is
-    /// removed: who goes through them from the end misses none that stays.
+    /// Pages of at most `most` frames before position `end`, and the position of the first of them. A removed frame's
+    /// position goes to the last frame, so a walk from the end misses no frame that stays.
     pub fn pages_before(&self, directory: &Directory, end: usize, most: usize) -> (Vec<u64>, usize) {
         let end = end.min(self.held.len());
         let first = end.saturating_sub(most);
         (self.held[first..end].iter().map(|(handle, _)| directory.page(*handle)).collect(), first)
     }
 
-    /// Handles that have one, ascending: what is done to all of them is done in an order that repeats.
+    /// Handles that have a frame, ascending, so that work on all of them is done in an order that repeats.
     pub fn handles(&self) -> Vec<Page> {
         let mut handles: Vec<Page> = self.held.iter().map(|(handle, _)| *handle).collect();
         handles.sort_unstable_by_key(|handle| handle.0);

@@ -1,5 +1,5 @@
-//! The generation of a cache in use: raised at times that whoever serves it chooses, so that an older copy of the cache or of
-//! its backing store is told from the one that was left.
+//! The generation of a cache in use. The server of a cache raises it at times of its choice. Thereby an older copy of
+//! the cache or of its backing store is told from the current one.
 
 use super::BlockCache;
 use super::maintenance::StoreAccess;
@@ -8,7 +8,7 @@ use crate::store::{Generation, Generations};
 use std::io;
 
 impl BlockCache {
-    /// The generations of the cache: its backing store has one of them.
+    /// Generations of the cache, one of which its backing store has.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -24,8 +24,8 @@ impl BlockCache {
         Ok(self.locks.guard()?.write_back().store.keeps_generations())
     }
 
-    /// Notes durably that the backing store is about to get this generation; afterwards it may have the settled one or this.
-    /// Requests wait for two syncs of the cache device. A cache whose device is out of use has none to note it on.
+    /// Notes durably that the backing store is about to get this generation: afterwards it may have the settled one or
+    /// this. Requests wait for two syncs of the cache device. If that device is out of use, nothing is noted.
     ///
     /// # Errors
     /// The error that the cache device returned; `Unsupported` if the cache keeps no generation.
@@ -47,7 +47,8 @@ impl BlockCache {
         noted
     }
 
-    /// The backing store has the pending generation, durably. The next superblock says so: at the next proposal or at the close.
+    /// Notes that the backing store has the pending generation durably. The next superblock states so, at the next
+    /// proposal or at the close.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.

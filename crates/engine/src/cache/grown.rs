@@ -1,8 +1,8 @@
-//! A backing store that is larger than when the cache was last opened: the cache serves all of it from then on.
+//! A backing store that is larger than at the last open: from now on the cache serves all of it.
 //!
-//! A page that was cut off by the old end is in the cache with zeros behind that. What the backing store has there now is written over
-//! these zeros before anybody asks, and only when that is durable does the superblock have the new size in bytes: a crash in between
-//! has it done again.
+//! A page that the old end cut off is in the cache with zeros behind that end. At a start the backing store's bytes
+//! there are written over these zeros, before the first request. Only when they are durable does the superblock get
+//! the new size in bytes, so a crash in between has the work done again.
 
 use super::maintenance::StoreAccess;
 use super::write_back::SharedDisk;
@@ -13,23 +13,23 @@ use crate::store::{AnyStore, Identity, StoreError};
 use std::io;
 use std::ops::Range;
 
-/// Growth of the backing store, as a start finds it.
+/// Growth of the backing store, found at a start.
 pub(super) struct Grown {
     backing: SharedDisk,
-    /// Bytes that the backing store has now, where the superblock says something else.
+    /// Size of the backing store in bytes, where the superblock has another.
     bytes: Option<u64>,
     /// Range of bytes behind the old end, in the same page.
     behind: Option<Range<u64>>,
-    /// The cache has that page.
+    /// The cache holds that page.
     cached: bool,
 }
 
 impl Grown {
-    /// Compares. The store's next superblock has the backing store's pages of now, so that pages behind the old end are known when
-    /// they are found after a crash.
+    /// Compares the sizes. The next superblock gets the backing store's present number of pages, so that pages behind
+    /// the old end are known after a crash.
     ///
     /// # Errors
-    /// `BackingSize` when the backing store has fewer bytes than it had, `GrownReadOnly` when a page was cut off and nothing may be written.
+    /// `BackingSize` when the backing store has shrunk; `GrownReadOnly` when a page was cut off in read-only mode.
     pub fn found(store: &mut AnyStore<SharedDisk>, backing: &SharedDisk, mode: Mode) -> Result<Self, StoreError> {
         let page_bytes = u64::from(store.geometry().page_bytes);
         let (size, identity) = (backing.size_bytes(), store.identity());
@@ -40,7 +40,7 @@ impl Grown {
         let behind = |end: u64| end..end.next_multiple_of(page_bytes).min(size);
         let behind = identity.torn_end(page_bytes).map(behind).filter(|behind| !behind.is_empty());
         let entry = behind.as_ref().and_then(|behind| store.index().get(behind.start / page_bytes));
-        // A page whose only copy is lost stays so until it is written as a whole.
+        // A page whose only copy is lost stays lost until it is written whole.
         let cached = entry.is_some_and(|entry| !entry.lost);
         if cached && mode == Mode::ReadOnly {
             return Err(StoreError::GrownReadOnly);
@@ -61,7 +61,8 @@ impl Grown {
         let mut guard = cache.locks.exclusive()?;
         let store = &mut guard.write_back().store;
         store.set_identity(Identity { backing_bytes: bytes, ..store.identity() });
-        // Done again after requests it would undo them; without a page that was cut off there is nothing to be done again.
+        // Repeated after requests, the completion would undo them, so the size is written now. Without a page that was
+        // cut off nothing is repeated.
         let noted = if self.behind.is_some() { store.write_open() } else { Ok(()) };
         let noted = guard.write_back().noted(noted);
         guard.mend()?;

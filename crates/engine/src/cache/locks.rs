@@ -1,12 +1,19 @@
-//! Turns at the core of a cache: who may use it, and what others may do meanwhile.
+//! The core of a cache and its locks: their order, and the device calls made with the core's lock held.
 //!
-//! Locks are taken in this order. One change of policy, mode or tiers at a time holds `changing` (mod.rs). A page's lock is
-//! held for a whole request, so that requests of one page follow one another and the bytes that one of them reads stay the
-//! newest until it has decided on them. Whoever writes the queue or reclaims segments *owns* the upkeep, which is a flag under
-//! the core's lock and stays when that is given back for I/O. The core's lock is held for a decision, and while a page is
-//! copied into the open batch. Devices are called with the lock given back, but for these: growing the log, giving up a failed
-//! cache device, a frame without bytes of its own that moves down (its bytes are read from the log), a page that a policy fetches
-//! besides the one that was asked for, and room made for a decision that moves more pages than were expected.
+//! Locks are taken in this order:
+//! - A change of policy, mode or tiers, or a drain, holds `changing` (mod.rs), one at a time.
+//! - A page's lock is held for a whole request, so that requests for one page follow one another. The bytes that a
+//!   request reads stay the newest until it has decided on them.
+//! - A thread that writes the queue or reclaims segments *owns* maintenance. Ownership is a flag under the core's lock,
+//!   and stays set while that lock is given back for I/O.
+//! - The core's lock is held for a decision, and while a page is copied into the open batch.
+//!
+//! Devices are called with the core's lock given back, except for:
+//! - growing and closing the store, writing its superblocks, and giving up a failed cache device;
+//! - the last tries of refused pages, and reads of pages and journal blocks that reclaim's first read did not bring;
+//! - a frame without bytes of its own that moves down or is written back: its bytes are read from the store;
+//! - a page that a policy fetches besides the requested one;
+//! - reclaim for a decision that moves more pages than expected.
 
 use super::aging;
 use super::background::Role;
@@ -20,41 +27,41 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Number of tries to take the core's lock without waiting: it is mostly held for less than a microsecond.
+/// Tries to take the core's lock without waiting: a hold mostly lasts less than a microsecond.
 const TRIES: usize = 32;
 
-/// For how long somebody lets others go first. Where processors are busy, one that gives its own away gets it back much later than that.
+/// Time for which a thread lets others go first. On busy processors a thread that yields returns much later than that.
 const PASS: Duration = Duration::from_micros(100);
 
 /// The core of a cache and its locks.
 pub(super) struct Locks {
-    /// There always is one, except while another takes its place.
+    /// Some only while a core is in place: none for the moment in which another replaces it.
     core: Mutex<Option<Box<dyn Core>>>,
     /// Threads that wait for the core's lock.
     waiting: AtomicUsize,
-    /// The upkeep is owned by nobody any more, or a sync has ended.
+    /// Notified when maintenance is no longer owned, when a sync has ended, and after other I/O.
     changed: Condvar,
-    /// The cache's own threads.
+    /// Maintenance threads.
     workers: Vec<Worker>,
-    /// They are to end.
+    /// The maintenance threads are to end.
     dismissed: AtomicBool,
-    /// Interval at which an idle cache device is asked if it still works; none: never.
+    /// Interval at which an idle cache device is checked. None: never.
     watch: Option<Duration>,
-    /// Of the pages.
+    /// Locks of the pages.
     pub pages: PageLocks,
 }
 
-/// Waiting state of a thread of the cache's own.
+/// Waiting state of a maintenance thread.
 #[derive(Default)]
 struct Worker {
     called: Condvar,
-    /// It waits for nothing but to be called. Changed under the core's lock.
+    /// The thread waits for a call only. Changed under the core's lock.
     idle: AtomicBool,
-    /// It waits for a certain time only.
+    /// The thread waits for a limited time.
     timed: AtomicBool,
 }
 
-/// A panic of another thread inside the core may have left it half way through a decision.
+/// Error after a panic of another thread inside the core, which may have left a decision half made.
 fn stopped<T>(_: PoisonError<T>) -> io::Error {
     io::Error::other("the cache stopped after a fault of its own")
 }
@@ -72,7 +79,8 @@ impl Locks {
         }
     }
 
-    /// A turn for a thread of the cache's own, when there is something to do and it has rested; none when it is to end.
+    /// A hold of the core's lock for a maintenance thread, once it has work and has rested. None when the thread must
+    /// end.
     pub fn called(&self, role: Role, rest: Option<Duration>) -> io::Result<Option<CoreGuard<'_>>> {
         let worker = &self.workers[role as usize];
         let mut guard = self.guard()?;
@@ -84,12 +92,12 @@ impl Locks {
         }
         while !self.dismissed.load(Relaxed) {
             if guard.write_back().wanting > 0 && role == Role::Backing {
-                // They make room themselves, and have waited for it.
+                // Requests want ownership and free what they need themselves.
                 guard.wait()?;
             } else if guard.must_mend() {
-                // Nobody need come for a device that failed to be taken out of use. What else fails is told to who comes next.
+                // A failed device is taken out of use without a request. Other failures are reported to the next one.
                 let _told = guard.mend();
-                // Others wait for the upkeep.
+                // Others wait for ownership of maintenance.
                 drop(guard);
                 guard = self.guard()?;
             } else if !guard.core().is_off() && role.calls(guard.write_back()) {
@@ -123,16 +131,16 @@ impl Locks {
         Ok(None)
     }
 
-    /// Tells the cache's own threads to end.
+    /// Tells the maintenance threads to end.
     pub fn dismiss(&self) {
-        // Under the lock, for one of them may be about to wait.
+        // Under the lock, since a maintenance thread may be about to wait.
         let _guard = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         self.dismissed.store(true, Relaxed);
         self.workers.iter().for_each(|worker| worker.called.notify_all());
         self.changed.notify_all();
     }
 
-    /// Calls those of the cache's own threads that have something to do.
+    /// Calls the maintenance threads that have work.
     fn call(&self, write_back: &WriteBack) {
         for (worker, role) in self.workers.iter().zip(Role::ALL) {
             let unaware = role == Role::Backing && !worker.timed.load(Relaxed) && write_back.ages_may_call();
@@ -143,7 +151,7 @@ impl Locks {
         }
     }
 
-    /// A turn at the core as it is.
+    /// A hold of the core's lock, whatever the state of the core.
     pub fn guard(&self) -> io::Result<CoreGuard<'_>> {
         let held = self.lock_core()?;
         holds::began();
@@ -160,15 +168,14 @@ impl Locks {
         held.map_err(stopped)
     }
 
-    /// A turn with the upkeep, after which nobody has given the lock back half way through.
+    /// A hold of the core's lock that owns maintenance: no other thread is in the middle of maintenance.
     pub fn exclusive(&self) -> io::Result<CoreGuard<'_>> {
         let mut guard = self.guard()?;
         guard.own()?;
         Ok(guard)
     }
 
-    /// As [`ready`](Self::ready), if the core's lock can be had within about a microsecond and there is nothing to do
-    /// first.
+    /// As [`ready`](Self::ready), if the core's lock can be had within about a microsecond and no maintenance is due.
     pub fn ready_now(&self) -> Option<CoreGuard<'_>> {
         let mut tries = (0..TRIES).map(|_| self.core.try_lock().inspect_err(|_| std::hint::spin_loop()));
         let held = tries.find_map(Result::ok)?;
@@ -177,7 +184,8 @@ impl Locks {
         guard.is_ready().then_some(guard)
     }
 
-    /// A turn when there is room for a request. Whoever finds none makes it, and others wait for that.
+    /// A hold of the core's lock within the hard limits. A request that finds a limit reached does maintenance itself,
+    /// and others wait for that.
     pub fn ready(&self) -> io::Result<CoreGuard<'_>> {
         loop {
             let mut guard = self.guard()?;
@@ -188,14 +196,14 @@ impl Locks {
                 return Ok(guard);
             }
             if !off && (guard.write_back().must_catch_up() || guard.write_back().awaits_segments()) {
-                // That waits for the cache device and for nothing below.
+                // Catching up waits for the cache device only, never for the backing store.
                 let caught_up = maintenance::catch_up(&mut guard);
                 if !guard.must_mend() {
                     caught_up?;
                 }
                 continue;
             }
-            // Whoever has the upkeep may have made room long before it is done.
+            // The owner of maintenance may be within the limits long before its work ends.
             guard.own_unless(ready)?;
             if ready(guard.write_back()) || guard.must_mend() {
                 continue;
@@ -209,8 +217,8 @@ impl Locks {
 }
 
 impl Locks {
-    /// A turn when there is room for a write of a page. Where dirty pages would become older than they may, one that makes another
-    /// dirty first does a step of their write-back; whatever comes of that, it goes on.
+    /// A hold of the core's lock within the hard limits for a write of a page. Where dirty pages would exceed the bound
+    /// on ages, a write that makes another page dirty first does a step of write-back, and goes on even if that fails.
     pub fn ready_to_write(&self, page: u64) -> io::Result<CoreGuard<'_>> {
         let mut guard = self.ready()?;
         if guard.core().is_off() || !guard.write_back().must_hold_back(page) {
@@ -222,10 +230,10 @@ impl Locks {
     }
 }
 
-/// The core while this is held.
+/// A hold of the core's lock.
 pub(super) struct CoreGuard<'a> {
     locks: &'a Locks,
-    /// None only while I/O is performed.
+    /// None only during I/O and waits.
     held: Option<MutexGuard<'a, Option<Box<dyn Core>>>>,
     owns: bool,
 }
@@ -237,7 +245,7 @@ impl CoreGuard<'_> {
         held.as_deref_mut().expect("a change puts one back")
     }
 
-    /// Sees to it that there is room for a request, as [`Locks::ready`] does, for who owns the upkeep.
+    /// Brings the core within the hard limits, as [`Locks::ready`] does, for a hold that owns maintenance.
     pub fn make_ready(&mut self) -> io::Result<()> {
         self.mend()?;
         if self.core().is_off() {
@@ -251,7 +259,7 @@ impl CoreGuard<'_> {
         self.mend()
     }
 
-    /// Puts another core in the place of this one.
+    /// Replaces the core by another.
     pub fn replace<R>(&mut self, change: impl FnOnce(Box<dyn Core>) -> (Box<dyn Core>, R)) -> R {
         let held = self.held.as_mut().expect("only I/O is performed without the lock");
         let (core, result) = change(held.take().expect("a change puts one back"));
@@ -259,23 +267,23 @@ impl CoreGuard<'_> {
         result
     }
 
-    /// Is there room for a request, and nothing to do first?
+    /// True if the core is within the hard limits and the cache device needs no mending.
     pub fn is_ready(&mut self) -> bool {
         !self.must_mend() && self.write_back().is_ready()
     }
 
-    /// The devices: of the log, and the backing store.
+    /// The cache device and the backing store.
     pub fn stores(&mut self) -> (SharedDisk, SharedDisk) {
         let write_back = self.write_back();
         (write_back.store.disk().clone(), write_back.backing().clone())
     }
 
-    /// Takes the upkeep; waits for whoever owns it.
+    /// Takes ownership of maintenance; waits for the present owner.
     pub fn own(&mut self) -> io::Result<()> {
         self.own_unless(|_| false)
     }
 
-    /// As [`own`](Self::own), but waits no longer than until it is not needed any more.
+    /// As [`own`](Self::own), but stops waiting when `enough` holds.
     fn own_unless(&mut self, enough: impl Fn(&WriteBack) -> bool) -> io::Result<()> {
         while !self.owns {
             if self.write_back().owned {
@@ -283,7 +291,7 @@ impl CoreGuard<'_> {
                 self.wait()?;
                 self.write_back().wanting -= 1;
                 if enough(self.write_back()) {
-                    // A thread of the cache's own may wait for nobody to want it.
+                    // A maintenance thread may wait until no request wants ownership.
                     self.locks.changed.notify_all();
                     break;
                 }
@@ -303,7 +311,7 @@ impl CoreGuard<'_> {
         Ok(())
     }
 
-    /// Has the cache device failed, and is it still in use?
+    /// True if the cache device has failed and is still in use.
     pub fn must_mend(&mut self) -> bool {
         self.write_back().is_broken() && !self.core().is_off()
     }
@@ -312,7 +320,7 @@ impl CoreGuard<'_> {
     pub fn mend(&mut self) -> io::Result<()> {
         if self.must_mend() {
             self.own()?;
-            // Waiting, another may have done it.
+            // Another thread may have done it during the wait.
             if self.must_mend() {
                 return self.core().give_up_cache();
             }
@@ -346,7 +354,7 @@ impl StoreAccess for CoreGuard<'_> {
         let locks = self.locks;
         let before = locks.waiting.load(Relaxed);
         if before == 0 {
-            // Whoever comes now waits until the next time.
+            // A thread that arrives now waits until the next pass.
             holds::ended();
             holds::began();
             return Ok(());
@@ -360,7 +368,7 @@ impl StoreAccess for CoreGuard<'_> {
     }
 
     fn wait_for_sync(&mut self) -> io::Result<bool> {
-        // Waiting gives the lock back as I/O does.
+        // Waiting gives the lock back, as I/O does.
         if self.owns {
             self.write_back().apart = true;
         }
@@ -375,7 +383,7 @@ impl StoreAccess for CoreGuard<'_> {
 impl Drop for CoreGuard<'_> {
     fn drop(&mut self) {
         holds::ended();
-        // Without the lock the cache has stopped, and nobody waits for anything.
+        // Without the lock the cache has stopped, and no thread waits.
         if let Some(core) = self.held.as_mut().and_then(|held| held.as_mut()) {
             if self.owns {
                 core.write_back().owned = false;

@@ -1,6 +1,7 @@
-//! Maintenance of a cache between requests: making the log durable, writing the queue below, reclaiming segments.
-//! Written once for both ways of doing it: with the cache to itself ([`WriteBack`] is its own lease), and with the lock given
-//! back during every I/O, so that other requests go on.
+//! Maintenance of a cache between requests: making the store durable, writing the queue below, reclaiming segments.
+//!
+//! The code is written once for two kinds of [`StoreAccess`]. [`WriteBack`] itself is one, with the cache to itself. A
+//! hold of the core's lock is the other: it gives the lock back during every I/O, so that other requests go on.
 
 use super::slot_reclaim::reclaim_slots;
 use super::watermarks::{DEPTH_MAX, FREE_MIN};
@@ -13,18 +14,18 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Access to a keeper that can be given back for a while.
+/// Access to the write-back state, which can be given back for a while.
 ///
-/// Only one lease at a time may do more than make the log durable: the keeper's state belongs to it, but for requests
-/// that look pages up, append to the log and add to the queue.
+/// Only one access at a time may do more than make the store durable. Meanwhile requests only look pages up, append to
+/// the store and add to the queue.
 pub(super) trait StoreAccess {
-    /// The keeper.
+    /// The write-back state.
     fn write_back(&mut self) -> &mut WriteBack;
 
-    /// Performs I/O while others may use the keeper.
+    /// Performs I/O while others may use the write-back state.
     fn unlocked<R>(&mut self, io: impl FnOnce() -> R) -> io::Result<R>;
 
-    /// Between two parts of a long operation: lets those go first who wait for the keeper.
+    /// Lets threads that wait for the write-back state go first, between two parts of a long operation.
     fn pass(&mut self) -> io::Result<()>;
 
     /// Waits for the sync that another thread has under way; false at once if there can be none.
@@ -45,13 +46,13 @@ impl StoreAccess for WriteBack {
     }
 
     fn wait_for_sync(&mut self) -> io::Result<bool> {
-        // The other one needs the lock to go on. Another sync does no harm.
+        // The other thread needs the lock to go on. Another sync does no harm.
         Ok(false)
     }
 }
 
-/// Makes durable what was appended before. Whoever comes while a sync is under way waits for it, and the first of them
-/// then syncs for all.
+/// Makes all earlier appends durable. Threads that come during a sync wait for it; the first of them then syncs for
+/// all.
 pub(super) fn sync_store(access: &mut impl StoreAccess) -> io::Result<()> {
     let end = access.write_back().store.rear();
     loop {
@@ -69,7 +70,7 @@ pub(super) fn sync_store(access: &mut impl StoreAccess) -> io::Result<()> {
     }
 }
 
-/// Makes durable what is complete of the log, and leaves the open batch open. True if there was anything.
+/// Makes the complete batches durable, and leaves the open batch open. True if there were any.
 fn sync_sealed(access: &mut impl StoreAccess) -> io::Result<bool> {
     let write_back = access.write_back();
     let Some(point) = write_back.store.unsynced() else { return Ok(false) };
@@ -84,27 +85,27 @@ fn sync_sealed(access: &mut impl StoreAccess) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Tells the device what time it is, with a sync of what was appended if there is anything.
+/// Writes the time to the device, with a sync of earlier appends if there are any.
 pub(super) fn store_clock(access: &mut impl StoreAccess) -> io::Result<()> {
     sync_store(access)?;
     let write_back = access.write_back();
     let old = write_back.store.is_clock_old();
     let Some(point) = write_back.store.restated().filter(|_| old) else { return Ok(()) };
     let disk = write_back.store.disk().clone();
-    // The record before this one is made durable with it.
+    // The sync makes the record before this one durable.
     let told = access.unlocked(|| sync_device(&*disk).and_then(|()| point.write_record(&*disk)))?;
     access.write_back().noted(told)
 }
 
-/// Asks the log's device whether it still works: that it does not would be learnt with the next request only, which may be long
-/// after it failed.
+/// Checks by a sync whether the cache device still works. Otherwise the next request would learn of a failure, perhaps
+/// late.
 pub(super) fn look_at_device(access: &mut impl StoreAccess) -> io::Result<()> {
     let disk = access.write_back().store.disk().clone();
     let works = access.unlocked(|| sync_device(&*disk))?;
     access.write_back().noted(works)
 }
 
-/// Makes durable what is complete of the log ahead of need. If somebody does so just now, that is waited for.
+/// Makes the complete batches durable ahead of need, or waits for a sync that is under way.
 pub(super) fn sync_ahead(access: &mut impl StoreAccess) -> io::Result<()> {
     if access.write_back().syncing && access.wait_for_sync()? { Ok(()) } else { sync_sealed(access).map(drop) }
 }
@@ -115,19 +116,19 @@ fn write_and_sync(batches: Vec<Arc<Batch>>, disk: &dyn Disk) -> io::Result<()> {
     early.unwrap_or_else(|| sync_device(disk))
 }
 
-/// Writes to the log's device the batches that are complete.
+/// Writes the complete batches to the cache device.
 pub(super) fn write_batches(access: &mut impl StoreAccess) -> io::Result<()> {
     let write_back = access.write_back();
     let (disk, batches) = (write_back.store.disk().clone(), write_back.store.sealed());
     let written = access.unlocked(|| batches.iter().try_for_each(|batch| batch.write(&*disk)))?;
-    // Their memory is used again when nobody refers to them.
+    // Their memory is used again once no reference is left.
     drop(batches);
     let write_back = access.write_back();
     write_back.store.tidy();
     write_back.noted(written)
 }
 
-/// Keeps the log from running too far ahead of its device, and from waiting for a sync to have room.
+/// Keeps the store from running too far ahead of its device, and frees segments that wait for a sync.
 pub(super) fn catch_up(access: &mut impl StoreAccess) -> io::Result<()> {
     if access.write_back().must_sync() || access.write_back().awaits_segments() {
         return sync_store(access);
@@ -135,12 +136,12 @@ pub(super) fn catch_up(access: &mut impl StoreAccess) -> io::Result<()> {
     if access.write_back().has_many_batches() { write_batches(access) } else { Ok(()) }
 }
 
-/// Makes the log durable, then writes below what is queued (rule 1).
+/// Makes the store durable, then writes the queue below (rule 1).
 pub(super) fn commit(access: &mut impl StoreAccess) -> io::Result<()> {
     if mutant::is(Mutant::BelowOvertakes) {
         write_queue(access)?;
     }
-    // What is queued while the log is being synced is not covered by the sync.
+    // The sync does not cover pages queued while it is under way.
     let write_batch = access.write_back().begin_batch();
     if let Err(error) = sync_store(access) {
         access.write_back().abort_batch(write_batch);
@@ -149,14 +150,14 @@ pub(super) fn commit(access: &mut impl StoreAccess) -> io::Result<()> {
     fly(access, write_batch)
 }
 
-/// Writes the queue below, in runs of neighbours. What cannot be written stays queued.
+/// Writes the queue below, in runs of neighbours. Pages that cannot be written stay queued.
 pub(super) fn write_queue(access: &mut impl StoreAccess) -> io::Result<()> {
     let write_batch = access.write_back().begin_batch();
     fly(access, write_batch)
 }
 
-/// Writes part of the queue below: so many runs of neighbours at most. The log is synced only if none of the pages could be
-/// written without.
+/// Writes part of the queue below, at most `runs` runs of neighbours. The store is synced only if nothing can go
+/// without.
 pub(super) fn write_some(access: &mut impl StoreAccess, runs: usize) -> io::Result<()> {
     let mut write_batch = access.write_back().begin_batch_some(runs);
     if write_batch.is_empty() {
@@ -166,8 +167,8 @@ pub(super) fn write_some(access: &mut impl StoreAccess, runs: usize) -> io::Resu
     fly(access, write_batch)
 }
 
-/// Writes below those of these pages that are queued now, in parts, each after a sync of the log. Pages may be queued again
-/// meanwhile.
+/// Writes below those of these pages that are queued, in parts, each after a sync of the store. Pages may be queued
+/// again.
 pub(super) fn write_these(access: &mut impl StoreAccess, pages: &[u64]) -> io::Result<()> {
     for pages in pages.chunks(DEPTH_MAX) {
         sync_store(access)?;
@@ -187,8 +188,8 @@ pub(super) fn fly(access: &mut impl StoreAccess, write_batch: WriteBatch) -> io:
     access.write_back().complete_batch(write_batch, written)
 }
 
-/// Makes durable what was written below and draws the consequences in the log; true when one of them has to be durable
-/// before a flush may return.
+/// Syncs the backing store and enters in the store that the pages written there are clean or gone. True when one of
+/// the entries has to be durable before a flush may return.
 pub(super) fn settle(access: &mut impl StoreAccess) -> io::Result<bool> {
     let write_back = access.write_back();
     if !write_back.owes_sync_below() {
@@ -205,10 +206,10 @@ pub(super) fn settle(access: &mut impl StoreAccess) -> io::Result<bool> {
     Ok(urgent)
 }
 
-/// Makes every version that was handed over durable: in the log, or below if the log does not have it. With `through`
-/// below in any case.
+/// Makes every version that was handed over durable: in the store, or in the backing store if the store does not have
+/// it. With `through`, in the backing store in any case.
 pub(super) fn flush(access: &mut impl StoreAccess, through: bool) -> io::Result<()> {
-    // Asked before too: a read that comes meanwhile puts what went past into the log, behind what is about to be durable.
+    // Checked before the commit too: a read during it may append a bypassing version, behind the part being synced.
     let past = through || (access.write_back().went_past() && !mutant::is(Mutant::FlushAskedAfter));
     commit(access)?;
     if (past || access.write_back().went_past()) && settle(access)? {
@@ -217,20 +218,20 @@ pub(super) fn flush(access: &mut impl StoreAccess, through: bool) -> io::Result<
     Ok(())
 }
 
-/// A flush once the log is given up.
+/// A flush once the store has been given up.
 pub(super) fn flush_without_store(access: &mut impl StoreAccess) -> io::Result<()> {
     write_queue(access)?;
     let backing = access.write_back().backing().clone();
     let synced = access.unlocked(|| backing.sync())?;
-    // There is no log for which it means anything.
+    // No store is left in which to enter the result.
     let write_back = access.write_back();
     write_back.synced_below(synced)?;
     write_back.unsynced.take();
     Ok(())
 }
 
-/// Makes room for a request: in the queue, in what is remembered of writes below, in the log. Until this succeeds none is
-/// begun, so that within one nothing that leaves the cache is without a place to go.
+/// Brings the queue, the account of unsynced writes and the free segments within the hard limits. No request begins
+/// before that succeeds, so that within a request every page that leaves the cache has a place to go.
 pub(super) fn make_ready(access: &mut impl StoreAccess) -> io::Result<()> {
     while access.write_back().is_queue_full() {
         write_some(access, DEPTH_MAX)?;
@@ -242,7 +243,7 @@ pub(super) fn make_ready(access: &mut impl StoreAccess) -> io::Result<()> {
     catch_up(access)
 }
 
-/// Sees to it that the log has free segments.
+/// Reclaims until [`FREE_MIN`] segments are free.
 pub(super) fn make_room(access: &mut impl StoreAccess) -> io::Result<()> {
     let rounds = 2 * u64::from(access.write_back().store.geometry().segments);
     for _ in 0..rounds {
@@ -254,18 +255,18 @@ pub(super) fn make_room(access: &mut impl StoreAccess) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::StorageFull, "every segment of the cache is full of pages that are needed"))
 }
 
-/// Frees the oldest segments (rule 6). In the slots layout it frees slots.
+/// Frees the oldest segments (rule 6), or slots in the slots layout.
 fn reclaim(access: &mut impl StoreAccess) -> io::Result<()> {
     if reclaim_slots(access)? {
         return Ok(());
     }
-    // Several at a time on a large cache, for the price of one sync.
+    // Several segments at a time on a large cache, for the price of one sync.
     let wanted = u64::from(access.write_back().store.geometry().segments / 64).clamp(1, 8);
     drop_oldest(access, wanted)?;
     if mutant::is(Mutant::ReuseTooEarly) { Ok(()) } else { sync_store(access) }
 }
 
-/// As `reclaim`, ahead of need: segments are free when the log has been synced, by whomever.
+/// As `reclaim`, ahead of need: the segments are free after the next sync of the store, whichever thread makes it.
 pub(super) fn reclaim_ahead(access: &mut impl StoreAccess) -> io::Result<()> {
     if reclaim_slots(access)? {
         return Ok(());
@@ -274,7 +275,7 @@ pub(super) fn reclaim_ahead(access: &mut impl StoreAccess) -> io::Result<()> {
     drop_oldest(access, wanted)
 }
 
-/// Drops the oldest segments, until so many more are free.
+/// Drops the oldest segments until so many more are free.
 fn drop_oldest(access: &mut impl StoreAccess, wanted: u64) -> io::Result<()> {
     let geometry = access.write_back().store.geometry();
     let wanted = wanted * u64::from(geometry.segment_pages);
@@ -295,7 +296,7 @@ fn drop_oldest(access: &mut impl StoreAccess, wanted: u64) -> io::Result<()> {
         taken.push(versions);
     }
     if owed && !mutant::is(Mutant::TailTooEarly) {
-        // Requests go on: what they queue again meanwhile is written in the next round.
+        // Requests go on: pages that they queue again meanwhile are written in the next round.
         loop {
             let needed = access.write_back().needed_of(&taken)?;
             if needed.is_empty() {
@@ -309,7 +310,7 @@ fn drop_oldest(access: &mut impl StoreAccess, wanted: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves on what is still needed of a segment; true when that takes a sync of the backing store.
+/// Moves the versions of a segment that are still needed. True when that takes a sync of the backing store.
 fn empty_segment(access: &mut impl StoreAccess, versions: &[(u64, u64)]) -> io::Result<bool> {
     let write_back = access.write_back();
     let needed: Vec<(u64, Entry)> = versions
@@ -339,7 +340,7 @@ fn empty_segment(access: &mut impl StoreAccess, versions: &[(u64, u64)]) -> io::
     Ok(owed)
 }
 
-/// Reads pages that lie at these bytes of a device, together; false when any of it failed.
+/// Reads pages at these byte offsets of a device together; false when any of the reads failed.
 pub(super) fn read_pages(disk: &dyn Disk, at: &[u64], bytes: &mut [u8], page_bytes: usize) -> bool {
     let mut reads = Vec::new();
     let mut rest = bytes;
@@ -351,7 +352,7 @@ pub(super) fn read_pages(disk: &dyn Disk, at: &[u64], bytes: &mut [u8], page_byt
     reads.is_empty() || disk.submit(&mut reads).is_ok()
 }
 
-/// Positions of runs: stretches of items each of which `follows` the one before.
+/// Runs, as ranges of positions: every item after the first of a run `follows` the one before it.
 pub(super) fn runs(len: usize, follows: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for at in 0..len {

@@ -71,10 +71,10 @@ use unflushed::Unflushed;
 use write_back::Source;
 use write_batch::read_page_below;
 
-/// Frames that a flush hands over to the log in one turn.
+/// Frames handed to the store in one hold of the core's lock.
 const FRAMES_PER_HOLD: usize = 16;
 
-/// Interval at which an idle cache device is asked if it still works, by a sync with nothing to write.
+/// Interval at which an idle cache device is checked, by a sync with nothing to write.
 const WATCH: Duration = Duration::from_secs(30);
 
 /// Handling of writes.
@@ -84,21 +84,21 @@ pub enum Mode {
     WriteBack,
     /// Writes go to the cache and below. A flush makes them durable below: the cache device can be lost.
     WriteThrough,
-    /// Writes go below; a page that the cache holds already is updated there too.
+    /// Writes go below; a page that the cache already holds is updated in the cache too.
     WriteAround,
     /// Writes are refused. Reads are cached.
     ReadOnly,
 }
 
-/// Choice of who makes room in the queue of pages on their way below and in the log, and when.
+/// Choice of who writes the queue below and frees segments, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Maintenance {
-    /// Two threads of the cache's own, ahead of need: requests wait only where those cannot keep up.
+    /// Two maintenance threads, ahead of need: requests wait only where the threads cannot keep up.
     #[default]
     Threads,
-    /// Requests that find none. All that the cache does then follows from the requests alone.
+    /// Requests that find a hard limit reached. All work of the cache then follows from the requests alone.
     Requests,
-    /// The caller of the upkeep, as threads would.
+    /// The test does the work of the maintenance threads.
     #[cfg(test)]
     Hand,
 }
@@ -119,7 +119,7 @@ pub struct CacheConfig {
     pub policy: &'static Info,
     /// Its options.
     pub options: Options,
-    /// Capacity of each of its tiers in pages; the last one is the cache device, one before it is memory.
+    /// Capacity of each of the policy's tiers in pages. The last tier is the cache device; one before it is memory.
     pub tiers: Vec<usize>,
     /// Pages that the policy can know at once: residents and ghosts.
     pub handles: usize,
@@ -127,19 +127,18 @@ pub struct CacheConfig {
     pub mode: Mode,
     /// Seed of the policy's random choices.
     pub seed: u64,
-    /// Choice of who keeps room for requests.
+    /// Choice of the threads that do maintenance.
     pub maintenance: Maintenance,
-    /// For how long a page may differ from the backing store, in whole seconds, if there is such a bound.
+    /// Time for which a page may differ from the backing store, in whole seconds. None: no bound.
     pub dirty_age: Option<Duration>,
     /// Clock by which ages are measured.
     pub clock: Clock,
-    /// Interval at which a cache with threads of its own asks its device if it still works, while nothing else asks the
-    /// device anything. None: never.
+    /// Interval at which a cache with threads checks its device while no other call reaches the device. None: never.
     pub watch: Option<Duration>,
 }
 
 impl CacheConfig {
-    /// Write-back with the policy's default options, and handles for as many pages as it knows with these.
+    /// Write-back with the policy's default options, and handles for as many pages as the policy knows with these.
     pub fn new(policy: &'static Info, tiers: &[usize]) -> Self {
         CacheConfig {
             policy,
@@ -155,8 +154,8 @@ impl CacheConfig {
         }
     }
 
-    /// The options that the policy is built with: what it would remember of all pages is bounded by the handles that it has, and
-    /// by less than that where it was told to; what takes no time in the simulator is done bit by bit.
+    /// Options that the policy is built with. Its per-page history is capped at the handles left beside the tiers,
+    /// unless the options set a bound. Incremental versions replace steps that take no time in the simulator.
     fn built_with(&self) -> Result<Options, BuildError> {
         let mut own: Vec<String> = self.policy.live.iter().map(|&option| option.to_owned()).collect();
         if let Some(bound) = self.policy.known_bound.filter(|bound| self.options.text(bound) == "0") {
@@ -188,7 +187,7 @@ fn known(policy: &Info, tiers: &[usize]) -> usize {
     policy.known_per_page.saturating_mul(pages).saturating_add(16)
 }
 
-/// Why a cache cannot be opened.
+/// Reason for which a cache cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// The store on the cache device.
@@ -234,11 +233,11 @@ pub struct CacheStats {
     pub write_back: WriteBackCounts,
     /// Counts of the work on the cache device.
     pub store: StoreCounts,
-    /// Pages whose newest version is durable nowhere but in the cache, or not yet known to be.
+    /// Pages whose newest version is not known to be durable outside the cache.
     pub dirty_pages: u64,
-    /// The bound on the age of dirty pages and what came of it, if there is one.
+    /// The bound on the age of dirty pages and its results, if there is a bound.
     pub dirty_age: Option<DirtyAge>,
-    /// Bytes of memory by which the log knows what it holds of each page.
+    /// Bytes of memory of the store's index.
     pub index_bytes: u64,
     /// Bytes of memory by which pages and the policy's handles find each other, ghosts included.
     pub directory_bytes: u64,
@@ -246,7 +245,7 @@ pub struct CacheStats {
     pub ages_bytes: u64,
     /// The mode.
     pub mode: Mode,
-    /// The cache device has failed, and how; requests go to the backing store.
+    /// Description of the cache device's failure, if it failed; requests then go to the backing store.
     pub failed: Option<String>,
 }
 
@@ -271,7 +270,7 @@ pub struct CacheStats {
 pub struct BlockCache {
     locks: Arc<Locks>,
     config: Mutex<CacheConfig>,
-    /// Held by a change that takes many turns.
+    /// Held by a change that takes many holds of the core's lock.
     changing: Mutex<()>,
     read_only: AtomicBool,
     background: Mutex<Option<Background>>,
@@ -288,7 +287,7 @@ pub struct BlockCache {
 }
 
 impl BlockCache {
-    /// Makes an empty cache on a device for a backing store, which `identity` tells from all others. `uuid` must be new.
+    /// Makes an empty cache on a device for the backing store that `identity` names. `uuid` must be new.
     ///
     /// # Errors
     /// When the device is too small, or fails.
@@ -324,10 +323,10 @@ impl BlockCache {
         )
     }
 
-    /// Opens a formatted cache; what it held is held again, after a crash too.
+    /// Opens a formatted cache with the pages that it held, after a crash too.
     ///
     /// # Errors
-    /// When the store is not in order or not of this backing store, when the policy cannot be built or does not fit.
+    /// When the store is damaged or of another backing store, or when the policy cannot be built or does not fit.
     pub fn open<C: Disk + 'static, B: Disk + 'static>(
         cache: C,
         backing: B,
@@ -337,7 +336,7 @@ impl BlockCache {
         Self::open_objects(cache, backing, identity, config, Objects::new(1))
     }
 
-    /// As [`open`](BlockCache::open), over several objects; what the cache holds of them is shown to the policy as theirs.
+    /// As [`open`](BlockCache::open), over several objects: the policy is shown the recovered pages as pages of these.
     ///
     /// # Errors
     /// As [`open`](BlockCache::open).
@@ -370,17 +369,17 @@ impl BlockCache {
         }
     }
 
-    /// Tag of a request that comes now.
+    /// Tag of a request that arrives now.
     pub fn tag(&self, sequential: bool) -> Tag {
         Tag { sequential, now_us: self.started.elapsed().as_micros() as u64 }
     }
 
-    /// Reads the newest version of a page whose lock is held, and takes a turn at the core.
+    /// Reads the newest version of a page whose lock is held, and takes the core's lock.
     fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<CoreGuard<'_>> {
         self.newest_by(page, bytes, || self.locks.ready())
     }
 
-    /// As [`newest`](BlockCache::newest), by turns of this kind.
+    /// As [`newest`](BlockCache::newest), with `take` taking the core's lock.
     fn newest_by<'a>(
         &'a self,
         page: u64,
@@ -392,7 +391,7 @@ impl BlockCache {
         loop {
             let (store, backing) = guard.stores();
             match guard.core().locate(page, bytes)? {
-                // Nothing better has been found than what was bad already.
+                // No better copy has been found than the one that was already bad.
                 Source::Store(entry) if bad_at == Some(entry.address) => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "the newest copy of this page is bad"));
                 }
@@ -407,7 +406,7 @@ impl BlockCache {
                     let at = guard.write_back().store.byte_of(entry.address);
                     drop(guard);
                     let mut read = || store.read_at(at, bytes).and_then(|()| check_page(entry, bytes));
-                    // What is wrong on the way may be right on the device: a copy is bad when it is bad twice.
+                    // A copy is bad when two reads of it are bad: the first may have been damaged on the way.
                     let first = read();
                     let reads = 1 + u64::from(first.is_err());
                     let result = first.or_else(|_| read());
@@ -415,20 +414,20 @@ impl BlockCache {
                     guard.write_back().store.count_reads(reads);
                     match result {
                         Ok(()) => return Ok(guard),
-                        // Reclaim may have given its place away: then it is found where it is now.
+                        // Reclaim may have moved the version: the next round finds it at its new address.
                         Err(error) => guard.core().copy_is_bad(page, entry, error)?,
                     }
-                    // While it is written below from that very copy, the end of that says what has become of the page.
+                    // While that very copy is being written below, the end of the write decides on the page.
                     bad_at = (!guard.write_back().is_being_written(page)).then_some(entry.address);
                 }
             }
         }
     }
 
-    /// Writes with what is known of the request. A write of several pages is several writes to a crash.
+    /// Writes, with the facts that the tag states. After a crash a write of several pages counts as several writes.
     ///
     /// # Errors
-    /// As [`Block::write`]; pages before the one that failed are written.
+    /// As [`Block::write`]; pages before the failed one are written.
     pub fn write_tagged(&self, offset: u64, bytes: &[u8], tag: Tag) -> io::Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
         let page_bytes = self.page_bytes as usize;
@@ -463,7 +462,7 @@ impl BlockCache {
     fn write_page(&self, mut guard: CoreGuard, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
         let mut result = guard.core().write(page, bytes, whole, tag);
         if guard.must_mend() {
-            // A failure of the cache device turns into an error only where it cost data or an acknowledgement.
+            // A failure of the cache device is an error only where it cost data or an acknowledgement.
             guard.mend()?;
             result = result.or_else(|_| guard.core().write(page, bytes, whole, tag));
         }
@@ -487,29 +486,29 @@ impl BlockCache {
         }
     }
 
-    /// Tells that somebody else has changed the backing store: what the cache holds of the whole pages in a range of
-    /// bytes is void, newer or not. Reads of them find what is below; nothing of them is written below any more; after
-    /// a [`flush`](Block::flush) that follows no crash brings them back. The flush syncs the backing store.
+    /// Invalidates all that the cache holds of the whole pages in a range of bytes, newer or not, after somebody else
+    /// changed the backing store. Reads then find the backing store's bytes, and no held version is written below.
+    /// After a following [`flush`](Block::flush), which syncs the backing store, no crash brings the old versions back.
     ///
-    /// A crash before that flush leaves them as they were or as they are below now, and while that is not told again,
-    /// either may be read. Whoever cannot tell it again after a crash drains the cache, forgets and flushes *before* the
-    /// change as well.
+    /// A crash before the flush leaves each page as the cache had it or as it is below; until `forget` is repeated,
+    /// either may be read. A caller that cannot repeat it after a crash also drains, forgets and flushes *before* the
+    /// change.
     ///
-    /// Between the change and this call a page that was written before may still be written back over it. Where that can
-    /// be, the change is made by [`change_below`](BlockCache::change_below).
+    /// Between the change and this call a page written earlier may still be written back over the change. Where that
+    /// can happen, make the change by [`change_below`](BlockCache::change_below).
     ///
     /// # Errors
-    /// `InvalidInput` beyond the end; else what a store answered. What is held is void all the same.
+    /// `InvalidInput` beyond the end; else a store's error. The held pages are invalidated even then.
     pub fn forget(&self, offset: u64, bytes: u64) -> io::Result<()> {
         self.change_below(offset, bytes, || Ok(()))
     }
 
-    /// Changes the backing store past the cache, and [forgets](BlockCache::forget) the whole pages in the range. No other
-    /// request touches them meanwhile, and nothing of them is written below. `change` must not use the cache.
+    /// Changes the backing store, bypassing the cache, and [forgets](BlockCache::forget) the whole pages in the range.
+    /// No other request touches these pages meanwhile, and none is written below. `change` must not use the cache.
     ///
     /// # Errors
-    /// `InvalidInput` beyond the end; what `change` answered; else what a store answered. But for the first, what is held
-    /// is void all the same.
+    /// `InvalidInput` beyond the end; the error of `change`; else a store's error. In the last two cases the held
+    /// pages are invalidated all the same.
     pub fn change_below(&self, offset: u64, bytes: u64, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.check_range(offset, bytes)?;
         let pages = self.whole_pages(offset, bytes);
@@ -519,16 +518,16 @@ impl BlockCache {
         self.change_pages(&pages, change)
     }
 
-    /// The pages that lie in a range as a whole.
+    /// The pages that lie wholly in a range.
     fn whole_pages(&self, offset: u64, bytes: u64) -> Range<u64> {
         let end = offset + bytes;
-        // The last page of the device may be shorter than others.
+        // The last page of the device may be shorter than the others.
         let last = if end == self.size_bytes { end.div_ceil(self.page_bytes) } else { end / self.page_bytes };
         offset.div_ceil(self.page_bytes)..last
     }
 
-    /// Has what comes after so many bytes of a sequential stream pass by without the policy being asked, unless the policy holds
-    /// it: 0, as after an open, lets nothing pass. See [`Streams`].
+    /// Lets a sequential stream bypass the cache after so many bytes, except pages that the policy holds. The policy
+    /// is not asked about bypassed pages. With 0, as after an open, no stream bypasses. See [`Streams`].
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -538,29 +537,29 @@ impl BlockCache {
         Ok(())
     }
 
-    /// True if writes are refused at present: for a front-end that has to do something before it writes.
+    /// True if writes are refused at present: for a front-end that has work to do before it writes.
     pub fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Relaxed)
     }
 
-    /// Flushes, ends the cache's own threads and notes that the cache was left in good order.
+    /// Flushes, ends the maintenance threads and marks the cache as closed in good order.
     ///
     /// # Errors
     /// The error that a store returned.
     pub fn close(&self) -> io::Result<()> {
-        // Nothing may be appended to the log any more once it is noted where it ends.
+        // Once the end of the store is noted, nothing may be appended.
         drop(self.background.lock().unwrap_or_else(PoisonError::into_inner).take());
         Block::flush(self)?;
         self.locks.exclusive()?.core().close()
     }
 
-    /// Pages that count as cached though the policy does not hold them: their room in the log or their slots are never free again.
+    /// Pages that count as cached though the policy does not hold them: their blocks or slots would never be freed.
     #[cfg(test)]
     pub(crate) fn unknown_residents(&self) -> io::Result<Vec<u64>> {
         Ok(self.locks.guard()?.core().unknown_residents())
     }
 
-    /// Does what the cache's own threads would do next.
+    /// Does the next step of each maintenance thread.
     #[cfg(test)]
     pub(crate) fn step(&self) -> io::Result<()> {
         for role in background::Role::ALL {
@@ -585,7 +584,7 @@ impl BlockCache {
         Ok(self.locks.guard()?.core().stats())
     }
 
-    /// Figures that the policy tells of itself, by name: expert weights, desired sizes, lengths of its queues.
+    /// Figures that the policy reports, by name: expert weights, desired sizes, lengths of its queues.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -593,7 +592,7 @@ impl BlockCache {
         Ok(self.locks.guard()?.core().gauges())
     }
 
-    /// Candidates of a policy that has one of several decide, with what it knows of them; none for any other policy.
+    /// Candidates of a policy that lets one of several decide, with its figures on each. None for any other policy.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -601,8 +600,8 @@ impl BlockCache {
         Ok(self.locks.guard()?.core().choice())
     }
 
-    /// Use of each of these objects as the policy has found it, in a word. None where the policy does not ask, or does
-    /// not know yet.
+    /// Use of each of these objects as the policy has found it, in a word. None where the policy does not classify
+    /// objects, or has not classified this one yet.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -611,13 +610,13 @@ impl BlockCache {
         Ok(objects.iter().map(|&object| guard.core().verdict(object)).collect())
     }
 
-    /// Calls of the cache device and of the backing store, and how long they took.
+    /// Calls of the cache device and of the backing store, and the time that they took.
     pub fn devices(&self) -> [DeviceCounts; 2] {
         [self.meters[0].counts(), self.meters[1].counts()]
     }
 
-    /// Calls `use_them` with the objects: the pages of each, to be changed, and its account. The decision lock is held
-    /// meanwhile, so not for long.
+    /// Calls `use_them` with the objects: the pages of each, which may be changed, and its account. The core's lock is
+    /// held meanwhile, so the call must be short.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -625,7 +624,7 @@ impl BlockCache {
         Ok(use_them(self.locks.guard()?.core().objects()))
     }
 
-    /// Pages whose only copy could not be read: reading them is an error until they are written again.
+    /// Pages whose only copy could not be read: reading such a page is an error until it is written again.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -633,8 +632,9 @@ impl BlockCache {
         Ok(self.locks.guard()?.core().lost_pages())
     }
 
-    /// Dirty pages that the backing store refused since the open, and refuses again now, each by itself. For the end of a
-    /// cache: after a close that succeeds they are dirty at the next open. None once the cache device has failed.
+    /// Retries each dirty page that the backing store has refused since the open, and returns those that it refuses
+    /// again. To be used at the end of a cache: after a successful close these pages are dirty at the next open. Once
+    /// the cache device has failed, nothing is retried.
     ///
     /// # Errors
     /// The error that the cache device returned.
@@ -642,8 +642,8 @@ impl BlockCache {
         self.locks.exclusive()?.core().retry_refused()
     }
 
-    /// After a [`drain`](BlockCache::drain) that failed: writes every dirty page of the cache device below that the backing store
-    /// takes, and syncs. The rest as [`retry_refused`](BlockCache::retry_refused).
+    /// To be used after a failed [`drain`](BlockCache::drain): writes below every dirty page of the cache device that
+    /// the backing store takes, and syncs. Otherwise as [`retry_refused`](BlockCache::retry_refused).
     ///
     /// # Errors
     /// The error that the cache device returned.
@@ -651,8 +651,8 @@ impl BlockCache {
         self.locks.exclusive()?.core().drain_past_refused()
     }
 
-    /// Pages that the cache device holds a version of, in no order, and whether each is dirty: for who has to bring what
-    /// was recovered together with a backing store of his own making.
+    /// Pages of which the cache device holds a version, in no order, and whether each is dirty. For a caller that
+    /// reconciles the recovered pages with its own backing store.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -682,7 +682,7 @@ impl Block for BlockCache {
     fn flush(&self) -> io::Result<()> {
         let told = self.locks.guard()?.write_back().changes_told;
         let result = self.flush_ahead();
-        // Whose sync failed does not matter to the change that it was to cover, nor does another flush that has said so.
+        // A change is reported if the sync that covered it failed, whichever thread made that sync or has reported it.
         self.locks.guard()?.write_back().tell_failed_changes(told).and(result)
     }
 
@@ -709,7 +709,7 @@ fn check_writable(mode: Mode) -> io::Result<()> {
     Ok(())
 }
 
-/// `objects_max` is 1 where nobody tells objects apart.
+/// `objects_max` is 1 where objects are not told apart.
 fn check_live(config: &CacheConfig, objects_max: usize) -> Result<(), CacheError> {
     let info = config.policy;
     let default = |name: &str| info.options.iter().find(|option| option.name == name).map(|option| option.default);

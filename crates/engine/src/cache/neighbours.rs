@@ -1,22 +1,22 @@
-//! Neighbours of what is written below: dirty pages beside one that is on its way, about as cold, go along in the same write.
+//! Neighbours: dirty pages beside a page that is written below, and about as cold, go along in the same write.
 //!
-//! A disk takes milliseconds to come to a place and microseconds for one more page there. What lies beside a page that the
-//! policy has given up, and was written about when that was, would be given up soon: of a log that a database appends to and never
-//! reads, single pages become runs. What is written again and again is younger than its neighbours, and stays. The pages stay
-//! cached and become clean; as in [cleaning ahead](super::clean), the policy is not told.
+//! A disk takes milliseconds for a seek and microseconds for one more page there. A neighbour written at about the same
+//! time as a page that the policy has given up would be given up soon. Single pages become runs, as in a log that a
+//! database appends to and never reads. A page that is written again and again is younger than its neighbours, and
+//! stays. The pages stay cached and become clean. The policy is not told, as in [cleaning ahead](super::clean).
 
 use super::write_back::WriteBack;
 use super::write_batch::LogRelation;
 use crate::mutant::{self, Mutant};
 
-/// Bytes of a run that neighbours are added to: at the 150 MB/s of a disk as long as half of its seek.
+/// Bytes of a run up to which neighbours are added: at a disk's 150 MB/s they take half as long as its seek.
 const RUN_BYTES: usize = 256 << 10;
 
-/// A neighbour has been in the cache at least this part of the time that the page beside it has.
+/// A neighbour's age is at least one part in so many of the age of the page beside it.
 const AGE_SHARE: u64 = 2;
 
 impl WriteBack {
-    /// Queues the neighbours that go along with these pages of the queue; all of them, ascending as these are.
+    /// Queues the neighbours that go along with these queued pages. Returns all of them; both lists are ascending.
     pub(super) fn with_neighbours(&mut self, pages: &[u64]) -> Vec<u64> {
         let most = RUN_BYTES / self.page_bytes;
         let mut all = Vec::with_capacity(pages.len());
@@ -40,7 +40,7 @@ impl WriteBack {
         all
     }
 
-    /// The age of the version that a page of the queue is a copy of; none where the log has no such.
+    /// Age of the store's version that a queued page is a copy of. None where the store has no such version.
     fn age_in_queue(&self, page: u64) -> Option<u64> {
         match self.dirty_queue.get(&page)?.relation {
             LogRelation::Same(address) => Some(self.store.age(address)),
@@ -48,7 +48,7 @@ impl WriteBack {
         }
     }
 
-    /// Queues a page if it has to be written below, may be now, and is not much younger than a page of this age.
+    /// Queues a page, and returns true, if it must be written below, may be now, and is not much younger than `age`.
     fn takes_along(&mut self, page: u64, age: u64) -> bool {
         let Some(entry) = self.store.index().get(page).filter(|entry| entry.dirty && !entry.lost) else { return false };
         let elsewhere = self.dirty_queue.contains_key(&page) || self.unsynced.contains(page);
@@ -57,7 +57,7 @@ impl WriteBack {
             return false;
         }
         self.write_back_stored(page, entry);
-        // Nothing was appended of it since its version, which is durable.
+        // No entry of the page is newer than its version, which is durable.
         self.dirty_queue.entry(page).and_modify(|queued| queued.after = 0);
         self.counts.cleaned_beside += 1;
         true

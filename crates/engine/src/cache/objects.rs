@@ -1,16 +1,17 @@
 //! Objects: the files, tables or disks that the pages of a backing store belong to, and an account of each.
 //!
-//! A policy may ask which object a page belongs to ([`Driver::address`](entresol_policy::Driver::address)); a range of bytes alone
-//! has one. Whoever serves several over one cache says which pages are whose, before the first of them is asked for.
+//! A policy may ask for a page's object ([`Driver::address`](entresol_policy::Driver::address)). A plain range of bytes
+//! is one object. A server of several objects over one cache names the pages of each before the first of them is
+//! requested.
 
 use entresol_core::{Address, Movement, ObjectId, Op, Outcome, Page, Tier, Verb};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Object of the pages that belong to no named one: all of a plain range of bytes, and what objects left behind.
+/// Object of the pages that belong to no named one: all of a plain range of bytes, and pages left by removed objects.
 pub const REST: ObjectId = ObjectId(0);
 
-/// Of memory, and of the cache device.
+/// Pages, or requests for them, in memory and on the cache device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByTier {
     /// In the upper tier of a policy that has two.
@@ -30,18 +31,18 @@ impl ByTier {
     }
 }
 
-/// The account of one object in pages, since it was named.
+/// Account of one object in pages, since it was named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectCounts {
     /// Reads.
     pub reads: u64,
-    /// Of them those found in a tier.
+    /// Reads found in a tier.
     pub read_hits: ByTier,
     /// Writes, whole or partial.
     pub writes: u64,
-    /// Of them those whose page was in a tier.
+    /// Writes whose page was in a tier.
     pub write_hits: ByTier,
-    /// Writes, in write-back mode, to a page that was dirty in the cache: what they replaced never goes below.
+    /// Writes, in write-back mode, to a page that was dirty in the cache: the replaced version never goes below.
     pub absorbed: u64,
     /// Pages that the policy wrote back.
     pub write_backs: u64,
@@ -68,7 +69,7 @@ struct Extent {
     first: u64,
     pages: u64,
     object: ObjectId,
-    /// Which page of the object the first one is.
+    /// Number of the first page within the object.
     block: u64,
 }
 
@@ -83,7 +84,7 @@ impl Extent {
 struct Handles(Vec<u64>);
 
 impl Handles {
-    /// Puts one in, or takes it out; whether that changed anything.
+    /// Puts a handle in, or takes it out. True if that changed anything.
     fn set(&mut self, handle: Page, within: bool) -> bool {
         let (word, bit) = (handle.index() / 64, 1 << (handle.index() % 64));
         if word >= self.0.len() {
@@ -100,8 +101,7 @@ impl Handles {
     }
 }
 
-/// Which pages are whose, and the account of each object. It takes memory for objects and their extents, and two bits for
-/// each handle.
+/// The pages of each object, and its account. Memory: objects, their extents, and two bits for each handle.
 #[derive(Debug)]
 pub struct Objects {
     objects_max: usize,
@@ -113,17 +113,17 @@ pub struct Objects {
     /// Size in pages, by object.
     sizes: Vec<u64>,
     counts: Vec<ObjectCounts>,
-    /// Numbers that objects had which are gone. The one that was free longest is given first, as a policy may still remember what
-    /// the last object of that number was like.
+    /// Numbers of removed objects. The number that was free longest is given first, since a policy may still remember
+    /// the last object of that number.
     free: VecDeque<ObjectId>,
-    /// Requests come in runs.
+    /// Extent of the last request: requests come in runs.
     last: Cell<Option<Extent>>,
     memory: Handles,
     device: Handles,
 }
 
 impl Objects {
-    /// No objects but the rest yet; at most so many can be named at once, all told.
+    /// No objects except [`REST`] yet. At most `objects_max` exist at once, [`REST`] included.
     pub fn new(objects_max: usize) -> Self {
         Objects {
             objects_max: objects_max.max(1),
@@ -139,7 +139,7 @@ impl Objects {
         }
     }
 
-    /// Names an object; [`REST`] when there are too many already.
+    /// Names an object; [`REST`] when the number of objects is at its limit.
     pub fn add(&mut self) -> ObjectId {
         if self.sizes.len() < self.objects_max {
             self.sizes.push(0);
@@ -149,8 +149,8 @@ impl Objects {
         self.free.pop_front().unwrap_or(REST)
     }
 
-    /// Pages from `first` on are pages of an object from `block` on. They must be nobody's, and nothing may be held of them but
-    /// before the cache is opened.
+    /// Gives an object the pages from `first` on, as its pages from `block` on. The pages must belong to no object, and
+    /// an open cache must hold nothing of them.
     pub fn join(&mut self, object: ObjectId, first: u64, pages: u64, block: u64) {
         if object == REST || pages == 0 {
             return;
@@ -160,14 +160,14 @@ impl Objects {
         self.blocks.insert((object.0, block), first);
     }
 
-    /// An object has so many pages now.
+    /// Sets the size of an object in pages.
     pub fn resize(&mut self, object: ObjectId, pages: u64) {
         if object != REST {
             self.sizes[object.index()] = pages;
         }
     }
 
-    /// An object is there no more; what it counted, and what is still held of it, goes to the account of the rest.
+    /// Removes an object. Its counts, and its pages that are still held, go to the account of the rest.
     pub fn remove(&mut self, object: ObjectId) {
         if object == REST {
             return;
@@ -185,14 +185,14 @@ impl Objects {
         self.free.push_back(object);
     }
 
-    /// The account of each object that has pages, and of the rest if there is anything in it.
+    /// Account of each object that has pages or counts, and of the rest if it has counts.
     pub fn counts(&self) -> Vec<(ObjectId, ObjectCounts)> {
         let all = self.counts.iter().enumerate().map(|(object, &counts)| (ObjectId(object as u32), counts));
         let named = |object: ObjectId| self.sizes[object.index()] > 0;
         all.filter(|&(object, counts)| named(object) || counts != ObjectCounts::default()).collect()
     }
 
-    /// Objects that a policy must have room for.
+    /// Objects for which a policy needs memory.
     pub(super) fn objects_max(&self) -> usize {
         self.objects_max
     }
@@ -221,9 +221,9 @@ impl Objects {
         }
     }
 
-    /// The page after this one in its object; before it for -1.
+    /// The page after this one in its object for a `step` of 1; the page before it for -1.
     pub(super) fn neighbour(&self, page: u64, step: i64) -> Option<u64> {
-        // Nothing lies before the first page of all, but its object may have others elsewhere.
+        // No page lies before the first of all, but its object may have earlier ones elsewhere.
         let beside = page.checked_add_signed(step);
         let Some(extent) = self.extent(page) else {
             return beside.filter(|&beside| self.extent(beside).is_none());
@@ -237,13 +237,13 @@ impl Objects {
         Some(other.first + (block - other.block)).filter(|&page| other.has(page))
     }
 
-    /// Pages of an object.
+    /// Size of an object in pages.
     pub fn pages(&self, object: ObjectId) -> u64 {
         if object == REST { self.all_pages } else { self.sizes[object.index()] }
     }
 
-    /// Pages of an object that lie beside each other, from a block on or from the first one behind it: that block, the page
-    /// where it is, and how many there are.
+    /// Adjacent pages of an object, from `block` on or else from the first later block. Returns that block, the page
+    /// where it lies, and the number of pages.
     pub(super) fn run_from(&self, object: ObjectId, block: u64) -> Option<(u64, u64, u64)> {
         let of = |block| (object.0, block);
         let before = self.blocks.range(of(0)..=of(block)).next_back().and_then(|(_, first)| self.extents.get(first));
@@ -261,7 +261,7 @@ impl Objects {
         &mut self.counts[object.index()]
     }
 
-    /// A request has been decided. `absorbed` when it replaced what was dirty.
+    /// Counts a decided request. `absorbed` when it replaced a dirty version.
     pub(super) fn outcome(&mut self, page: u64, op: Op, outcome: Outcome, absorbed: bool, store_tier: Tier) {
         let account = self.account(page);
         let (all, hits) = match op.is_write() {
@@ -275,12 +275,12 @@ impl Objects {
         account.absorbed += u64::from(absorbed);
     }
 
-    /// A write went past the policy.
+    /// Counts a write that bypassed the policy.
     pub(super) fn went_around(&mut self, page: u64) {
         self.account(page).writes += 1;
     }
 
-    /// A page moves. `counted` unless it is only shown to the policy again.
+    /// Accounts for a movement of a page. `counted` unless the page is only shown to the policy again.
     pub(super) fn movement(&mut self, page: u64, movement: Movement, store_tier: Tier, counted: bool) {
         let handle = movement.page;
         match movement.verb {
@@ -301,7 +301,7 @@ impl Objects {
         }
     }
 
-    /// Another policy takes over, and holds nothing yet.
+    /// Empties the tiers in all accounts: another policy takes over, and holds nothing yet.
     pub(super) fn emptied(mut self) -> Self {
         self.counts.iter_mut().for_each(|counts| counts.resident = ByTier::default());
         self.memory = Handles::default();

@@ -1,4 +1,4 @@
-//! From a formatted device to a cache that serves: what can be refused is refused before anything is changed anywhere.
+//! From a formatted device to a cache that serves: every refusal comes before anything is changed anywhere.
 
 use super::background::Background;
 use super::core::{Core, Engine};
@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// A cache that was found in order together with the policy that is to run it. It has only been read so far; dropped, it leaves
-/// everything as it was.
+/// A cache found in order, with the policy that is to run it. The cache has only been read so far; dropping this
+/// leaves everything as it was.
 pub struct Opening {
     core: Box<dyn Core>,
     config: CacheConfig,
@@ -54,8 +54,8 @@ impl Visitor for Build {
 }
 
 impl BlockCache {
-    /// Finds what a formatted cache holds and makes its policy, without changing anything: for who has to do something of his
-    /// own before the cache is in use. The rest is [`Opening::start`].
+    /// Finds the pages that a formatted cache holds and builds its policy, without changing anything. For a caller
+    /// with work of its own to do before the cache is in use. [`Opening::start`] does the rest.
     ///
     /// # Errors
     /// As [`open`](BlockCache::open).
@@ -112,18 +112,18 @@ impl Opening {
         self.core.write_back()
     }
 
-    /// Pages that the cache device holds a version of, in no order, and whether each is dirty.
+    /// Pages of which the cache device holds a version, in no order, and whether each is dirty.
     pub fn held_pages(&self) -> Vec<(u64, bool)> {
         self.core.held_pages()
     }
 
-    /// Dirty pages stay in the cache in a mode other than write-back too: nothing can be written below.
+    /// Leaves dirty pages in the cache in modes other than write-back too, because nothing can be written below.
     pub fn leave_dirty(&mut self) {
         self.leave_dirty = true;
     }
 
-    /// The backing store is known by this name from now on: what marks the cache as in use says so. For one whose size is part of its
-    /// name, when it has grown.
+    /// Sets the backing store's identity; the superblock that marks the cache as in use states it. For a grown backing
+    /// store whose identity depends on its size.
     pub fn rename_backing(&mut self, identity: [u8; 16]) {
         let store = &mut self.core.write_back().store;
         store.set_identity(Identity { backing: identity, ..store.identity() });
@@ -134,39 +134,41 @@ impl Opening {
         self.uuid
     }
 
-    /// The mode that it will begin in.
+    /// Mode in which the cache will begin.
     pub fn mode(&self) -> Mode {
         self.config.mode
     }
 
-    /// The generations of the cache: its backing store must have one of them.
+    /// Generations of the cache, one of which its backing store must have.
     pub fn generation(&self) -> Generations {
         self.generations
     }
 
-    /// Does the cache keep generations? One that a program before version 3 of the store left without closing it does not, until
-    /// it is opened after a good end: none may be raised below meanwhile.
+    /// True if the cache keeps generations, so that one may be raised below. A cache that a program before version 3 of
+    /// the store left without closing it keeps none until it is opened after a good end.
     pub fn keeps_generations(&self) -> bool {
         self.keeps_generations
     }
 
-    /// The backing store is about to get this generation: what marks the cache as in use says so, durably.
+    /// Proposes a generation that the backing store is about to get. The superblock that marks the cache as in use
+    /// states it.
     pub fn propose_generation(&mut self, generation: Generation) {
         self.generations.pending = Some(generation);
         self.core.write_back().store.propose_generation(generation);
     }
 
-    /// The backing store has been found to have the pending generation: what marks the cache as in use says so.
+    /// Settles the pending generation, which the backing store has. The superblock that marks the cache as in use
+    /// states so.
     pub fn settle_generation(&mut self) {
         self.generations.settle();
         self.core.write_back().store.settle_generation();
     }
 
-    /// Marks the cache as in use, has `begin` do the same with whatever else knows of it, and serves; also what that returned.
-    /// Until then nothing is written below, and a crash leaves what was there.
+    /// Marks the cache as in use, has `begin` do the same with other records of it, and serves. Returns the cache and
+    /// the result of `begin`. Until then nothing is written below, and a crash leaves everything as it was.
     ///
     /// # Errors
-    /// The error that `begin` returned, or else that of a store: the cache is then as after a crash.
+    /// The error of `begin`, or else of a store: the cache is then as after a crash.
     pub fn start<T, E: From<CacheError>>(mut self, begin: impl FnOnce() -> Result<T, E>) -> Result<(BlockCache, T), E> {
         let failed = |error: io::Error| E::from(CacheError::from(StoreError::Io(error)));
         let started = Instant::now();
@@ -195,8 +197,8 @@ impl Opening {
             meters: self.meters,
         };
         if drain {
-            // What a crash left dirty must not depend on the cache device any longer. A page whose only copy is bad is listed, and
-            // the others go below without it.
+            // Pages that a crash left dirty must no longer depend on the cache device. A page whose only copy is bad
+            // is listed, and the others go below without it.
             loop {
                 let lost = cache.lost_pages().map_err(failed)?.len();
                 match cache.write_all_below() {

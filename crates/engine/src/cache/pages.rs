@@ -1,18 +1,18 @@
-//! Locks of pages and of ranges of them. Whoever waits, waits for a page and never for a neighbour of it: a lock is held for
-//! the time of a read from a slow disk.
+//! Locks of pages and of ranges of them. A thread waits only for pages that it needs, never for a neighbour. The
+//! reason: a lock is held for the time of a read from a slow disk.
 
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Lists among which the pages are divided, so that threads seldom meet at one.
+/// Lists among which the pages are divided, so that threads seldom contend for one.
 const LISTS: u64 = 64;
 
-/// Line of those that hold pages and those that wait for them, first come first.
+/// Line of holders and waiters, in the order of arrival.
 #[derive(Default)]
 struct Line {
-    /// In the order in which they came. One holds its pages if none before it wants any of them.
+    /// Ranges by order of arrival. A range is held if no range before it overlaps it.
     wanted: Vec<(u64, Range<u64>)>,
-    /// Number of the last to come.
+    /// Number of the last arrival.
     last: u64,
     /// Number of threads that wait.
     waiting: usize,
@@ -35,13 +35,13 @@ impl Line {
 #[derive(Default)]
 struct List {
     line: Mutex<Line>,
-    /// Somebody has left the line.
+    /// Notified when a range has left the line.
     left: Condvar,
 }
 
 impl List {
     fn line(&self) -> MutexGuard<'_, Line> {
-        // Nothing that can panic is done while it is held.
+        // No code that can panic runs while the lock is held.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -66,7 +66,7 @@ impl List {
     }
 }
 
-/// Pages that nobody else holds while this lives.
+/// Pages that no other thread holds until this is dropped.
 pub(super) struct LockedPages<'a> {
     list: &'a List,
     number: u64,
@@ -97,12 +97,12 @@ impl PageLocks {
         self.lists[(page % LISTS) as usize].hold(page..page + 1)
     }
 
-    /// As [`page`](Self::page), if nobody holds it or waits for it.
+    /// As [`page`](Self::page), if no thread holds the page or waits for it.
     pub fn page_now(&self, page: u64) -> Option<LockedPages<'_>> {
         self.lists[(page % LISTS) as usize].hold_now(page)
     }
 
-    /// Waits for a range of pages. Everybody takes the lists in the same order.
+    /// Waits for a range of pages. All threads take the lists in the same order.
     pub fn range(&self, pages: &Range<u64>) -> Vec<LockedPages<'_>> {
         let is_in = |list: &u64| {
             let first = pages.start + (list + LISTS - pages.start % LISTS) % LISTS;

@@ -1,5 +1,4 @@
-//! Contents of a cache, for a caller that has to compare them with a backing store of its own making. Looking at them
-//! is no request, and no decision of the policy.
+//! Contents of a cache, for a caller that compares them with its own backing store. A look is no request or decision.
 
 use super::{BlockCache, Opening, maintenance};
 use crate::store::Entry;
@@ -7,18 +6,18 @@ use std::io;
 use std::ops::Range;
 
 impl BlockCache {
-    /// Pages of a range of bytes that the cache holds something of, in memory too, ascending, and whether each is dirty. What only
-    /// memory has counts as clean until a [`flush`](crate::Block::flush) has put it where it is durable.
+    /// Pages of a range of bytes that the cache holds, in memory or not, ascending, and whether each is dirty. A page
+    /// that only memory has counts as clean until a [`flush`](crate::Block::flush) has appended it to the store.
     ///
     /// # Errors
-    /// `InvalidInput` beyond the end; when the cache has stopped after a fault of its own.
+    /// `InvalidInput` beyond the end; an error when the cache has stopped after a fault of its own.
     pub fn held_in(&self, offset: u64, bytes: u64) -> io::Result<Vec<(u64, bool)>> {
         self.check_range(offset, bytes)?;
         let pages = self.whole_pages(offset, bytes);
         Ok(self.locks.guard()?.core().held_in(&pages))
     }
 
-    /// Makes durable what was written below, and takes it for clean from then on: what counts as dirty afterwards is not there.
+    /// Syncs the pages written below and counts them as clean: pages that are dirty afterwards are not durable below.
     ///
     /// # Errors
     /// The error that a store returned.
@@ -30,7 +29,7 @@ impl BlockCache {
         Ok(())
     }
 
-    /// Reads the newest version of a page, wherever it is. The policy does not hear of it, and nothing is counted as a request.
+    /// Reads the newest version of a page, wherever it is. The policy is not told, and no request is counted.
     ///
     /// # Errors
     /// The error that a store returned.
@@ -42,7 +41,7 @@ impl BlockCache {
 }
 
 impl Opening {
-    /// Reads the copy of a page that the cache device holds; false where it holds none that can be read.
+    /// Reads the cache device's copy of a page; false where it has none that can be read.
     pub fn peek(&mut self, page: u64, bytes: &mut [u8]) -> bool {
         let store = &mut self.write_back().store;
         let entry: Option<Entry> = store.index().get(page).filter(|entry| !entry.lost);

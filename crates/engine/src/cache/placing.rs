@@ -1,16 +1,16 @@
-//! Objects that the policy holds whole are brought into the cache behind the requests, a few pages at a time, so that none waits
-//! for a table: 000, section 2.7.
+//! Prefetch of objects that the policy holds whole: behind the requests, a few pages at a time, so that no request
+//! waits for a table (000, section 2.7).
 //!
-//! Pages that are brought are no requests: they are counted apart, and no page is brought that is held already.
-//! Bringing waits like a request where there is no room, and for a page that a request is at.
+//! Prefetched pages are no requests and are counted apart; held pages are not prefetched. Like a request, a prefetch
+//! waits at the hard limits and for a page that a request has locked.
 
 use super::{BlockCache, REST};
 use entresol_core::{Hint, ObjectId};
 use std::io;
 
-/// Pages that are read together; their locks are held meanwhile.
+/// Pages read together; their locks are held meanwhile.
 const TOGETHER: u64 = 32;
-/// Pages looked at in one turn for one that is not held.
+/// Pages looked at in one hold of the core's lock in search of one that is not held.
 const LOOKED_AT: u64 = 512;
 
 /// Progress through the objects that the policy wants.
@@ -23,21 +23,21 @@ pub struct Filling {
 /// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
-    /// So many pages were brought, perhaps none; there may be more.
+    /// Pages that were prefetched, perhaps none; more may be left.
     Some(u64),
-    /// All objects have been gone through, and nothing is left to leave.
+    /// All objects have been gone through, and no page is left that has to leave.
     All,
 }
 
 impl BlockCache {
-    /// Does the policy place objects, which [`fill_some`](BlockCache::fill_some) fills?
+    /// True if the policy places objects, which [`fill_some`](BlockCache::fill_some) fills.
     pub fn places_objects(&self) -> bool {
         !self.config().policy.live.is_empty()
     }
 
-    /// Has the policy hold an object whole until it is told otherwise; whether it does. The pages come by
-    /// [`fill_some`](BlockCache::fill_some), or when they are asked for. It does not where there is no room for all of them, or if it
-    /// places no objects.
+    /// Has the policy hold an object whole until [`unplace`](BlockCache::unplace). True if it does. The pages come by
+    /// [`fill_some`](BlockCache::fill_some), or when they are requested. False where the tier is too small for all of
+    /// them, or if the policy places no objects.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -47,8 +47,8 @@ impl BlockCache {
         Ok(guard.core().placed(object) > 0)
     }
 
-    /// Has the policy hold an object no longer. Its pages leave by [`fill_some`](BlockCache::fill_some) and behind requests; what is
-    /// dirty of them is written below.
+    /// Has the policy hold an object no longer. Its pages leave by [`fill_some`](BlockCache::fill_some) and behind
+    /// requests; dirty ones are written below.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -57,8 +57,8 @@ impl BlockCache {
         Ok(())
     }
 
-    /// Brings a few pages of objects that the policy holds whole, and has a few leave of those that it holds no longer. A page
-    /// that cannot be read is passed over, for whoever asks for it is told why.
+    /// Prefetches a few pages of objects that the policy holds whole, and evicts a few of those that it holds no
+    /// longer. A page that cannot be read is skipped: a request for it gets the error.
     ///
     /// # Errors
     /// The error that the cache device returned, or an error when the cache has stopped after a fault of its own.

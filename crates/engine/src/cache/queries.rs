@@ -5,8 +5,8 @@ use entresol_core::{Hint, ObjectId};
 use std::io;
 
 impl BlockCache {
-    /// A query begins that will use these objects; its number is unique among those that run. Policies that heed no queries
-    /// go on as before.
+    /// Notes that a query begins which will use these objects. Its number is unique among the running queries.
+    /// Policies that ignore queries go on as before.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -15,7 +15,7 @@ impl BlockCache {
         Ok(())
     }
 
-    /// A query has ended.
+    /// Notes that a query has ended.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.

@@ -1,8 +1,8 @@
-//! Changes of whole ranges of pages: discards, and what somebody else changed below.
+//! Changes of whole ranges of pages: discards, and changes by somebody else in the backing store.
 //!
-//! A range may have millions of pages. The locks of its pages are held from the first to the last, and the upkeep is owned, so that
-//! nothing of it is written below meanwhile. The core's lock is held for a few pages at a time, and never during I/O: requests for
-//! other pages go on in between.
+//! A range may have millions of pages. All its page locks are held from beginning to end, and maintenance is
+//! owned, so that none of its pages is written below meanwhile. The core's lock is held for a few pages at a time, and
+//! never during I/O: requests for other pages go on in between.
 
 use super::locks::CoreGuard;
 use super::maintenance::{self, StoreAccess};
@@ -13,12 +13,12 @@ use crate::store::Layout;
 use std::io;
 use std::ops::Range;
 
-/// Pages that are looked at in one hold of the core's lock.
+/// Pages looked at in one hold of the core's lock.
 pub(crate) const LOOKED_AT: u64 = 256;
 
-/// Pages of a range, ascending, in parts for one hold of the core's lock each. All that something is held of are among them.
+/// Pages of a range, ascending, in one part for each hold of the core's lock. All held pages are among them.
 struct Parts {
-    /// Pages that something was held of. None where all are looked at, which takes less than to find these.
+    /// Pages that were found held. None where a look at every page takes less than the search.
     found: Option<std::vec::IntoIter<u64>>,
     pages: Range<u64>,
 }
@@ -45,7 +45,7 @@ impl Iterator for Parts {
     fn next(&mut self) -> Option<Vec<u64>> {
         let each = LOOKED_AT as usize;
         let part: Vec<u64> = match &mut self.found {
-            // There is something to do about nearly all of them.
+            // Nearly every page that was found needs work.
             Some(found) => found.take(each / 2).collect(),
             None => self.pages.by_ref().take(each).collect(),
         };
@@ -54,8 +54,8 @@ impl Iterator for Parts {
 }
 
 impl BlockCache {
-    /// Discards whole pages. What the cache holds something of goes through the queue, so that the order of things is kept; gaps
-    /// between such pages are discarded below at once.
+    /// Discards whole pages. Discards of held pages go through the queue, which keeps their order with writes. Gaps
+    /// between held pages are discarded below at once.
     pub(super) fn discard_pages(&self, pages: Range<u64>) -> io::Result<()> {
         let _pages = self.locks.pages.range(&pages);
         let mut guard = self.locks.exclusive()?;
@@ -74,7 +74,7 @@ impl BlockCache {
         discard_gap(&mut guard, free_from..pages.end)
     }
 
-    /// Makes void what is held of whole pages, which `change` changes below. Nothing of them is written below meanwhile.
+    /// Invalidates whole pages, which `change` changes below. None of them is written below meanwhile.
     pub(super) fn change_pages(&self, pages: &Range<u64>, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let _pages = self.locks.pages.range(pages);
         let mut guard = self.locks.exclusive()?;
@@ -91,7 +91,7 @@ fn discard_gap(guard: &mut CoreGuard, pages: Range<u64>) -> io::Result<()> {
     }
     guard.make_ready()?;
     if guard.write_back().must_commit_what_was_forgotten() {
-        // Else a crash might bring back what was forgotten, until it is evicted.
+        // Otherwise a crash might bring back forgotten versions, until they are evicted.
         maintenance::commit(guard)?;
     }
     let (_, backing) = guard.stores();
@@ -100,12 +100,12 @@ fn discard_gap(guard: &mut CoreGuard, pages: Range<u64>) -> io::Result<()> {
 }
 
 fn forget(guard: &mut CoreGuard, pages: &Range<u64>) -> io::Result<()> {
-    // Room is made for each part, and nothing of the others goes below meanwhile.
+    // Each part needs free segments, and freeing them must write no page of the other parts below.
     guard.write_back().begin_void(pages.clone());
     let mut failed = Ok(());
     for part in Parts::of(guard, pages)? {
         for page in guard.core().make_void(&part) {
-            // What is held is void all the same.
+            // The held pages are invalidated even after an error.
             failed = failed.and_then(|()| guard.make_ready()).and_then(|()| guard.core().declare_void(page));
         }
         guard.pass()?;
@@ -114,7 +114,7 @@ fn forget(guard: &mut CoreGuard, pages: &Range<u64>) -> io::Result<()> {
     failed
 }
 
-/// While the parts of a range are made void, what the policy gives up of it is not queued: it would be written over the change.
+/// During an invalidation, pages that the policy gives up are not queued: they would be written over the change.
 #[cfg(test)]
 pub(crate) fn nothing_is_queued_of_what_is_made_void(layout: Layout) -> Result<(), String> {
     use super::write_back::WriteBack;
@@ -142,7 +142,7 @@ pub(crate) fn nothing_is_queued_of_what_is_made_void(layout: Layout) -> Result<(
     if queued != [4, 15] {
         return Err(format!("{queued:?} are queued, not 4 and 15"));
     }
-    // The places of such pages can be given up all the same, whether the policy holds them or not.
+    // The blocks of such pages can be given up all the same, whether the policy holds the pages or not.
     write_back.release(6);
     for page in [6, 7] {
         let entry = dirty(write_back, page);

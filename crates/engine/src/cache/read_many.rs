@@ -1,5 +1,5 @@
-//! Reads of several pages: what none of them has in memory is asked of each device together, neighbours on it in one
-//! transfer. The policy is told page by page, in their order, as if they had been read one by one.
+//! Reads of several pages. Each device reads its pages that are not in memory together, neighbours in one transfer. The
+//! policy is told page by page, in order, as if the pages had been read one by one.
 
 use super::locks::CoreGuard;
 use super::maintenance::{StoreAccess, runs};
@@ -14,20 +14,20 @@ use std::ops::Range;
 
 /// Source at which a page was found.
 enum Found {
-    /// Its bytes have been copied.
+    /// Memory: the bytes have been copied.
     InMemory,
-    /// An entry of the log, and the byte of the device where it lies.
+    /// The store: an entry, and its byte on the device.
     InStore(Entry, u64),
     Below,
-    /// There was an error.
+    /// None: there was an error.
     Nowhere,
 }
 
-/// Pages that are read together; their locks are held meanwhile.
+/// Pages read together; their locks are held meanwhile.
 const TOGETHER: u64 = 32;
 
 impl BlockCache {
-    /// Reads with what is known of the request. The pages of one call after the first continue a run.
+    /// Reads, with the facts that the tag states. The pages of one call after the first continue a run.
     ///
     /// # Errors
     /// As [`Block::read`](crate::Block::read).
@@ -43,7 +43,7 @@ impl BlockCache {
         Ok(())
     }
 
-    /// Has `read` fill all of the pages that a range touches, and takes from that what is wanted.
+    /// Has `read` fill all pages that a range touches, and copies the wanted bytes from them.
     pub(super) fn with_whole_pages<R>(
         &self,
         offset: u64,
@@ -62,7 +62,7 @@ impl BlockCache {
         result
     }
 
-    /// `first` when they are the first of a call.
+    /// `first` when these are the first pages of a call.
     fn read_pages(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> io::Result<()> {
         if pages.end - pages.start == 1 {
             let _page = self.locks.pages.page(pages.start);
@@ -79,16 +79,16 @@ impl BlockCache {
         Ok(())
     }
 
-    /// Reads a page unless its newest bytes are `there`, and has the policy decide on it. Where no room can be made for what
-    /// that may move, because nothing can be written below, it is read all the same and the policy does not hear of it.
+    /// Reads a page unless its newest bytes are `there`, and has the policy decide on it. Where the decision needs
+    /// space that cannot be freed, because writes below fail, the page is read without telling the policy.
     fn read_one(&self, page: u64, bytes: &mut [u8], there: bool, tag: Tag, first: bool) -> io::Result<()> {
         let guard = if there { self.locks.ready() } else { self.newest(page, bytes) };
         match guard {
             Ok(guard) => self.decide(guard, page, bytes, tag, first),
             Err(error) => {
                 let mut guard = self.locks.guard()?;
-                // Whether there is room by now is not asked: a thread of the cache's own may have made it since, and an
-                // error of a write below would be told to a reader.
+                // The hard limits are not checked again, since a maintenance thread may have freed space by now. An
+                // error of a write below must not reach a reader.
                 if guard.must_mend() {
                     return Err(error);
                 }
@@ -104,8 +104,8 @@ impl BlockCache {
         guard.mend()
     }
 
-    /// Reads the newest versions of pages from one on, whose locks are held; which of them it could. The others are to be
-    /// read one by one, which tells what is wrong with them.
+    /// Reads the newest versions of locked pages from `first` on. Returns for each page whether it was read. The
+    /// others are to be read one by one, which gives their errors.
     pub(super) fn read_together(&self, first: u64, bytes: &mut [u8]) -> io::Result<Vec<bool>> {
         let page_bytes = self.page_bytes as usize;
         let mut guard = self.locks.ready()?;
@@ -137,7 +137,7 @@ impl BlockCache {
         Ok(there)
     }
 
-    /// Transfers to be read from the log, and those to be read from below.
+    /// Transfers for the pages in the store, and for those in the backing store.
     fn transfers<'a>(
         &self,
         first: u64,
@@ -146,7 +146,7 @@ impl BlockCache {
     ) -> (Vec<Transfer<'a>>, Vec<Transfer<'a>>) {
         let (mut from_store, mut from_below) = (Vec::new(), Vec::new());
         let mut rest = bytes;
-        // What was admitted together lies together on the cache device.
+        // Pages that were admitted together lie together on the cache device.
         let follows = |at: usize| match (&found[at - 1], &found[at]) {
             (Found::Below, Found::Below) => true,
             (Found::InStore(_, before), Found::InStore(_, at)) => before + self.page_bytes == *at,

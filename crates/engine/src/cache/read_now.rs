@@ -1,9 +1,9 @@
-//! Reads that are answered at once or not at all, for threads that must not wait: those that take requests from a door.
+//! Reads that succeed at once or not at all, for threads that must not wait: those that take a front-end's requests.
 //!
-//! Bytes that such a read finds come from the uppermost tier of the policy. The policy is told of the read as of any
-//! other hit, in the same order. The locks are those of any other read, but nobody waits for them. A page that somebody
-//! else is at work on is left to a thread that may wait. For the core's lock, which is held for a decision, a few turns
-//! of a loop are spent at most. Where a read finds nothing, nothing has happened: no count and no decision.
+//! The bytes of such a read come from the policy's uppermost tier. The policy is told of the read as of any other hit,
+//! in the same order. The locks are those of any other read, but no read waits for them. A page that another thread
+//! has locked is left to a thread that may wait. The core's lock, which is held for a decision, is tried a few times
+//! in a loop. A read that fails leaves no trace: no count and no decision.
 
 use super::core::{Core, Engine};
 use super::locks::CoreGuard;
@@ -15,19 +15,20 @@ use entresol_core::{Op, Tier};
 use entresol_policy::Policy;
 use std::ops::Range;
 
-/// Pages of one such read. A longer one keeps the others waiting longer than a thread takes to wake up.
+/// Pages of one such read. A longer one delays the others by more than the time in which a thread wakes up.
 const PAGES_MAX: usize = 16;
-/// Bytes of one that may go on from one row of so many pages to the next.
+/// Bytes of a read that goes on from one row of [`PAGES_MAX`] pages to the next.
 const BYTES_MAX: usize = 256 << 10;
 
 impl BlockCache {
     /// As [`read_tagged`](BlockCache::read_tagged), if the pages are in the policy's uppermost tier and in memory and
-    /// nobody is at work on them. True if it did. If not, nothing has happened but that `bytes` may hold anything.
+    /// no other thread has locked them. True if they were read. Otherwise nothing has happened, but `bytes` may hold
+    /// anything.
     pub fn read_now_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> bool {
         if bytes.is_empty() || self.check_range(offset, bytes.len() as u64).is_err() {
             return false;
         }
-        // Before room is made for them.
+        // Checked before memory is taken for the pages.
         if bytes.len() as u64 > PAGES_MAX as u64 * self.page_bytes {
             return false;
         }
@@ -39,14 +40,16 @@ impl BlockCache {
         self.hold_now(&pages, &mut held).is_some_and(|mut guard| self.read_above(&mut guard, pages, bytes, tag, true))
     }
 
-    /// As [`read_tagged`](BlockCache::read_tagged) for as many of the first bytes as can be had at once; their number.
-    /// Besides what [`read_now_tagged`](BlockCache::read_now_tagged) gives these are pages that the cache does not hold and
-    /// the backing store has in memory ([`Disk::read_now`](crate::disk::Disk::read_now)): on each a decision is made as on
-    /// any other miss, which may copy it. In a [long sequential stream](BlockCache::set_sequential_cutoff) they are also
-    /// pages that the cache holds clean, as many as have passed it: the decision is that on a hit.
+    /// As [`read_tagged`](BlockCache::read_tagged) for the first bytes, as many as can be had at once. Returns their
+    /// number.
     ///
-    /// Of the bytes after those nothing has happened: they are to be read from there on, which is a request of its own to a
-    /// tape.
+    /// Besides the pages of [`read_now_tagged`](BlockCache::read_now_tagged), these are pages that the cache does not
+    /// hold and the backing store has in memory ([`Disk::read_now`](crate::disk::Disk::read_now)). The policy decides
+    /// on each as on any other miss, and may admit it. A [long sequential stream](BlockCache::set_sequential_cutoff)
+    /// also gets pages from there that the cache holds clean, at most as many as have bypassed it. On these the policy
+    /// decides as on a hit.
+    ///
+    /// For the later bytes nothing has happened. Reading them is a request of its own to a recording.
     pub fn read_some_now_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> usize {
         if self.check_range(offset, bytes.len() as u64).is_err() {
             return 0;
@@ -68,7 +71,7 @@ impl BlockCache {
         done
     }
 
-    /// Reads pages, if all can be had at once from above or all from below; on how many of the first it has decided.
+    /// Reads pages, if all can be had at once from above or all from below. Returns the number of those decided on.
     fn read_some_pages_now(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> u64 {
         let mut held = [const { None }; PAGES_MAX];
         let Some(mut guard) = self.hold_now(&pages, &mut held) else { return 0 };
@@ -93,7 +96,7 @@ impl BlockCache {
         let Some(mut guard) = self.locks.ready_now() else { return 0 };
         let mut done = 0;
         for (page, bytes) in pages.zip(bytes.chunks_exact(self.page_bytes as usize)) {
-            // What a decision leaves to be done first is left to who may wait, with the pages after it.
+            // Where a decision needs maintenance first, its page and later ones are left to a thread that may wait.
             if done > 0 && !guard.is_ready() {
                 break;
             }
@@ -108,7 +111,7 @@ impl BlockCache {
         done
     }
 
-    /// Takes the locks of pages and the core's, if nobody is at work on any of them.
+    /// Takes the locks of pages and the core's, if all are free.
     fn hold_now<'a>(
         &'a self,
         pages: &Range<u64>,
@@ -139,11 +142,11 @@ impl BlockCache {
 impl<P: Policy> Engine<P> {
     /// Reads pages from `first` on, if the policy's uppermost tier has them all in memory, and decides on each.
     pub(super) fn read_uppermost(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool {
-        // What was recovered is shown to the policy behind requests, which may fill a batch of the log.
+        // Recovered pages are shown to the policy behind requests, which may fill a batch of the store.
         if Core::is_off(self) || self.unseen.is_some() {
             return false;
         }
-        // All are found before the first is decided on: a decision may move the others.
+        // All are found before the first decision, since a decision may move the others.
         let page_bytes = self.executor.page_bytes();
         let mut pages = (first..).zip(bytes.chunks_exact_mut(page_bytes));
         if !pages.all(|(page, bytes)| self.copy_uppermost(page, bytes)) {
@@ -156,8 +159,8 @@ impl<P: Policy> Engine<P> {
         true
     }
 
-    /// Copies a page that the policy has in its uppermost tier and memory has the bytes of. From there a hit moves nothing,
-    /// but for what a policy moves at any request.
+    /// Copies a page that the policy has in its uppermost tier and whose bytes memory has. A hit there moves nothing,
+    /// apart from the pages that a policy moves at any request.
     fn copy_uppermost(&mut self, page: u64, bytes: &mut [u8]) -> bool {
         let Some(handle) = self.executor.directory.find(page) else { return false };
         let there = self.policy.state(handle).tiers.contains(Tier::TOP);

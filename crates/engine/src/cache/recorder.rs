@@ -1,7 +1,7 @@
-//! A tape of what is asked of a cache, for whoever listens: page requests in the order in which the policy is told of them.
+//! A recorder of the requests to a cache: page requests in the order in which the policy is told of them.
 //!
-//! While nobody listens a request costs one load. While somebody does it costs one short lock and an entry in memory that
-//! was there before; nobody waits for the listener. When that falls behind, requests are left out and counted.
+//! Without a recording a request costs one load. With one it costs a short lock and an entry in memory that is already
+//! allocated; no request waits for the listener. When the listener falls behind, requests are left out and counted.
 
 use super::{BlockCache, Tag};
 use entresol_core::Op;
@@ -10,23 +10,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Requests that are handed over at once.
+/// Requests handed over at once.
 const BATCH: usize = 4096;
-/// Batches that there are: the listener may be all but one of them behind. With entries of 24 bytes they take 1.5 MiB.
+/// Number of batches: the listener may be all except one of them behind. With entries of 24 bytes they take 1.5 MiB.
 const BATCHES: usize = 16;
 
 /// A request of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noted {
-    /// Time in microseconds, as its [`Tag`] states it. Of requests at the same time a later one may have the lower time.
+    /// Time in microseconds, as the [`Tag`] states it. Of concurrent requests a later one may have the earlier time.
     pub time_us: u64,
     /// The page.
     pub page: u64,
-    /// A write of part of a page is an update.
+    /// Kind of request; a write of part of a page is an update.
     pub op: Op,
-    /// The policy was told that it continues a run.
+    /// The policy was told that the request continues a run.
     pub sequential: bool,
-    /// It is the first page of what was asked for.
+    /// The page is the first of its call.
     pub first: bool,
 }
 
@@ -44,10 +44,10 @@ struct Ring {
 }
 
 impl Ring {
-    /// Hands the batch over for an empty one; false when there is none.
+    /// Hands the batch over in exchange for an empty one; false when there is none.
     fn rotate(&mut self) -> bool {
         let Ok(empty) = self.empty.try_recv() else { return false };
-        // There is room for all batches that there are; without a listener nobody misses it.
+        // The channel has space for all batches. An error means that the listener is gone.
         let _ = self.full.try_send(std::mem::replace(&mut self.batch, empty));
         true
     }
@@ -58,7 +58,7 @@ impl Recorder {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a request that the policy is told of next. `first` when it is the first page of what was asked for.
+    /// Notes a request that the policy is told of next. `first` when the page is the first of its call.
     #[inline]
     pub fn note(&self, page: u64, op: Op, tag: Tag, first: bool) {
         if self.on.load(Relaxed) {
@@ -86,22 +86,22 @@ pub struct Recording {
     last: Vec<Noted>,
 }
 
-/// Requests, and how many were left out so far.
+/// Requests, and the number left out so far.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Batch<'a> {
-    /// The requests, in order; none when there were none.
+    /// The requests, in order; empty when there were none.
     pub requests: &'a [Noted],
-    /// Requests that were left out since the recording began, because they came faster than they were taken.
+    /// Requests left out since the recording began, because they came faster than they were taken.
     pub left_out: u64,
 }
 
 impl Recording {
-    /// Notes nothing more: what there is remains to be taken.
+    /// Stops noting requests; those noted remain to be taken.
     pub fn stop(&self) {
         self.recorder.on.store(false, Relaxed);
     }
 
-    /// Next requests: a full batch, or after this time those that there are.
+    /// The next requests: a full batch, or after the time `wait` those noted so far.
     pub fn next(&mut self, wait: Duration) -> Batch<'_> {
         let last = std::mem::take(&mut self.last);
         if last.capacity() > 0 {
@@ -114,7 +114,7 @@ impl Recording {
             Ok(full) => full,
             Err(RecvTimeoutError::Disconnected) => unreachable!("the reel is there"),
             Err(RecvTimeoutError::Timeout) => {
-                // One may have been handed over since. Else one is empty, for none is here or on the way.
+                // A batch may have been handed over since. Otherwise an empty one exists: none is here or on the way.
                 let full = self.full.try_recv();
                 full.unwrap_or_else(
                     |_| if ring.rotate() { self.full.try_recv().expect("just sent") } else { Vec::new() },
@@ -126,7 +126,7 @@ impl Recording {
 
     fn give_back(&self, mut batch: Vec<Noted>) {
         batch.clear();
-        // There is room for all that there are.
+        // The channel has space for all batches.
         let _ = self.empty.try_send(batch);
     }
 }
@@ -139,7 +139,7 @@ impl Drop for Recording {
 }
 
 impl BlockCache {
-    /// Listens to what is asked of the cache from now on; none while somebody else does.
+    /// Records the requests to the cache from now on. None while another recording runs.
     pub fn record(&self) -> Option<Recording> {
         let mut ring = self.recorder.ring();
         if ring.is_some() {

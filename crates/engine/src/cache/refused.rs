@@ -1,8 +1,8 @@
-//! Dirty pages that the backing store refuses: what a stop has to say of them.
+//! Dirty pages that the backing store refuses, as a stop of the cache reports them.
 //!
-//! Pages of one flight stay queued together when one of them cannot be written, so that it takes another try, of each by itself,
-//! to tell which it is. Most are in the log all the same: they are dirty at the next open. One that a policy had written past
-//! the log is not, and the cache cannot be closed with it; no flush has called it durable.
+//! When a page cannot be written, all pages of its write batch stay queued. Only a try of each by itself tells which
+//! page is refused. Most refused pages are in the store and are dirty at the next open. A page that bypasses the store
+//! is not, and the cache cannot be closed with it; no flush has reported it as durable.
 
 use super::maintenance;
 use super::watermarks::DEPTH_MAX;
@@ -11,14 +11,14 @@ use super::write_batch::LogRelation;
 use std::collections::BTreeSet;
 use std::io;
 
-/// Tries that fail one after another until the rest of a stretch is taken for refused untried, and stretches in which all tries failed
-/// until all the rest is: each may take as long as a device takes to give up.
+/// Failed tries in a row after which the rest of a stretch counts as refused without a try, and stretches in a row with
+/// failures only after which all the rest does. Each try may take as long as a device takes to give up.
 const FAILURES_MAX: usize = 16;
 
-/// A stretch of the backing store, in bytes: a region of a file, where that is a directory.
+/// Stretch of the backing store, in bytes: where that is a directory, the region of a file.
 const STRETCH_BYTES: u64 = 1 << 30;
 
-/// Dirty pages that could not be written to the backing store, and why.
+/// Dirty pages that could not be written to the backing store, and the reason.
 #[derive(Debug, Default)]
 pub struct Refused {
     /// The pages, ascending.
@@ -28,7 +28,7 @@ pub struct Refused {
 }
 
 impl WriteBack {
-    /// Notes that a page was to be written below, and could not be.
+    /// Notes that the backing store refused a page.
     pub(super) fn note_refused(&mut self, page: u64) {
         self.refused.insert(page);
     }
@@ -40,31 +40,30 @@ impl WriteBack {
         }
     }
 
-    /// Writes every page that was refused once more, by itself where it fails with others, and syncs below. Returns
-    /// those that are refused again. They leave the queue as far as the log has them, so that the cache can be closed
-    /// in good order.
+    /// Writes every refused page once more, by itself where it fails with others, and syncs below. Returns the pages
+    /// that are refused again. Those that the store has leave the queue, so that the cache can be closed in good order.
     ///
     /// # Errors
-    /// The error that the log's device returned.
+    /// The error that the cache device returned.
     pub(super) fn retry_refused(&mut self) -> io::Result<Refused> {
         let pages: Vec<u64> = self.refused.iter().copied().collect();
         self.write_what_can_be(&pages)
     }
 
     /// Writes every dirty page below that the backing store takes, and syncs. Returns those that it refuses, as
-    /// [`retry_refused`](Keeper::retry_refused).
+    /// [`retry_refused`](WriteBack::retry_refused).
     ///
     /// # Errors
-    /// The error that the log's device returned.
+    /// The error that the cache device returned.
     pub(super) fn drain_past_refused(&mut self) -> io::Result<Refused> {
         let blocks = 0..self.store.index().blocks();
         let mut pages: BTreeSet<u64> = self.owed_in(blocks).collect();
-        // What is queued is owed, and on its way.
+        // Queued pages are still to be written below, and on their way.
         pages.extend(self.dirty_queue.keys().chain(&self.refused));
         self.write_what_can_be(&Vec::from_iter(pages))
     }
 
-    /// Writes those of these ascending pages below that have to be there and can be.
+    /// Writes below those of these ascending pages that have to be there and can be written.
     fn write_what_can_be(&mut self, pages: &[u64]) -> io::Result<Refused> {
         self.refused.clear();
         if pages.is_empty() {
@@ -109,7 +108,7 @@ impl WriteBack {
         Ok(Refused { pages: pages.into_iter().collect(), error })
     }
 
-    /// Takes those of these pages off the queue that the log has: they stay dirty there.
+    /// Takes those of these pages off the queue that the store has: they stay dirty there.
     fn leave_to_the_log(&mut self, pages: &BTreeSet<u64>) {
         for page in pages {
             let Some(entry) = self.store.index().get(*page).filter(|entry| entry.dirty && !entry.lost) else {
@@ -122,14 +121,14 @@ impl WriteBack {
     }
 }
 
-/// Patience with tries that fail: it says when they end.
+/// Decides when failing tries end.
 struct Patience {
     stretch_pages: u64,
-    /// The stretch of the last try.
+    /// Stretch of the last try.
     stretch: u64,
-    /// Tries that failed there since one succeeded.
+    /// Failed tries in that stretch since the last success.
     failures: usize,
-    /// Stretches before it without a try that succeeded, one after another.
+    /// Earlier stretches in a row with failures and no success.
     stretches: usize,
 }
 

@@ -1,18 +1,18 @@
-//! A search for the pages of a range through all that is held, for ranges that are longer than that.
+//! A search for the held pages of a range through all that is held, for ranges longer than that.
 //!
-//! It is made in parts, and requests go on in between. What moves meanwhile moves to where the search comes later: from frames to the log,
-//! to the log's rear, to the queue, to the account of what was written below. Requests for pages of the range wait, and the upkeep is
-//! owned; so whatever was held of the range when the search began is found.
+//! The search is made in parts, and requests go on in between. A version that moves meanwhile moves to a later stage:
+//! from frames to the store, to its rear, to the queue, to the account of unsynced writes. Requests for pages of the
+//! range wait, and maintenance is owned. So every page of the range that was held when the search began is found.
 
 use super::executor::{Executor, Left};
 use super::ranges::LOOKED_AT;
 use std::ops::Range;
 
-/// Blocks of the index gone through in a row that take as long as a look at one page by its number, which misses the processor's
-/// caches: of the order of.
+/// Blocks of the index scanned in the time of one look at a page by its number, which misses the processor's caches.
+/// The number is an order of magnitude.
 const BLOCKS_PER_LOOK: u64 = 16;
 
-/// Places where something of a page may be held, in the order in which they are searched.
+/// Places where something of a page may be held, in search order.
 #[derive(Clone, Copy)]
 enum Stage {
     Left,
@@ -27,7 +27,7 @@ enum Stage {
 pub(super) struct Search {
     pages: Range<u64>,
     stage: Stage,
-    /// Within the place; frames are searched from their end.
+    /// Position within the stage's place; frames are searched from their end.
     at: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Search {
         Search { pages, stage: Stage::Left, at: None }
     }
 
-    /// Goes on a little: pages are added to those that were found, some of them twice. Whether there is more to search.
+    /// Goes on a little and adds pages to those found, some of them twice. True if more is left to search.
     pub fn go_on(&mut self, left: Option<&Left>, executor: &Executor, found: &mut Vec<u64>) -> bool {
         let most = LOOKED_AT as usize;
         let write_back = &executor.write_back;
@@ -83,7 +83,7 @@ impl Search {
         true
     }
 
-    /// True if a search takes less than looks at all pages of the range.
+    /// True if the search takes less than a look at every page of the range.
     pub fn is_shorter(&self, left: Option<&Left>, executor: &Executor) -> bool {
         let write_back = &executor.write_back;
         let apart = left.map_or(0, Left::len)
@@ -109,7 +109,7 @@ mod tests {
     const PAGE: u64 = 512;
     const PAGES: u64 = 6000;
 
-    /// Whatever was held of a range when a search began is found, though requests for other pages go on in between.
+    /// All pages of a range that were held when a search began are found, though other requests go on in between.
     fn check(layout: Layout, policy: &str, tiers: &[usize], seed: u64) {
         let mut random = Random::new(seed);
         let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 32, segments: 120, layout };
@@ -146,7 +146,7 @@ mod tests {
             let (mut search, mut found) = (Search::new(range.clone()), Vec::new());
             while guard.core().search(&mut search, &mut found) {
                 let page = random.below(PAGES);
-                // Room is not to be made: the upkeep is owned here.
+                // The request must not need maintenance, which is owned here.
                 guard.write_back().apart = true;
                 let is_ready = guard.write_back().is_ready();
                 guard.write_back().apart = false;
@@ -164,7 +164,7 @@ mod tests {
             );
         }
         assert!(between > 0 && apart[0] + apart[1] > 0, "{layout:?}, {policy}: {between}, {apart:?}");
-        // The log has no copy of what only frames have.
+        // The store has no copy of pages that only frames have.
         assert!(tiers.len() < 2 || apart[2] > 0, "{layout:?}, {policy}: {apart:?}");
     }
 

@@ -1,4 +1,4 @@
-//! Room in the slots layout: slots that the policy does not hold are given up, and the journal's oldest blocks are renewed.
+//! Reclaim in the slots layout: gives up slots that the policy does not hold, and renews the journal's oldest blocks.
 
 use super::maintenance::{StoreAccess, settle, sync_store, write_these};
 use super::write_back::WriteBack;
@@ -8,10 +8,10 @@ use crate::store::Entry;
 use std::io;
 use std::ops::Range;
 
-/// Turns of the journal in which it is renewed without a request in between.
+/// Rounds of the journal's ring that one renewal may rewrite before the journal counts as too full.
 const HOLDS_MAX: u64 = 3;
 
-/// Makes room, if the store is one of slots; false if it is a log.
+/// Frees slots in the slots layout; false in the log layout, where it does nothing.
 pub(super) fn reclaim_slots(access: &mut impl StoreAccess) -> io::Result<bool> {
     if access.write_back().store.slots().is_none() {
         return Ok(false);
@@ -24,7 +24,7 @@ pub(super) fn reclaim_slots(access: &mut impl StoreAccess) -> io::Result<bool> {
         return Ok(true);
     }
     sync_store(access)?;
-    // A slot is written again only when a durable block says that all is durable by which it became free.
+    // A slot is written again only when a durable block states that the entries which freed it are durable.
     if let Some(slots) = access.write_back().store.slots() {
         slots.state_what_is_durable();
     }
@@ -32,11 +32,11 @@ pub(super) fn reclaim_slots(access: &mut impl StoreAccess) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Repeats what still holds of the journal's oldest blocks, while it is running out of room; true if there was need.
+/// Repeats the entries of the journal's oldest blocks that still hold, while few blocks are free. True if it did.
 fn renew_journal(access: &mut impl StoreAccess) -> io::Result<bool> {
     let mut renewed = 0;
     loop {
-        // Where all of the oldest blocks holds, as many blocks are written as are given up, and those only at the next sync.
+        // Where all entries of the oldest blocks hold, each block given up costs one written, at the next sync.
         if access.write_back().store.slots().is_some_and(|slots| slots.awaits_blocks()) {
             sync_store(access)?;
         }
@@ -44,8 +44,8 @@ fn renew_journal(access: &mut impl StoreAccess) -> io::Result<bool> {
         renewed += oldest.end - oldest.start;
         renew(access, oldest)?;
         let write_back = access.write_back();
-        // After a turn or two all that holds has been said anew: only a journal that nobody wrote like that says more than it has
-        // room for.
+        // After a round or two all entries that hold have been repeated. Only a journal that this program did not
+        // write holds more than fits.
         if write_back.store.slots().is_some_and(|slots| renewed > HOLDS_MAX * slots.journal_bytes()) {
             let error =
                 io::Error::new(io::ErrorKind::StorageFull, "the cache's journal says more than it has room for");
@@ -71,13 +71,13 @@ fn renew(access: &mut impl StoreAccess, oldest: Range<u64>) -> io::Result<()> {
     if read.is_ok() && is_whole(write_back, &bytes) {
         return renew_from(write_back, &bytes, &[]);
     }
-    // What is wrong on the way may be right on the device.
+    // A second read: the bytes may have been damaged on the way from the device.
     let again = disk.read_at(oldest.start, &mut bytes);
     write_back.noted(again)?;
     if is_whole(write_back, &bytes) {
         return renew_from(write_back, &bytes, &[]);
     }
-    // The block after each has a copy of it, once it is on the device.
+    // The block after each one has a copy of it, once that block is on the device.
     sync_store(access)?;
     let write_back = access.write_back();
     let slots = write_back.store.slots().expect("the layout of a store does not change");
@@ -93,15 +93,16 @@ fn renew(access: &mut impl StoreAccess, oldest: Range<u64>) -> io::Result<()> {
     renew_from(write_back, &bytes, &after)
 }
 
-/// Renews the oldest blocks, which were read, with the help of the one after them.
+/// Renews the oldest blocks from their bytes, with the help of the block after them.
 fn renew_from(write_back: &mut WriteBack, blocks: &[u8], after: &[u8]) -> io::Result<()> {
     let slots = write_back.store.slots().expect("the layout of a store does not change");
     let renewed = slots.renew(blocks, after);
     write_back.noted(renewed)
 }
 
-/// Gives up slots whose pages the policy does not hold: those that the backing store has first, for others have to be written
-/// there before. (Of a page that is in memory it holds no copy in a slot, though a flush has put one there.)
+/// Gives up slots whose pages the policy does not hold. Slots of pages that the backing store has come first, since
+/// dirty ones have to be written there before. (The policy does not count a slot as held while the page is in memory,
+/// even after a flush has put a copy there.)
 fn free_slots(access: &mut impl StoreAccess) -> io::Result<()> {
     let write_back = access.write_back();
     let (enough, enough_owed) = write_back.enough_slots();
@@ -125,7 +126,7 @@ fn free_slots(access: &mut impl StoreAccess) -> io::Result<()> {
     }
     let write_back = access.write_back();
     for (page, entry) in owed {
-        // One that could not be written below stays, and is tried again.
+        // A page that could not be written below keeps its slot and is tried again.
         write_back.reclaim_clean_slots(page, entry)?;
     }
     Ok(())
@@ -136,8 +137,7 @@ impl WriteBack {
         self.store.slots().map_or_else(Vec::new, |slots| slots.unheld(enough, dirty))
     }
 
-    /// Sees to it that a slot is not needed any more, if the policy does not hold it; true when that takes a sync of the
-    /// backing store.
+    /// Makes a slot superfluous if the policy does not hold it; true when that takes a sync of the backing store.
     pub(super) fn reclaim_slots(&mut self, page: u64, seen: Entry) -> io::Result<bool> {
         if self.reclaim_clean_slots(page, seen)? {
             return Ok(false);
@@ -151,7 +151,7 @@ impl WriteBack {
         Ok(true)
     }
 
-    /// Gives up the slot of a page that the backing store has.
+    /// Gives up the slot of a page that the backing store has; true if it did.
     fn reclaim_clean_slots(&mut self, page: u64, seen: Entry) -> io::Result<bool> {
         let Some(entry) = self.unheld(page, seen) else { return Ok(false) };
         if entry.dirty && !mutant::is(Mutant::DirtyNotKept) && !mutant::is(Mutant::TailTooEarly) {
@@ -162,7 +162,7 @@ impl WriteBack {
         Ok(true)
     }
 
-    /// Entry of a page, if it is the version that was seen, the policy does not hold it, and it is not lost.
+    /// Entry of a page, if it is the version that was seen, is not held by the policy and is not lost.
     fn unheld(&self, page: u64, seen: Entry) -> Option<Entry> {
         self.store.index().get(page).filter(|entry| entry.address == seen.address && !entry.resident && !entry.lost)
     }

@@ -1,11 +1,11 @@
-//! Changes that no flush has covered. Kernels write what nobody syncs within half a minute, and a server of files hears of neither
-//! `sync` nor `syncfs`: whoever serves a cache flushes it when a change is as old as that.
+//! Changes that no flush has covered. Kernels write unsynced pages within half a minute, and a server of files is told
+//! of neither `sync` nor `syncfs`. So the server of a cache flushes it when a change is as old as that.
 
 use super::BlockCache;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Counts of changes and of those that flushes have covered.
+/// Numbers of changes, and of those that flushes have covered.
 #[derive(Debug, Default)]
 pub(super) struct Unflushed {
     changes: AtomicU64,
@@ -13,7 +13,7 @@ pub(super) struct Unflushed {
 }
 
 impl Unflushed {
-    /// Notes a change that was made, before the turn that it was made in ends.
+    /// Notes a change, before the hold of the core's lock in which it was made ends.
     pub fn note(&self) {
         self.changes.fetch_add(1, SeqCst);
     }
@@ -23,7 +23,7 @@ impl Unflushed {
         self.changes.load(SeqCst)
     }
 
-    /// A flush that began after so many changes has succeeded.
+    /// Notes that a flush that began after so many changes has succeeded.
     pub fn relation(&self, changes: u64) {
         self.flushed.fetch_max(changes, SeqCst);
     }
@@ -32,21 +32,21 @@ impl Unflushed {
 /// Progress of flushes after changes, both counted since the open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushProgress {
-    /// Changes that were made: writes by pages, discards.
+    /// Changes made: writes by page, discards, and changes in the backing store.
     pub changes: u64,
-    /// Changes that a flush has made durable, which are the first ones.
+    /// Changes that a flush has made durable; these are the first ones.
     pub flushed: u64,
 }
 
 impl BlockCache {
     /// Progress of flushes after changes.
     pub fn flush_progress(&self) -> FlushProgress {
-        // Read first: no flush covers more than there are.
+        // Read first, so that no more changes are flushed than made.
         let flushed = self.unflushed.flushed.load(SeqCst);
         FlushProgress { changes: self.unflushed.changes(), flushed }
     }
 
-    /// Flushes without having been asked to. What has failed and may have lost a change is left for the flush of a client to tell.
+    /// Flushes without being asked to. Failures that may have lost a change are left for a client's flush to report.
     ///
     /// # Errors
     /// The error that a store returned.
@@ -58,7 +58,7 @@ impl BlockCache {
         guard.mend()?;
         if result.is_err() && !was_off && guard.core().is_off() {
             drop(guard);
-            // The cache device failed: below, everything can still become durable.
+            // The cache device failed: everything can still become durable in the backing store.
             result = self.flush_once();
         }
         if result.is_ok() {

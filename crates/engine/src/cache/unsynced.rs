@@ -1,7 +1,7 @@
-//! The account of what was written below and is not known to be durable there: what a sync of the backing store settles.
+//! The account of pages written below and not known to be durable there, which a sync of the backing store settles.
 //!
-//! A sync covers what was written before it began. Writes are numbered by how many syncs had begun, and listed in that order, so that what one
-//! has settled can be gone through a few pages at a time while more is written.
+//! A sync covers the writes made before it began. Each write is numbered by the syncs that had begun, and the list
+//! keeps that order. So the pages that a sync has settled can be gone through a few at a time while more are written.
 
 use super::write_batch::InFlight;
 use crate::store::PageMap;
@@ -9,27 +9,27 @@ use std::collections::VecDeque;
 
 struct Item {
     in_flight: InFlight,
-    /// Syncs that had begun when it was written.
+    /// Syncs that had begun when the page was written.
     syncs: u64,
 }
 
-/// Pages that were written below since its last sync.
+/// Pages written below since the last sync of the backing store.
 #[derive(Default)]
 pub(super) struct Unsynced {
     items: PageMap<Item>,
-    /// Pages and numbers, ascending by the number. An item that is another by now, or none, is passed over.
+    /// Pages and their numbers, ascending by number. An entry whose item is gone or has another number is skipped.
     order: VecDeque<(u64, u64)>,
     /// Syncs that have begun.
     syncs: u64,
 }
 
 impl Unsynced {
-    /// Notes what was written of a page.
+    /// Notes a write of a page.
     pub fn insert(&mut self, page: u64, in_flight: InFlight) {
         self.insert_at(page, in_flight, self.syncs);
     }
 
-    /// Notes something else of what was written of a page, which makes it durable no later.
+    /// Replaces the note on a page's write; the same sync covers it.
     pub fn replace(&mut self, page: u64, in_flight: InFlight) {
         let syncs = self.items.get(&page).map_or(self.syncs, |item| item.syncs);
         self.insert_at(page, in_flight, syncs);
@@ -42,32 +42,32 @@ impl Unsynced {
         }
     }
 
-    /// The last write of a page.
+    /// Last write of a page.
     pub fn get(&self, page: u64) -> Option<&InFlight> {
         self.items.get(&page).map(|item| &item.in_flight)
     }
 
-    /// The same, to be changed.
+    /// Last write of a page, to be changed.
     pub fn get_mut(&mut self, page: u64) -> Option<&mut InFlight> {
         self.items.get_mut(&page).map(|item| &mut item.in_flight)
     }
 
-    /// True if a page was written.
+    /// True if the account has a write of the page.
     pub fn contains(&self, page: u64) -> bool {
         self.items.contains_key(&page)
     }
 
-    /// Forgets a page, whose last write does not matter any more.
+    /// Forgets a page whose last write no longer matters.
     pub fn remove(&mut self, page: u64) {
         self.items.remove(&page);
     }
 
-    /// Pages in it.
+    /// Number of pages.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// True if nothing is in it.
+    /// True if the account has no pages.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -77,23 +77,24 @@ impl Unsynced {
         self.items.keys().copied()
     }
 
-    /// So many entries of the list of pages, from one on: every page is in it, some are twice, and some are there no more.
+    /// At most `most` entries of the ordered list, from position `from`. Every page is listed, some twice, some not any
+    /// more.
     pub fn listed(&self, from: usize, most: usize) -> Vec<u64> {
         self.order.iter().skip(from).take(most).map(|&(page, _)| page).collect()
     }
 
-    /// Their last writes, in no order.
+    /// Last writes of all pages, in no order.
     pub fn values(&self) -> impl Iterator<Item = &InFlight> {
         self.items.values().map(|item| &item.in_flight)
     }
 
-    /// A sync begins: what it covers is known by this number.
+    /// Begins a sync, and returns the number by which the writes that it covers are found.
     pub fn begin_sync(&mut self) -> u64 {
         self.syncs += 1;
         self.syncs - 1
     }
 
-    /// Takes a page out that a sync has covered.
+    /// Takes out a page that a sync has covered.
     pub fn settled(&mut self, sync: u64) -> Option<(u64, InFlight)> {
         while let Some((page, syncs)) = self.order.front().copied().filter(|&(_, syncs)| syncs <= sync) {
             self.order.pop_front();
@@ -104,7 +105,7 @@ impl Unsynced {
         None
     }
 
-    /// Takes everything out, ascending by page.
+    /// Takes all pages out, ascending.
     pub fn take(&mut self) -> Vec<(u64, InFlight)> {
         self.order.clear();
         let items = std::mem::take(&mut self.items);
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn a_sync_settles_what_was_written_before_it_began() {
         let (mut account, mut random) = (Unsynced::default(), Random::new(7));
-        // By page: the place of what was written last, and how many syncs had begun.
+        // By page: log address of the last version written, and the syncs that had begun.
         let mut model = BTreeMap::new();
         let (mut syncs, mut written) = (0, 0);
         for address in 0..20_000 {

@@ -1,93 +1,92 @@
-//! Room for requests: how much there is, and how much there should be. Requests wait at some marks; at others threads
-//! of the cache's own begin to make room.
+//! Watermarks: limits on queued and unsynced pages, and on free segments or slots. Requests wait at the hard limits.
+//! At the soft ones the maintenance threads begin to work.
 
 use super::write_back::WriteBack;
 use crate::store::{Geometry, Layout};
 
-/// Free segments below which reclaim begins: two for what it appends itself, one for the request that asked.
+/// Free segments below which requests reclaim: two for the appends of reclaim itself, one for the request.
 pub(super) const FREE_MIN: u64 = 3;
 
-/// Segments' worth of pages that may wait to be written below before requests have to wait too, where threads of the
-/// cache's own write them; one where requests do.
+/// Segments' worth of queued pages at which requests wait, with maintenance threads; without threads it is one segment.
 const QUEUE_SEGMENTS: usize = 4;
 
-/// Segments' worth of pages written below after which the backing store is synced without being asked.
+/// Segments' worth of pages written below and not synced at which requests sync the backing store.
 const UNSYNCED_SEGMENTS: usize = 16;
 
-/// Ranges changed below past the log after which it is synced without being asked.
+/// Ranges changed below, bypassing the store, and not synced at which requests sync the backing store.
 const CHANGED_MAX: usize = 64;
 
-/// Segments' worth in the log that no sync covers at which one is made without being asked: by requests, which wait for it; by a
-/// thread of the cache's own; and by that when it has no batch to write, as long as little is written. After a crash what was not
-/// synced is read and checked before anything is served, so this bounds how long that takes.
+/// Sync thresholds of the store, in segments of unsynced appends. MUST: requests wait for a sync. SOON: a maintenance
+/// thread syncs. IDLE: the thread syncs when it has no batch to write. A start after a crash reads and checks all
+/// unsynced batches before it serves, so these thresholds bound the time of a start.
 const SYNC_MUST: u64 = 8;
 const SYNC_SOON: u64 = 6;
 const SYNC_IDLE: u64 = 2;
 
-/// Segments' worth of slots that are kept free, where so many are left and no more are needed.
+/// Segments' worth of slots to keep free, unless fewer are left by the policy or more are needed.
 const SLOTS_SEGMENTS: u64 = 16;
 
-/// Complete batches that may be in memory, on their way to the log's device, where a thread of the cache's own writes them.
+/// Complete batches in memory, not yet on the cache device, at which requests wait where a maintenance thread writes.
 const BATCHES_MAX: usize = 4;
 
-/// Writes below that threads of the cache's own have under way at a time: at least, and when the queue is full.
+/// Writes below that the maintenance threads have under way at a time: at least, and when the queue is full.
 const DEPTH_MIN: usize = 4;
 pub(super) const DEPTH_MAX: usize = 64;
 
-/// Pages that may wait to be written below before requests do.
+/// Queued pages at which requests wait.
 pub(super) fn queue_max(segment_pages: usize, background: bool) -> usize {
     if background { QUEUE_SEGMENTS * segment_pages } else { segment_pages }
 }
 
-/// Pages that one request may append to the log, by the number of tiers: a policy with memory above may move a group that is
-/// kept and one that comes from memory (`face-gsc`), one without moves a few.
+/// Pages that one request may append to the store, by the number of tiers. A policy with memory above may move a kept
+/// group and one that comes from memory (`face-gsc`); a policy without moves a few pages.
 pub(super) fn moved_max(tiers: usize) -> u64 {
     if tiers > 1 { 128 } else { 8 }
 }
 
 impl WriteBack {
-    /// A policy with tiers of these capacities in pages decides from now on.
+    /// Notes the tier capacities, in pages, of the policy that decides from now on.
     pub fn serve(&mut self, tiers: &[usize]) {
         self.moved_max = moved_max(tiers.len());
         self.held_max = tiers.last().map_or(0, |&pages| pages as u64);
     }
 
-    /// Must the queue be written before a request may add to it?
+    /// True if the queue must be written before a request may add to it.
     pub fn is_queue_full(&self) -> bool {
         self.queued() >= self.queue_max
     }
 
-    /// Pages that wait to be written below.
+    /// Queued pages that are in no write batch.
     fn queued(&self) -> usize {
         self.dirty_queue.len() - self.writing
     }
 
-    /// Number of writes that threads of the cache's own should have under way below; 0 below the soft mark of the
-    /// queue. The less room is left in the queue, the more they are: reads of the same disk wait the longer for it.
+    /// Writes below that the maintenance threads should have under way; 0 below the soft mark of the queue. The number
+    /// grows with the square of the queue's excess, since more writes delay reads of the same disk.
     pub fn depth(&self) -> usize {
         let Some(excess) = self.queue_soft.and_then(|soft| self.queued().checked_sub(soft)) else { return 0 };
         let room = self.queue_max - self.queue_soft.unwrap_or(0);
         DEPTH_MIN + (DEPTH_MAX - DEPTH_MIN) * (excess * excess).min(room * room) / (room * room)
     }
 
-    /// Has the cache threads of its own?
+    /// True if the cache has maintenance threads.
     pub fn has_help(&self) -> bool {
         self.queue_soft.is_some()
     }
 
-    /// Is there less room than threads of the cache's own should keep?
+    /// True if a soft limit of the backing store's maintenance thread is reached.
     pub fn lacks_room(&self) -> bool {
         let segments = self.lacks_segments() || self.awaits_segments();
         self.has_help() && (self.depth() > 0 || segments || self.is_unsynced_half_full())
     }
 
-    /// Segments that a request may need between two parts of somebody's upkeep, for it cannot make room itself then.
+    /// Free segments that a request may need while maintenance is under way, since it cannot reclaim then.
     fn needed_apart(&self) -> u64 {
         FREE_MIN + self.moved_max.div_ceil(u64::from(self.store.geometry().segment_pages))
     }
 
-    /// Of these, as many as a request has to find. Slots that are not there even when all is given up that the policy does not
-    /// hold would be waited for in vain: a request that needs more of them than that does without.
+    /// Those of them that a request must find. Over slots the number is capped: the policy's pages may never leave
+    /// more, so that waiting would be in vain. A request that needs more goes on without.
     fn free_apart(&self) -> u64 {
         match self.store.geometry().layout {
             Layout::Log => self.needed_apart(),
@@ -95,25 +94,26 @@ impl WriteBack {
         }
     }
 
-    /// Segments that are reclaimed together ahead of need: what is to be written below for them is written at once.
+    /// Segments that are reclaimed together ahead of need: their writes below are made together.
     fn together(&self) -> u64 {
         u64::from(self.store.geometry().segments / 32).clamp(1, 8)
     }
 
-    /// Free segments that are kept at most: half of those that pages leave. The fewer are left to a log, the sooner it comes back
-    /// to pages that are still needed; of slots the other half is what is made room of at once.
+    /// Most free segments that maintenance aims for: half of those that the policy's pages leave. With fewer left, a
+    /// log comes back sooner to pages that are still needed. Over slots the other half is the amount freed at once.
     fn free_most(&self) -> u64 {
         let segment_pages = u64::from(self.store.geometry().segment_pages);
         (self.store.spare_pages(self.held_max) / (2 * segment_pages)).max(FREE_MIN + 1)
     }
 
-    /// Free segments below which threads of the cache's own reclaim.
+    /// Low watermark: free segments below which the maintenance threads reclaim.
     fn free_low(&self) -> u64 {
         (self.needed_apart() + self.together()).min(self.free_most())
     }
 
-    /// Free slots up to which such are given up as the policy does not hold: all that it leaves, but no more than can be
-    /// carried below together; and up to which that is done at the price of a write below.
+    /// High watermarks of free slots, up to which slots that the policy does not hold are given up. The first is for
+    /// clean copies: all slots that the policy leaves, at most [`SLOTS_SEGMENTS`] segments' worth unless more are
+    /// needed. The second is for dirty copies, which cost a write below: a little above the low watermark.
     pub fn enough_slots(&self) -> (u64, u64) {
         let (segment_pages, spare) =
             (u64::from(self.store.geometry().segment_pages), self.store.spare_pages(self.held_max));
@@ -121,57 +121,57 @@ impl WriteBack {
         (spare.min(least.max(SLOTS_SEGMENTS * segment_pages)), spare.min(least))
     }
 
-    /// Are there fewer free segments than threads of the cache's own should keep? Those count that are free at the next
-    /// sync, for which requests ask often enough as a rule.
+    /// True if fewer segments are free than the low watermark. Segments count that are free after the next sync:
+    /// requests mostly ask for one soon enough.
     pub fn lacks_segments(&self) -> bool {
         let free = self.store.free_segments_once_durable();
         self.has_help() && free < self.free_low() && self.store.rear() >= self.reclaim_from
     }
 
-    /// Segments to reclaim ahead of need, now that some are lacking.
+    /// Segments to reclaim ahead of need, once below the low watermark.
     pub fn lacking_segments(&self) -> u64 {
         self.free_low().saturating_sub(self.store.free_segments_once_durable()) + self.together()
     }
 
-    /// Would a sync of the log help requests that need free segments?
+    /// True if a sync of the store would help requests that need free segments.
     pub fn awaits_segments(&self) -> bool {
         let free = self.store.free_segments();
         self.has_help() && free < self.free_apart() && free < self.store.free_segments_once_durable()
     }
 
-    /// A reclaim ahead of need has ended. One that gained nothing is not repeated until the log has gone on.
+    /// Notes the end of a reclaim ahead of need. One that gained nothing is not repeated until the store has gone on.
     pub fn reclaimed_ahead(&mut self, free_before: u64) {
         if self.store.free_segments_once_durable() <= free_before {
             let Geometry { layout, segment_pages, .. } = self.store.geometry();
-            // The journal of slots goes on by a block for every sync, and pages leave the policy all the time.
+            // The journal of slots goes on by a block for every sync, and the policy gives up pages all the time.
             let step = if layout == Layout::Slots { 1 } else { segment_pages };
             self.reclaim_from = self.store.rear() + u64::from(step);
         }
     }
 
-    /// Should threads of the cache's own sync the log?
+    /// True if the maintenance threads should sync the store.
     pub fn lacks_sync(&self) -> bool {
         let unsynced = self.store.unsynced_segments();
         let idle = unsynced >= SYNC_IDLE && self.store.sealed_len() == 0;
         self.has_help() && (unsynced >= SYNC_SOON || idle)
     }
 
-    /// Is so much of the log not synced that requests have to wait for it?
+    /// True if so much of the store is unsynced that requests have to wait.
     pub fn must_sync(&self) -> bool {
         self.store.unsynced_segments() >= SYNC_MUST
     }
 
-    /// Are there as many batches in memory, on their way to the log's device, as there may be?
+    /// True if as many complete batches are in memory, not yet on the cache device, as may be.
     pub fn has_many_batches(&self) -> bool {
         self.store.sealed_len() >= if self.has_help() { BATCHES_MAX } else { 1 }
     }
 
-    /// Must the log's device catch up before a request may add to the log?
+    /// True if the cache device must catch up before a request may append.
     pub fn must_catch_up(&self) -> bool {
         self.must_sync() || self.has_many_batches()
     }
 
-    /// Is half of what may be written below without a sync of the backing store used up?
+    /// True if half of the pages that may be written below without a sync of the backing store have been.
     pub fn is_unsynced_half_full(&self) -> bool {
         self.unsynced.len() >= self.unsynced_max() / 2
     }
@@ -180,12 +180,12 @@ impl WriteBack {
         UNSYNCED_SEGMENTS * self.store.geometry().segment_pages as usize
     }
 
-    /// Must the backing store be synced before more is written there?
+    /// True if the backing store must be synced before more is written there.
     pub fn is_unsynced_full(&self) -> bool {
         self.unsynced.len() >= self.unsynced_max() || self.changed.len() >= CHANGED_MAX
     }
 
-    /// Is there room for a request?
+    /// True if no hard limit keeps a request from beginning.
     pub fn is_ready(&self) -> bool {
         let free = if self.apart { self.free_apart() } else { FREE_MIN };
         let room = !self.is_queue_full() && !self.is_unsynced_full() && self.store.free_segments() >= free;
@@ -207,16 +207,16 @@ mod tests {
 
     const PAGE: u64 = 4096;
     const ID: [u8; 16] = [5; 16];
-    /// Steps of upkeep after one request that no honest work takes.
+    /// Maintenance steps after one request that correct code never reaches.
     const STEPS_MAX: usize = 50;
 
-    /// Workload of a cache whose upkeep comes between requests, until the upkeep has nothing more to do.
+    /// Workload of a cache whose maintenance runs between requests, until it has no work left.
     struct Work {
         policy: &'static str,
         tiers: &'static [usize],
         geometry: Geometry,
         requests: u64,
-        /// Requests for each flush; none without.
+        /// Requests for each flush. None: no flush.
         flush_every: Option<u64>,
     }
 
@@ -226,9 +226,9 @@ mod tests {
         /// Syncs of the cache device.
         syncs: u64,
         flushes: u64,
-        /// Requests before which there was less room than they have to find while somebody makes some.
+        /// Requests after which fewer segments were free than a request must find while maintenance is under way.
         short: u64,
-        /// Findings of the open after the process was killed, and the number of calls in which they were read.
+        /// Findings of the open after the process was killed, and its number of read calls.
         recovered: Recovered,
         reads: u64,
     }
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Does the work of the cache's own threads. True if requests would find less room than they have to even so.
+    /// Does the maintenance threads' work. True if requests would find too few free segments even so.
     fn work(cache: &BlockCache, request: u64) -> bool {
         let calls = || {
             let mut guard = cache.locks.guard().expect("a cache that goes on");
@@ -292,8 +292,8 @@ mod tests {
         Geometry { page_bytes: PAGE as u32, segment_pages, segments, layout }
     }
 
-    /// Slots under policies with memory above and without: room is there when a request comes, however much its policy may move
-    /// at once, and nothing is done for it in vain.
+    /// Slots under policies with memory above and without. Every request finds enough free slots, however much its
+    /// policy moves at once, and no maintenance is done in vain.
     #[test]
     fn over_slots_room_is_made_for_what_a_policy_may_move() {
         let small = geometry(Layout::Slots, 8, 64);
@@ -320,8 +320,8 @@ mod tests {
         }
     }
 
-    /// Bytes that a start has to check are bounded where no client ever flushes. Syncs of the cache's own bound them,
-    /// and cost little as long as little is written.
+    /// A start has to check a bounded number of bytes even where no client ever flushes. The cache's own syncs bound
+    /// them, and cost little as long as little is written.
     #[test]
     fn a_cache_that_nobody_flushes_is_opened_after_reading_little() {
         for layout in [Layout::Log, Layout::Slots] {

@@ -1,5 +1,6 @@
-//! Keeps the promise that no durable write is lost and no page grows older, by the rules of `docs/cache-format.md`,
-//! whatever the policy above decides. It owns the log on the cache device and the way to the backing store.
+//! The write-back state: the store on the cache device, the way to the backing store, and the pages between them.
+//! Whatever the policy decides, no durable write is lost and no page becomes older, by the rules of
+//! `docs/cache-format.md`.
 
 use super::aging::Aging;
 use super::clean::DirtyLimits;
@@ -15,61 +16,61 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A disk that is also used while the lock around the keeper is free.
+/// A disk that is also used while the core's lock is free.
 pub(super) type SharedDisk = Arc<dyn Disk>;
 
 /// A page on its way below.
 pub(super) struct QueuedPage {
     pub payload: Payload,
     pub relation: LogRelation,
-    /// Tells it from what is queued of the page later.
+    /// Number that tells this queued version from later ones of the page.
     pub ticket: u64,
-    /// It is being written.
+    /// A write batch is writing the page.
     pub writing: bool,
-    /// The second at which it was queued: what comes later of the page is not in it.
+    /// Second at which the page was queued; later changes of the page are not in this version.
     pub taken: u64,
-    /// Rear of the log when the page was queued. The log must be durable to this before the page is written below
-    /// (rule 1).
+    /// Rear of the store when the page was queued. The store must be durable up to it before the page goes below (rule
+    /// 1).
     pub after: u64,
 }
 
 /// Source of a version's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// In memory: they have been copied.
+    /// Memory: the bytes have been copied.
     Memory,
-    /// In the log, on the device.
+    /// The store, on the cache device.
     Store(Entry),
-    /// In the backing store.
+    /// The backing store.
     Below,
 }
 
-/// Counts of the keeper's work, in pages unless stated otherwise.
+/// Counts of the work for durability, in pages unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteBackCounts {
     /// Pages written to the backing store.
     pub below_pages: u64,
-    /// Writes by which that was done.
+    /// Writes that this took.
     pub below_ios: u64,
     /// Syncs of the backing store.
     pub below_syncs: u64,
     /// Pages read from the backing store.
     pub below_reads: u64,
-    /// Of them those of gaps in long sequential streams: the cache held them as well.
+    /// Those of them in gaps of long sequential streams, which the cache held as well.
     pub below_gap_reads: u64,
     /// Pages that reclaim appended again.
     pub copied: u64,
-    /// Pages that reclaim had to write below because the policy did not hold them any more.
+    /// Dirty pages that reclaim wrote below because the policy no longer held them.
     pub evicted_dirty: u64,
-    /// Pages that were written below because more were dirty than the limit allows.
+    /// Pages written below because more were dirty than the limit allows.
     pub cleaned_ahead: u64,
-    /// Pages that were written below because they lay beside one that was.
+    /// Pages written below because they lay beside a page that was.
     pub cleaned_beside: u64,
     /// Segments reclaimed.
     pub segments_reclaimed: u64,
-    /// Slots given up because the policy did not hold their pages any more. (In the slots layout.)
+    /// Slots given up because the policy no longer held their pages (slots layout only).
     pub slots_freed: u64,
-    /// Clean copies whose bytes were wrong or could not be read; they were read from below instead.
+    /// Clean copies with wrong or unreadable bytes; these pages were read from below instead.
     pub clean_copies_bad: u64,
     /// Pages whose only copy could not be read.
     pub pages_lost: u64,
@@ -87,51 +88,50 @@ pub(super) struct WriteBack {
     /// Queue of pages to be written below, by page.
     pub(super) dirty_queue: DirtyQueue,
     pub(super) queue_max: usize,
-    /// Pages in the queue from which on threads of the cache's own write them below; none when there are no such threads.
+    /// Queued pages from which on maintenance threads write them below. None without such threads.
     pub(super) queue_soft: Option<usize>,
-    /// Rear that the log must have reached for a reclaim ahead of need.
+    /// Rear that the store must reach before the next reclaim ahead of need.
     pub(super) reclaim_from: u64,
-    /// Page from which the queue is swept next.
+    /// Page at which the sweep through the queue goes on.
     pub(super) sweep: u64,
-    /// Pages of the queue that are being written.
+    /// Queued pages in a write batch.
     pub(super) writing: usize,
     tickets: u64,
-    /// Pages written below since its last sync.
+    /// Pages written below since the last sync of the backing store.
     pub(super) unsynced: Unsynced,
-    /// Ranges of pages that were changed below past the queue since its last sync.
+    /// Ranges of pages changed below, bypassing the queue, since the last sync of the backing store.
     pub(super) changed: Vec<Range<u64>>,
-    /// Pages that the backing store refused when they were last to be written there.
+    /// Pages that the backing store refused at the last try.
     pub(super) refused: BTreeSet<u64>,
-    /// Number of failures that may have lost changes which cannot be made again from here. Each was of a sync below, or
-    /// of the cache device.
+    /// Failures, of a sync below or of the cache device, that may have lost changes which cannot be repeated from here.
     pub(super) changes_failed: u64,
     /// Number of these failures that a flush has reported.
     pub changes_told: u64,
-    /// Rear to which the log must be durable for what was made void to be so durably.
+    /// Rear up to which the store must be durable for all invalidations to be durable.
     forgot: u64,
-    /// Pages that are being made void: what the policy makes of them meanwhile goes nowhere.
+    /// Pages that are being invalidated: none of them is queued, whatever the policy decides meanwhile.
     voiding: Option<Range<u64>>,
     pub(super) dirty_limits: DirtyLimits,
     pub(super) aging: Aging,
-    /// A sync of the log is under way.
+    /// A sync of the store is under way.
     pub syncing: bool,
-    /// Somebody owns the upkeep.
+    /// A hold of the core's lock owns maintenance.
     pub owned: bool,
-    /// Turns that wait for whoever owns it.
+    /// Threads that wait for ownership.
     pub wanting: usize,
-    /// Upkeep is under way somewhere and has given the lock back for a while.
+    /// The owner of maintenance has given the core's lock back for a while.
     pub apart: bool,
-    /// Pages that a request of the policy may append.
+    /// Pages that one request may make the policy append.
     pub moved_max: u64,
-    /// Pages that the policy may hold in the log.
+    /// Pages that the policy may hold in the store.
     pub held_max: u64,
-    /// Failure of the log's device in words, if it has failed: nothing that it did not sync can be counted on.
+    /// Description of the cache device's failure, if it failed. Nothing unsynced on the device can then be relied on.
     pub failure: Option<String>,
     pub counts: WriteBackCounts,
 }
 
 impl WriteBack {
-    /// `background` when threads of the cache's own keep room ahead of need.
+    /// `background` when maintenance threads work ahead of need.
     pub fn new(store: AnyStore<SharedDisk>, backing: SharedDisk, background: bool) -> Self {
         let geometry = store.geometry();
         let segment_pages = geometry.segment_pages as usize;
@@ -172,17 +172,17 @@ impl WriteBack {
         &self.backing
     }
 
-    /// Has the log's device failed?
+    /// True if the cache device has failed.
     pub fn is_broken(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// The log's device cannot be counted on from now on.
+    /// Notes that the cache device has failed; the first description stays.
     pub fn fail(&mut self, why: &impl std::fmt::Display) {
         self.failure.get_or_insert_with(|| why.to_string());
     }
 
-    /// Notes a failure of the log's device.
+    /// Passes a result of the cache device on, and notes a failure.
     pub fn noted<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         if let Err(error) = &result {
             self.fail(error);
@@ -190,12 +190,12 @@ impl WriteBack {
         result
     }
 
-    /// Finds what a request that misses the cache gets: the queue, a copy of the log that should have been written
-    /// below but could not be, what was sent below and is not durable there, else the backing store. The bytes are copied
-    /// if memory has them.
+    /// Finds the version that a request gets when it misses the tiers; bytes in memory are copied. The order is: the
+    /// queue, the store's copy if still to be written below, a version sent below but not durable there, the backing
+    /// store.
     pub fn locate_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source> {
         let stored = self.store.index().get(page);
-        // What is queued of an older version is not what is looked for.
+        // A queued version that is older than the store's dirty copy does not count.
         let newest = |queued: &&QueuedPage| match (queued.relation, stored) {
             (LogRelation::Same(address) | LogRelation::Newer(Some(address)), Some(entry)) => {
                 address == entry.address || !entry.dirty
@@ -217,8 +217,7 @@ impl WriteBack {
         Ok(Source::Memory)
     }
 
-    /// Finds what was sent below of a page and is not durable there: a sync below that fails may drop it there before anybody
-    /// here has heard of it.
+    /// Finds a version sent below and not durable there: a failing sync may drop it before the failure is known here.
     fn locate_sent(&self, page: u64, stored: Option<Entry>, bytes: &mut [u8]) -> io::Result<Source> {
         match (self.unsynced.get(page), stored) {
             (Some(InFlight { relation: LogRelation::Same(address), .. }), Some(entry))
@@ -234,7 +233,7 @@ impl WriteBack {
         }
     }
 
-    /// Finds a version of the log.
+    /// Finds a version in the store.
     pub fn locate_stored(&self, entry: Entry, bytes: &mut [u8]) -> io::Result<Source> {
         if entry.lost {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of this page was lost"));
@@ -242,7 +241,7 @@ impl WriteBack {
         Ok(if self.store.read_open(entry, bytes) { Source::Memory } else { Source::Store(entry) })
     }
 
-    /// Reads what [`locate_below`](Keeper::locate_below) finds.
+    /// Reads the version that [`locate_below`](WriteBack::locate_below) finds.
     pub fn read_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
         match self.locate_below(page, bytes)? {
             Source::Memory => Ok(()),
@@ -262,22 +261,22 @@ impl WriteBack {
         read_page_below(&*self.backing, self.backing_bytes, page, bytes)
     }
 
-    /// Was this version written below, and is nothing of the page queued?
+    /// True if this version, or a newer one, was written below and nothing of the page is queued.
     fn is_sent(&self, page: u64, entry: Entry) -> bool {
         !self.dirty_queue.contains_key(&page) && self.covers(page, entry.address)
     }
 
-    /// Reads the copy that the log holds. A clean one that is bad is forgotten, a dirty one declared lost.
+    /// Reads the store's copy. A bad clean copy is forgotten, a bad dirty one is declared lost.
     pub fn read_store(&mut self, page: u64, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
         let Err(error) = self.store.read(entry, bytes) else { return Ok(()) };
         self.copy_is_bad(page, entry, error)?;
         self.read_below(page, bytes)
     }
 
-    /// The copy that the log holds cannot be read; the error if that is a loss. Else the page is read below.
+    /// Handles an unreadable copy in the store. An error if the page is lost; otherwise the page is read below.
     pub fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()> {
         let Some(entry) = self.store.index().get(page).filter(|now| now.address == entry.address) else {
-            // It has moved meanwhile.
+            // The version has moved meanwhile.
             return Ok(());
         };
         if !entry.dirty {
@@ -293,10 +292,10 @@ impl WriteBack {
         {
             self.dirty_queue.remove(&page);
         }
-        // A version on its way below, or just there, is not lost with the copy.
+        // A version on its way below, or just written there, is not lost with the copy.
         if self.covers(page, entry.address) {
             self.release(page);
-            // What is below serves from now on, and if it cannot be synced nobody has the page any more.
+            // The backing store's version serves from now on. If it cannot be synced, no copy of the page is left.
             if let Some(in_flight) =
                 self.unsynced.get_mut(page).filter(|in_flight| in_flight.relation == LogRelation::Same(entry.address))
             {
@@ -311,7 +310,7 @@ impl WriteBack {
         Err(error)
     }
 
-    /// Is this version, or a newer one, queued or written below?
+    /// True if this version, or a newer one, is queued or was written below and not yet synced.
     fn covers(&self, page: u64, address: u64) -> bool {
         let relation = self
             .dirty_queue
@@ -321,7 +320,7 @@ impl WriteBack {
         matches!(relation, Some(LogRelation::Same(p) | LogRelation::Newer(Some(p))) if p == address)
     }
 
-    /// The version at one place has been appended again at another.
+    /// Notes that the version at one log address has been appended again at another.
     fn moved(&mut self, page: u64, from: u64, to: Entry) {
         let moved = |relation: &mut LogRelation| match relation {
             LogRelation::Same(address) | LogRelation::Newer(Some(address)) if *address == from => *address = to.address,
@@ -335,19 +334,19 @@ impl WriteBack {
             moved(&mut queued.relation);
             if matches!(queued.payload, Payload::Stored(entry) if entry.address == from) {
                 queued.payload = Payload::Stored(to);
-                // Only when it is there can it be read there.
+                // The version can be read at its new address only once it is there.
                 queued.after = rear;
             }
         }
     }
 
     /// Appends a version for the policy, or for durability alone when it is not `resident`. `dirty` when it is newer
-    /// than what was sent below; else it is what [`read_below`](Keeper::read_below) returns.
+    /// than the version sent below; otherwise `bytes` are those that [`read_below`](WriteBack::read_below) returns.
     pub fn put(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<Entry> {
         if !self.apart {
             maintenance::make_room(self)?;
         } else if self.store.free_segments() < FREE_MIN - 1 {
-            // What is left is for the upkeep that is under way.
+            // The remaining free segments are for the maintenance that is under way.
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
                 "the request moves more pages than there is room for",
@@ -360,7 +359,7 @@ impl WriteBack {
         if marked {
             self.differs(page);
         }
-        // What is queued or was written below may be the very version that would be lost.
+        // An append, not a replacement, if the open batch's version may be the one queued or written below.
         if (!on_its_way || mutant::is(Mutant::RewriteCovered))
             && self.store.rewrite(page, bytes, marked, resident).is_some()
         {
@@ -370,17 +369,17 @@ impl WriteBack {
         let address = self.noted(appended)?;
         let entry = self.store.index().get(page).expect("it was just appended");
         if owed && !dirty {
-            // These are the bytes of the log: what is on its way below is older.
+            // These are the store's own bytes: the version on its way below is older.
             return Ok(entry);
         }
         match self.dirty_queue.get_mut(&page) {
-            // The log has what makes the queued version superfluous, and whose bytes need not be there much longer.
+            // The appended version makes the queued one superfluous, whose bytes may soon be gone from the store.
             Some(QueuedPage { payload: Payload::Stored(_), writing: false, .. }) if dirty => {
                 self.dirty_queue.remove(&page);
             }
-            // What a discard leaves below need not be zeros as these are.
+            // A discard need not leave zeros below, as these bytes are.
             Some(QueuedPage { payload: Payload::Discard, .. }) => {}
-            // The queue is newer than what was written before.
+            // The queued version is newer than any written before.
             Some(queued) if !dirty => {
                 queued.relation = LogRelation::Same(address);
                 if matches!(queued.payload, Payload::Stored(_)) {
@@ -396,17 +395,17 @@ impl WriteBack {
         Ok(entry)
     }
 
-    /// The policy does not hold the page any more; what durability needs stays.
+    /// Notes that the policy no longer holds the page. A copy needed for durability stays.
     pub fn release(&mut self, page: u64) {
         self.store.index_mut().update(page, |entry| entry.resident = false);
     }
 
-    /// Queues a version of the log, whose bytes these are, to be written below.
+    /// Queues a version of the store, with these bytes, to be written below.
     pub fn write_page_back(&mut self, page: u64, bytes: &[u8], address: u64) {
         self.queue(page, Payload::Bytes(bytes.into()), LogRelation::Same(address));
     }
 
-    /// Queues a version of the log to be written below.
+    /// Queues a version of the store to be written below.
     pub fn write_back_stored(&mut self, page: u64, entry: Entry) {
         let mut bytes = vec![0; self.page_bytes];
         let open = self.store.read_open(entry, &mut bytes);
@@ -414,17 +413,17 @@ impl WriteBack {
         self.queue(page, payload, LogRelation::Same(entry.address));
     }
 
-    /// Does the version at this place still have to be written below?
+    /// True if the version of this entry still has to be written below.
     pub fn is_owed(&self, page: u64, entry: Entry) -> bool {
         entry.dirty && !self.covers(page, entry.address)
     }
 
-    /// Queues a version that the log does not have.
+    /// Queues a version that bypasses the store.
     pub fn write_past(&mut self, page: u64, bytes: &[u8]) -> io::Result<()> {
         self.queue_past(page, Payload::Bytes(bytes.into()))
     }
 
-    /// Queues a page to be discarded below.
+    /// Queues a discard of a page below.
     pub fn discard_past(&mut self, page: u64) -> io::Result<()> {
         self.queue_past(page, Payload::Discard)
     }
@@ -442,7 +441,7 @@ impl WriteBack {
         declared
     }
 
-    /// A page of the queue has to wait for all that the log has by now.
+    /// Makes a queued page wait for all entries that the store has by now.
     fn await_store(&mut self, page: u64) {
         let rear = self.store.rear();
         if let Some(queued) = self.dirty_queue.get_mut(&page) {
@@ -450,15 +449,15 @@ impl WriteBack {
         }
     }
 
-    /// Stops serving what the log holds of a page. Returns the place of a dirty copy, which is needed until its
-    /// replacement is durable.
+    /// Stops serving the store's copy of a page. Returns a dirty copy's address, needed until its replacement is
+    /// durable.
     fn supersede(&mut self, page: u64) -> Option<u64> {
         self.release(page);
         let dirty = self.store.index().get(page).filter(|entry| entry.dirty && !mutant::is(Mutant::GoneTooEarly));
         dirty.map(|entry| entry.address)
     }
 
-    /// The backing store was changed by somebody else: what the queue and the log hold of this page is void.
+    /// Invalidates the queued and stored versions of a page that somebody else changed in the backing store.
     pub fn make_void(&mut self, page: u64) {
         self.is_void(page);
         self.dirty_queue.remove(&page);
@@ -469,13 +468,14 @@ impl WriteBack {
         }
     }
 
-    /// The log is told of a page that was made void. A dirty copy is obsolete once what is below is durable.
+    /// Declares an invalidated page gone in the store. A dirty copy is obsolete only once the version below is durable.
     pub fn declare_void(&mut self, page: u64) -> io::Result<()> {
         let is_obsolete = |entry: &Entry| !entry.dirty || mutant::is(Mutant::GoneTooEarly);
         if self.store.index().get(page).filter(is_obsolete).is_some() { self.declare_gone(page) } else { Ok(()) }
     }
 
-    /// A range of pages was changed below past the queue, and no sync has covered that. From now on nothing of it is queued.
+    /// Begins to invalidate pages that were changed below, bypassing the queue, and not synced since: none is queued
+    /// any more.
     pub fn begin_void(&mut self, pages: Range<u64>) {
         let queued: Vec<u64> = self.dirty_queue.range(pages.clone()).map(|(&page, _)| page).collect();
         for page in queued {
@@ -487,7 +487,7 @@ impl WriteBack {
         self.voiding = Some(pages).filter(|_| !mutant::is(Mutant::VoidQueued));
     }
 
-    /// True if something newer than any copy in the log was sent below of a page, or is about to be.
+    /// True if a version newer than the store's copy is queued or was sent below, or the page is yet to be invalidated.
     pub(super) fn is_overtaken(&self, page: u64) -> bool {
         let queued = self.dirty_queue.get(&page).is_some_and(|queued| queued.relation.is_past());
         queued
@@ -495,38 +495,38 @@ impl WriteBack {
             || self.awaits_void(page)
     }
 
-    /// True if a page is about to be made void and is not yet.
+    /// True if a page is about to be invalidated and is not yet.
     fn awaits_void(&self, page: u64) -> bool {
         let is_within = self.voiding.as_ref().is_some_and(|pages| pages.contains(&page));
         is_within
             && !matches!(self.unsynced.get(page), Some(InFlight { relation: LogRelation::Newer(_), payload: None, .. }))
     }
 
-    /// A page whose place is wanted is made void before its turn comes, if it is about to be: it cannot be queued any more.
+    /// Invalidates a page ahead of its part of the range: its block is wanted, and the page can no longer be queued.
     pub(super) fn hasten_void(&mut self, page: u64) {
         if self.awaits_void(page) && !mutant::is(Mutant::VoidAwaited) {
             self.make_void(page);
         }
     }
 
-    /// All of the range was made void, which is not durable before the log is, up to here.
+    /// Ends an invalidation: all of the range is invalid, durably so once the store is durable up to here.
     pub fn end_void(&mut self) {
         self.voiding = None;
         self.forgot = self.store.rear();
     }
 
-    /// As [`make_void`](Keeper::make_void) when there is no log any more.
+    /// As [`make_void`](WriteBack::make_void) when the store has been given up.
     pub fn forget_without_store(&mut self, page: u64) {
         self.dirty_queue.remove(&page);
         self.store.index_mut().remove(page);
     }
 
-    /// True if the queue, the log or the account of unsynced writes holds something of a page.
+    /// True if the queue, the store or the account of unsynced writes holds something of a page.
     pub fn holds(&self, page: u64) -> bool {
         self.store.index().get(page).is_some() || self.dirty_queue.contains_key(&page) || self.unsynced.contains(page)
     }
 
-    /// Pages of a range that the queue, the log or the account of unsynced writes hold something of, ascending.
+    /// Pages of a range of which the queue, the store or the account of unsynced writes holds something, ascending.
     pub fn held_in(&self, range: &Range<u64>) -> Vec<u64> {
         let inside = |page: &u64| range.contains(page);
         let mut held: Vec<u64> = self.dirty_queue.range(range.clone()).map(|(&page, _)| page).collect();
@@ -562,7 +562,7 @@ impl WriteBack {
         self.writing -= usize::from(replaced.is_some_and(|queued| queued.writing));
     }
 
-    /// A flush that began when so much had been told says what else has failed of changes below.
+    /// Reports failures that may have lost changes below. `told` of them were already reported when the flush began.
     pub fn tell_failed_changes(&mut self, told: u64) -> io::Result<()> {
         if self.changes_failed == told {
             return Ok(());
@@ -571,26 +571,26 @@ impl WriteBack {
         Err(io::Error::other("an earlier failure of the cache or of the backing store may have lost a change"))
     }
 
-    /// Is there anything below that no sync has made durable?
+    /// True if the backing store has something that no sync has made durable.
     pub fn owes_sync_below(&self) -> bool {
         !self.unsynced.is_empty() || !self.changed.is_empty()
     }
 
-    /// Has anything gone below, or is it about to, that the log does not have?
+    /// True if a version has gone below, or is about to, that the store does not have.
     pub fn went_past(&self) -> bool {
         !self.changed.is_empty()
             || self.dirty_queue.values().any(|queued| queued.relation.is_past())
             || self.unsynced.values().any(|in_flight| in_flight.relation.is_past())
     }
 
-    /// Must the version be read, so that its place can be given up?
+    /// True if the version must be read before its block can be given up.
     pub fn must_move(&self, page: u64, entry: Entry) -> bool {
         let evicted_dirty = entry.dirty && !mutant::is(Mutant::DirtyNotKept) && !self.covers(page, entry.address);
         !entry.lost && (entry.resident || evicted_dirty) && !self.awaits_void(page)
     }
 
-    /// Sees to it that a place is not needed any more; true when that takes a sync of the backing store. `bytes` are
-    /// those of the version, if they are known.
+    /// Makes the version at a log address superfluous there; true when that takes a sync of the backing store. `bytes`
+    /// are those of the version, if they are known.
     pub fn empty_address(&mut self, page: u64, address: u64, bytes: Option<&[u8]>) -> io::Result<bool> {
         let Some(entry) = self.store.index().get(page).filter(|entry| entry.address == address) else {
             return Ok(false);
@@ -630,7 +630,7 @@ impl WriteBack {
         Ok(false)
     }
 
-    /// Pages of these versions that the backing store does not have yet, durably, ascending. Each is on its way there.
+    /// Pages of these versions that are not yet durable below, ascending. Each is queued or was written there.
     pub fn needed_of(&mut self, segments: &[Vec<(u64, u64)>]) -> io::Result<Vec<u64>> {
         let mut needed = Vec::new();
         for &(page, address) in segments.iter().flatten() {
@@ -644,7 +644,7 @@ impl WriteBack {
         Ok(needed)
     }
 
-    /// The oldest segments, whose versions these are, are not needed any more.
+    /// Drops the oldest segments, whose versions these are.
     pub fn drop_segments(&mut self, segments: &[Vec<(u64, u64)>]) {
         for (page, address) in segments.iter().flatten() {
             if self.store.index().get(*page).is_some_and(|entry| entry.address == *address) {
@@ -655,7 +655,7 @@ impl WriteBack {
         self.counts.segments_reclaimed += segments.len() as u64;
     }
 
-    /// A copy that reclaim cannot read: only a dirty one is a loss.
+    /// Handles a copy that reclaim cannot read: only one that is to be written below is a loss.
     fn give_up(&mut self, page: u64, entry: Entry) -> io::Result<bool> {
         if !self.is_owed(page, entry) {
             self.counts.clean_copies_bad += 1;
@@ -666,12 +666,12 @@ impl WriteBack {
         self.noted(result).map(|()| false)
     }
 
-    /// True if something that was made void is not durably so.
+    /// True if an invalidation is not yet durable.
     pub fn must_commit_what_was_forgotten(&self) -> bool {
         !self.is_broken() && !self.store.is_durable_to(self.forgot)
     }
 
-    /// Pages are about to be changed below past the queue: the bytes at which they begin, and how many these are.
+    /// Notes that pages are about to be changed below, bypassing the queue. Returns their first byte and size in bytes.
     pub fn changes_below(&mut self, pages: Range<u64>) -> (u64, u64) {
         let at = pages.start * self.page_bytes as u64;
         let inside = (self.backing_bytes - at).min((pages.end - pages.start) * self.page_bytes as u64);
@@ -679,7 +679,7 @@ impl WriteBack {
         (at, inside)
     }
 
-    /// Leaves the log in good order, with all that is known of what is clean. Comes after a flush.
+    /// Closes the store in good order, with all that is known to be clean entered. Comes after a flush.
     pub fn close(&mut self) -> io::Result<()> {
         maintenance::settle(self)?;
         maintenance::sync_store(self)?;
@@ -687,12 +687,12 @@ impl WriteBack {
         self.noted(result)
     }
 
-    /// Gives the log up after its device failed: what only it has is queued as far as it can still be read. The rest is
-    /// lost until it is written again.
+    /// Gives the store up after its device failed. Versions that only the store has are queued as far as they can
+    /// still be read. The other pages are lost until they are written again.
     pub fn abandon_store(&mut self) {
         self.aging = Aging::new(None);
         self.store.drop_ages();
-        // What is queued by its place in the log is not safe either.
+        // Versions queued by log address are not safe either.
         self.dirty_queue.retain(|_, queued| !matches!(queued.payload, Payload::Stored(_)));
         self.writing = 0;
         let owed: Vec<(u64, Entry)> =
@@ -700,7 +700,7 @@ impl WriteBack {
         let lost_before = self.counts.pages_lost;
         for (page, entry) in owed {
             let mut bytes = vec![0; self.page_bytes];
-            // What the queue may hold of the page is older, or it would cover this.
+            // A queued version of the page is older, or it would cover this one.
             if self.store.read(entry, &mut bytes).is_ok() {
                 self.queue(page, Payload::Bytes(bytes.into()), LogRelation::Newer(None));
             } else {
@@ -709,7 +709,7 @@ impl WriteBack {
             }
         }
         if self.counts.pages_lost > lost_before {
-            // Some of them may be of writes that no flush has spoken for: the next one must not say that they are durable.
+            // Some may belong to writes that no flush has covered: the next flush must not report them as durable.
             self.changes_failed += 1;
         }
         self.store.index_mut().retain_lost();
@@ -717,13 +717,13 @@ impl WriteBack {
         let _refused = self.store.retire();
     }
 
-    /// Queues a page to be discarded when there is no log any more.
+    /// Queues a discard of a page when the store has been given up.
     pub fn discard_without_store(&mut self, page: u64) {
         self.store.index_mut().remove(page);
         self.queue(page, Payload::Discard, LogRelation::Newer(None));
     }
 
-    /// Writes a page when there is no log any more.
+    /// Queues a write of a page when the store has been given up.
     pub fn write_without_store(&mut self, page: u64, bytes: &[u8]) {
         self.store.index_mut().remove(page);
         self.queue(page, Payload::Bytes(bytes.into()), LogRelation::Newer(None));

@@ -1,4 +1,5 @@
-//! Pages of the queue on their way to the backing store: taken off the queue, written without the lock, landed.
+//! Write batches: queued pages on their way to the backing store. A batch is begun, written without the lock,
+//! completed.
 
 use super::maintenance::{read_pages, runs};
 use super::write_back::{QueuedPage, WriteBack};
@@ -8,20 +9,20 @@ use crate::store::{Entry, check_page};
 use std::io;
 use std::sync::Arc;
 
-/// Pages that are settled in one turn after a sync below.
+/// Pages settled in one hold of the core's lock after a sync of the backing store.
 const SETTLED_PER_HOLD: usize = 64;
 
-/// Relation between the version that is written below and the log's version of the page.
+/// Relation between the version that is written below and the store's version of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogRelation {
-    /// Same version as the one at this place.
+    /// Same version as the one at this log address.
     Same(u64),
-    /// Newer version than what the log holds; a dirty copy at this place is obsolete once this one is durable.
+    /// Newer than the store's version; a dirty copy at this log address is obsolete once the newer version is durable.
     Newer(Option<u64>),
 }
 
 impl LogRelation {
-    /// It is a version that the log does not have.
+    /// True if the store does not have the version.
     pub fn is_past(self) -> bool {
         matches!(self, LogRelation::Newer(_))
     }
@@ -30,45 +31,45 @@ impl LogRelation {
 /// Change that is to be made to a page below.
 #[derive(Clone)]
 pub(super) enum Payload {
-    /// These bytes are written.
+    /// Write of these bytes.
     Bytes(Arc<[u8]>),
-    /// The bytes of this version in the log, which is read when the queue is written.
+    /// Write of this version in the store, read when the batch is written.
     Stored(Entry),
-    /// It is discarded.
+    /// Discard.
     Discard,
 }
 
 /// A page that was written below and is not known to be durable there.
 pub(super) struct InFlight {
     pub relation: LogRelation,
-    /// Payload that was sent, kept as long as the log does not have it: after a sync that fails nobody else may have it
-    /// any more. None where the log has it, or somebody else changed the page below.
+    /// Payload that was sent, kept until synced while the store has no copy, so that a failed sync can be repaired.
+    /// None where the store has the version, or somebody else changed the page below.
     pub payload: Option<Payload>,
-    /// The second at which it was taken: what came later of the page is not in it.
+    /// Second at which the version was taken; later changes of the page are not in it.
     taken: u64,
 }
 
 impl InFlight {
-    /// Page below whose bytes the log has, or that somebody else changed.
+    /// A page whose bytes the store has, or that somebody else changed below.
     pub fn elsewhere(relation: LogRelation, taken: u64) -> Self {
         InFlight { relation, payload: None, taken }
     }
 }
 
-/// A page of the queue while it is being written.
+/// A page of a write batch.
 pub(super) struct BatchPage {
     page: u64,
     pub payload: Payload,
     pub relation: LogRelation,
     pub ticket: u64,
     taken: u64,
-    /// Offset of the version on the device of the log in bytes, if its bytes are to come from there.
+    /// Offset of the version on the cache device in bytes, if its bytes are to come from there.
     pub byte_in_store: u64,
 }
 
-/// Pages that are being written below.
+/// Queued pages that are being written below.
 pub(super) struct WriteBatch {
-    /// By page.
+    /// Ascending by page.
     pages: Vec<BatchPage>,
     pub page_bytes: usize,
     pub backing_bytes: u64,
@@ -76,27 +77,28 @@ pub(super) struct WriteBatch {
 
 /// Result of a [`WriteBatch`].
 pub(super) struct WriteResult {
-    /// Pages whose bytes could not be read from the log, by their position.
+    /// Positions of pages whose bytes could not be read from the store, ascending, with the errors.
     pub bad: Vec<(usize, io::Error)>,
-    /// Result of writing all the others below: success if all of them are there.
+    /// Result of writing all other pages below: success if all are there.
     pub result: io::Result<()>,
-    /// Pages read from the log.
+    /// Pages read from the store.
     pub store_reads: u64,
     /// Pages written below.
     pub pages: u64,
-    /// Writes by which that was done.
+    /// Writes that this took.
     pub ios: u64,
 }
 
 impl WriteBack {
-    /// Takes what is queued, to be written below without the lock; it stays in the queue until it is there.
+    /// Begins a batch of all queued pages. A page stays in the queue until it has been written.
     pub fn begin_batch(&mut self) -> WriteBatch {
         let waiting = self.dirty_queue.iter().filter(|(_, queued)| !queued.writing);
         let pages = waiting.map(|(&page, _)| page).collect();
         self.add_pages(pages)
     }
 
-    /// Takes those of these pages that are queued and need not wait for the log, and what goes along; they are ascending.
+    /// Begins a batch of the queued ones of these ascending pages that need not wait for the store, with their
+    /// neighbours.
     pub fn begin_batch_with(&mut self, pages: &[u64]) -> WriteBatch {
         let is_ripe = |page: &&u64| self.dirty_queue.get(page).is_some_and(|queued| self.is_ripe(queued));
         let pages: Vec<u64> = pages.iter().filter(is_ripe).copied().collect();
@@ -104,15 +106,15 @@ impl WriteBack {
         self.add_pages(pages)
     }
 
-    /// Takes those of these pages that are queued and need not wait for the log, and nothing beside them; they are ascending.
+    /// Begins a batch of the queued ones of these ascending pages that need not wait for the store, without neighbours.
     pub fn begin_batch_only(&mut self, pages: &[u64]) -> WriteBatch {
         let is_ripe = |page: &&u64| self.dirty_queue.get(page).is_some_and(|queued| self.is_ripe(queued));
         let ripe = pages.iter().filter(is_ripe).copied().collect();
         self.add_pages(ripe)
     }
 
-    /// Takes, in the order of pages and going on where the last such flight ended, what need not wait for the log: so many
-    /// runs of neighbours at most, and what goes along.
+    /// Begins a batch of queued pages that need not wait for the store: at most `runs_max` runs in page order, and
+    /// neighbours. The sweep goes on where the last such batch ended.
     pub fn begin_batch_some(&mut self, runs_max: usize) -> WriteBatch {
         let mut pages = self.ripe_from(self.sweep, runs_max);
         if pages.is_empty() {
@@ -123,13 +125,13 @@ impl WriteBack {
         self.add_pages(pages)
     }
 
-    /// Is a page being written below just now?
+    /// True if a page is being written below at the moment.
     pub fn is_being_written(&self, page: u64) -> bool {
         self.dirty_queue.get(&page).is_some_and(|queued| queued.writing)
     }
 
-    /// May it be written now (rule 1)? What the log does not have waits for the word of its tail as well: a crash would bring
-    /// back what has been dropped (rule 3).
+    /// True if a queued page may be written now (rule 1). A version that the store does not have also waits for the
+    /// store's tail to be durable. Otherwise a crash would bring back the dropped copy (rule 3).
     fn is_ripe(&self, queued: &QueuedPage) -> bool {
         let is_durable = match queued.relation {
             LogRelation::Same(_) => self.store.is_written_durably(queued.after),
@@ -171,14 +173,14 @@ impl WriteBack {
         WriteBatch { pages, page_bytes: self.page_bytes, backing_bytes: self.backing_bytes }
     }
 
-    /// Puts back a flight that was not written: its pages stay queued.
+    /// Aborts a batch that was not written: its pages stay queued.
     pub fn abort_batch(&mut self, write_batch: WriteBatch) {
         for batch_page in write_batch.pages {
             self.stay(&batch_page);
         }
     }
 
-    /// Its turn in the queue comes again; the place in the log where the bytes are, if there, may be another by now.
+    /// Leaves a page in the queue for another batch, unless its version is no longer the store's newest.
     fn stay(&mut self, batch_page: &BatchPage) {
         let Some(queued) = self.dirty_queue.get_mut(&batch_page.page).filter(|now| now.ticket == batch_page.ticket)
         else {
@@ -192,7 +194,7 @@ impl WriteBack {
         }
     }
 
-    /// Ends a flight that has been written below, or has failed.
+    /// Completes a batch that has been written below, or has failed.
     pub fn complete_batch(&mut self, write_batch: WriteBatch, written: WriteResult) -> io::Result<()> {
         self.store.count_reads(written.store_reads);
         if written.result.is_ok() {
@@ -221,7 +223,7 @@ impl WriteBack {
         written.result
     }
 
-    /// A version that was to be written below cannot be read from the log: only if it is still the newest that is a loss.
+    /// Handles a version that was to go below and cannot be read from the store: a loss only if it is still the newest.
     fn bytes_are_bad(&mut self, batch_page: &BatchPage, error: io::Error) -> io::Result<()> {
         let page = batch_page.page;
         if self.dirty_queue.get(&page).is_some_and(|now| now.ticket == batch_page.ticket) {
@@ -233,7 +235,7 @@ impl WriteBack {
         };
         match batch_page.payload {
             Payload::Stored(read) if read.address == entry.address => {
-                // It is listed as lost, or tried again by whoever needs it next.
+                // The page is listed as lost, or tried again by the next request that needs it.
                 let _listed = self.copy_is_bad(page, entry, error);
             }
             _ => {}
@@ -241,7 +243,7 @@ impl WriteBack {
         Ok(())
     }
 
-    /// A sync of the backing store has ended.
+    /// Ends a sync of the backing store.
     pub fn synced_below(&mut self, synced: io::Result<()>) -> io::Result<()> {
         if let Err(error) = synced {
             self.queue_again();
@@ -252,13 +254,13 @@ impl WriteBack {
         Ok(())
     }
 
-    /// Draws the consequences of a sync of the backing store in the log, for some of the pages that it has covered; `urgent` becomes
-    /// true when one of the consequences has to be durable before a flush may return. Whether there is more.
+    /// Enters in the store that pages covered by a sync of the backing store are clean or gone. Returns true if more
+    /// remain. `urgent` becomes true when one of these entries has to be durable before a flush may return.
     pub fn settle_some(&mut self, sync: u64, urgent: &mut bool) -> io::Result<bool> {
         for _ in 0..SETTLED_PER_HOLD {
             let Some((page, InFlight { relation, taken, .. })) = self.unsynced.settled(sync) else { return Ok(false) };
             if let Some(entry) = self.store.index().get(page) {
-                // What is durable of the log may be a dirty copy, older than what is durable below, that this one replaces.
+                // The durable part of the store may have an older dirty copy, which this version replaces.
                 *urgent |= !self.store.is_version_durable(entry.address);
                 match relation {
                     LogRelation::Same(address)
@@ -279,18 +281,18 @@ impl WriteBack {
         Ok(true)
     }
 
-    /// Is a newer version of the page on its way below, past the dirty copy at this place? Then that stays dirty until the newer
-    /// one is durable (rule 4): were it clean, it would have to be gone before anything newer is written below (rule 3),
-    /// which nobody waits for any more.
+    /// True if a newer version of the page is on its way below, bypassing the dirty copy at this log address. The copy
+    /// then stays dirty until the newer version is durable (rule 4). A clean copy would have to be `gone` before the
+    /// newer version is written (rule 3), and the queued write does not wait for that.
     fn is_superseded(&self, page: u64, address: u64) -> bool {
         let newer =
             self.dirty_queue.get(&page).is_some_and(|queued| queued.relation == LogRelation::Newer(Some(address)));
         newer && !mutant::is(Mutant::SupersededCleaned)
     }
 
-    /// After a sync that failed nothing is known of what was written below, and the system may have dropped it: the next sync
-    /// would succeed without it. So all of it is queued again but for what has been replaced meanwhile. What somebody else
-    /// changed cannot be: flushes say so.
+    /// Queues all unsynced pages again after a failed sync of the backing store, unless they have been replaced
+    /// meanwhile. The system may have dropped their bytes, and the next sync would succeed without them. Changes by
+    /// somebody else cannot be repeated: flushes report those.
     fn queue_again(&mut self) {
         let mut unknown = !self.changed.is_empty();
         for (page, in_flight) in self.unsynced.take() {
@@ -306,7 +308,7 @@ impl WriteBack {
                         None => unknown |= self.is_broken(),
                     }
                 }
-                // The log would have something newer.
+                // Where the store's entry is another one, it is newer.
                 InFlight { relation: LogRelation::Newer(obsolete), payload: Some(payload), .. } => {
                     if entry.is_none_or(|entry| obsolete == Some(entry.address)) && !mutant::is(Mutant::PastNotKept) {
                         self.queue(page, payload, LogRelation::Newer(obsolete));
@@ -326,12 +328,12 @@ impl WriteBack {
 }
 
 impl WriteBatch {
-    /// Is nobody aboard?
+    /// True if the batch has no pages.
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
 
-    /// Reads from the log what is to be written from there, then writes everything below in runs of neighbours.
+    /// Reads the stored versions from the cache device, then writes all pages below in runs of neighbours.
     pub fn perform(&self, store: &dyn Disk, backing: &dyn Disk) -> WriteResult {
         let mut bytes = AlignedBytes::zeroed(self.pages.len() * self.page_bytes);
         let (bad, store_reads) = self.load(store, &mut bytes);
@@ -346,7 +348,7 @@ impl WriteBatch {
         for run in runs.into_iter().filter(|run| !is_bad(run.start)) {
             let at = self.pages[run.start].page * self.page_bytes as u64;
             let inside = (self.backing_bytes - at).min((run.len() * self.page_bytes) as u64);
-            // Where the store takes no discard, zeros are as good.
+            // Where the backing store takes no discard, zeros are as good.
             if discards(run.start) && backing.discard(at, inside).is_ok() {
                 continue;
             }
@@ -358,12 +360,12 @@ impl WriteBatch {
         WriteResult { bad, result, store_reads, pages, ios }
     }
 
-    /// Fills in the bytes; the positions of those that could not be read, ascending, and the number of reads.
+    /// Fills in the bytes. Returns the positions that could not be read, ascending, and the number of reads.
     fn load(&self, store: &dyn Disk, bytes: &mut [u8]) -> (Vec<(usize, io::Error)>, u64) {
         let stored = |batch_page: &BatchPage| matches!(batch_page.payload, Payload::Stored(_));
         let at: Vec<u64> = self.pages.iter().filter(|p| stored(p)).map(|p| p.byte_in_store).collect();
         let mut read = AlignedBytes::zeroed(at.len() * self.page_bytes);
-        // One by one again if any of it fails.
+        // If any of the reads fails, each is repeated by itself.
         let _checked_below = read_pages(store, &at, &mut read, self.page_bytes);
         let mut read = read.chunks_exact_mut(self.page_bytes);
         let mut bad = Vec::new();
@@ -386,7 +388,7 @@ impl WriteBatch {
     }
 }
 
-/// Reads a page of a backing store of so many bytes; what lies beyond its end is zeros.
+/// Reads a page of a backing store of `backing_bytes` bytes; bytes beyond its end are zeros.
 pub(super) fn read_page_below(backing: &dyn Disk, backing_bytes: u64, page: u64, bytes: &mut [u8]) -> io::Result<()> {
     let at = page * bytes.len() as u64;
     let inside = (backing_bytes - at).min(bytes.len() as u64) as usize;

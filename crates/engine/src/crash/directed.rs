@@ -1,4 +1,4 @@
-//! Scenes that random lives come upon in one of a hundred thousand, or not at all with one thread: each by itself.
+//! Scenes that occur in one of a hundred thousand random runs, or never with one thread: each by itself.
 
 use crate::Block;
 use crate::cache::{BlockCache, CacheConfig, Maintenance, Mode, Objects, Opening};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 const PAGE: u64 = 1024;
 const ID: [u8; 16] = [5; 16];
-/// The first byte of the first segment in a store as programs made it before version 3.
+/// The first byte of the first segment in a store of version 2.
 const BASE_BEFORE: u64 = 8192;
 
 fn config(policy: &str, mode: Mode, tiers: &[usize]) -> CacheConfig {
@@ -20,12 +20,12 @@ fn config(policy: &str, mode: Mode, tiers: &[usize]) -> CacheConfig {
     CacheConfig { mode, maintenance: Maintenance::Hand, ..CacheConfig::new(policy, tiers) }
 }
 
-/// A formatted cache of some segments, and what it stands before.
+/// A formatted cache of some segments, and its backing store.
 fn formatted(layout: Layout, backing_pages: u64) -> [SimDisk; 2] {
     formatted_on(&Power::steady(), layout, backing_pages)
 }
 
-/// The same, whose power this is.
+/// A formatted cache and its backing store, on this power supply.
 fn formatted_on(power: &Power, layout: Layout, backing_pages: u64) -> [SimDisk; 2] {
     let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 40, layout };
     let disks = [SimDisk::new(geometry.size_bytes(), power), SimDisk::new(backing_pages * PAGE, power)];
@@ -33,7 +33,7 @@ fn formatted_on(power: &Power, layout: Layout, backing_pages: u64) -> [SimDisk; 
     disks
 }
 
-/// A log as programs made one before version 3, and what it stands before.
+/// A log of version 2, and its backing store.
 fn formatted_before(backing_pages: u64) -> [SimDisk; 2] {
     let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 40, layout: Layout::Log };
     let power = Power::steady();
@@ -73,8 +73,8 @@ fn text(what: &'static str) -> impl Fn(io::Error) -> String {
     move |error| format!("{what}: {error}")
 }
 
-/// Reclaim ahead of need drops clean copies, of which the device is told later. A crash before that brings them back: what is
-/// written meanwhile must not be below by then (rule 3).
+/// Reclaim ahead of need drops clean copies before the device is notified. A crash before that brings the copies
+/// back: pages written meanwhile must not be below by then (rule 3).
 pub(super) fn dropped_copies_are_not_older_than_what_is_below() -> Result<(), String> {
     const PAGES: u64 = 600;
     let mut written = 0;
@@ -93,7 +93,7 @@ pub(super) fn dropped_copies_are_not_older_than_what_is_below() -> Result<(), St
                 break;
             }
         }
-        // Enough for the cache's own threads to write some below.
+        // Enough for the maintenance threads to write some below.
         for next in 0..16 {
             write(&cache, next, 1)?;
         }
@@ -102,7 +102,7 @@ pub(super) fn dropped_copies_are_not_older_than_what_is_below() -> Result<(), St
         drop(cache);
         disks[0].crash(seed);
         disks[1].crash(!seed);
-        // With room for all that is found every copy is served.
+        // With capacity for all recovered copies, each is served.
         let cache = open(&disks, &config("lru", Mode::WriteAround, &[160]))?;
         for (held, dirty) in cache.held_pages().map_err(text("a list"))? {
             let found = page(&cache, held)?;
@@ -116,7 +116,7 @@ pub(super) fn dropped_copies_are_not_older_than_what_is_below() -> Result<(), St
     if written == 0 { Err("nothing was written below".to_owned()) } else { Ok(()) }
 }
 
-/// An event, which happens again as long as it returns true.
+/// An event, which is repeated as long as it returns true.
 type Event = Arc<Mutex<Option<Box<dyn FnMut() -> bool + Send>>>>;
 
 /// A call of a disk.
@@ -169,7 +169,7 @@ impl Disk for Meanwhile {
     }
 }
 
-/// A read that comes while a flush syncs the log puts what went past it into the log, behind what is durable there.
+/// A read during a flush's sync of the store caches a page that bypassed it, behind the durable end.
 pub(super) fn a_flush_covers_what_is_cached_again_meanwhile(layout: Layout) -> Result<(), String> {
     let disks = formatted(layout, 64);
     let event = Event::default();
@@ -177,7 +177,7 @@ pub(super) fn a_flush_covers_what_is_cached_again_meanwhile(layout: Layout) -> R
     let around = config("lru", Mode::WriteAround, &[4]);
     let opened = BlockCache::open(device, disks[1].clone(), ID, &around);
     let cache = Arc::new(opened.map_err(|error| format!("opening: {error}"))?);
-    // Read back before it is durable below, it is entered as dirty; then the policy gives it up.
+    // The page is read back before it is durable below, so it is entered as dirty. Then the policy evicts it.
     write(&cache, 0, 1)?;
     for other in 0..5 {
         page(&cache, other)?;
@@ -214,7 +214,7 @@ pub(super) fn a_cache_that_was_given_up_is_not_opened_again(layout: Layout) -> R
         } else {
             disks[0].inject(Fault::SyncError);
             let lost = |cache: &BlockCache| cache.lost_pages().map(|pages| pages.len()).map_err(text("a list"));
-            // With the device goes what the flush was to make durable, and it says so.
+            // The failed device takes the writes that the flush was to make durable with it, and the flush says so.
             if cache.flush().is_ok() && lost(&cache)? > 0 {
                 return Err(format!("a flush that lost {} pages succeeded", lost(&cache)?));
             }
@@ -228,7 +228,7 @@ pub(super) fn a_cache_that_was_given_up_is_not_opened_again(layout: Layout) -> R
     }
 }
 
-/// A format whose second superblock is lost counts all the same: nothing of the life before comes back.
+/// A format whose second superblock is lost still counts: nothing of the former cache comes back.
 pub(super) fn a_format_that_lost_its_second_superblock_counts(layout: Layout) -> Result<(), String> {
     let disks = formatted(layout, 64);
     let config = config("lru", Mode::WriteBack, &[20]);
@@ -237,7 +237,7 @@ pub(super) fn a_format_that_lost_its_second_superblock_counts(layout: Layout) ->
     cache.flush().and_then(|()| cache.close()).map_err(text("a close"))?;
     drop(cache);
     let geometry = crate::store::geometry(&disks[0]).map_err(|error| error.to_string())?;
-    // The first goes where it should.
+    // The first superblock is written where it should be.
     disks[0].inject(Fault::Misdirected(0));
     disks[0].inject(Fault::LostWrite);
     BlockCache::format(&disks[0], geometry, &disks[1], [2; 16], ID).map_err(|error| error.to_string())?;
@@ -245,14 +245,14 @@ pub(super) fn a_format_that_lost_its_second_superblock_counts(layout: Layout) ->
     if held.is_empty() { Ok(()) } else { Err(format!("{} pages of the life before are back", held.len())) }
 }
 
-/// An older copy of the cache is told from the one that was left, and so is one of the backing store; a copy of the same
-/// generation reads as one earlier moment.
+/// An older copy of the cache, or of the backing store, is detected. A copy of the same generation reads as one earlier
+/// moment.
 pub(super) fn an_older_copy_is_told(layout: Layout) -> Result<(), String> {
     let config = config("lru", Mode::WriteBack, &[40]);
     for seed in 0..40 {
         let mut random = Random::new(seed);
         let disks = formatted(layout, 30);
-        // What the backing store has, and all copies with what it had when they were made.
+        // The generation of the backing store, and all copies with its generation when they were made.
         let mut backing = generation(1);
         let mut copies: Vec<(Generation, Vec<u8>)> = Vec::new();
         for life in 0..4 {
@@ -307,8 +307,8 @@ pub(super) fn an_older_copy_is_told(layout: Layout) -> Result<(), String> {
     Ok(())
 }
 
-/// A sync that is acknowledged and keeps nothing, and then a loss of power, as long as nothing went below meanwhile: all pages
-/// read as one earlier moment, or the cache is refused. How often either came about.
+/// A sync that is acknowledged and keeps nothing, then a loss of power, with no write below meanwhile. All pages
+/// read as one earlier moment, or the cache is refused. Returns how often either occurred.
 pub(super) fn a_lost_sync_leaves_one_moment(layout: Layout) -> Result<[u64; 2], String> {
     const PAGES: u64 = 12;
     let config = config("lru", Mode::WriteBack, &[40]);
@@ -345,7 +345,7 @@ pub(super) fn a_lost_sync_leaves_one_moment(layout: Layout) -> Result<[u64; 2], 
         };
         let mut read = [0; PAGES as usize];
         for at in 0..PAGES {
-            // A page that does not agree is an error, and listed.
+            // A page whose CRC does not agree is an error, and listed.
             read[at as usize] = page(&cache, at).unwrap_or(u8::MAX);
         }
         let is =
@@ -358,8 +358,8 @@ pub(super) fn a_lost_sync_leaves_one_moment(layout: Layout) -> Result<[u64; 2], 
     Ok(outcomes)
 }
 
-/// A page went past the cache, waits in the queue, and then is cached anew. Where that copy is lost with the cache device, and the
-/// backing store takes nothing just then, nothing older is read.
+/// A page bypassed the cache, waits in the queue, and is then cached anew. The new copy is lost with the cache
+/// device while the backing store refuses writes. Nothing older may be read.
 pub(super) fn what_waits_in_the_queue_does_not_stand_in_for_a_lost_copy(layout: Layout) -> Result<(), String> {
     let (table, other_table) = (20..24, 30..70);
     let mut lost = 0;
@@ -381,7 +381,7 @@ pub(super) fn what_waits_in_the_queue_does_not_stand_in_for_a_lost_copy(layout: 
         write(&cache, table.start, 1)?;
         cache.place(numbers[0]).map_err(text("placing"))?;
         write(&cache, table.start, 2)?;
-        // So many that its batch is on the device, and no longer in memory.
+        // With the largest numbers of pages the batch is on the device, and no longer in memory.
         other_table.clone().take(others).try_for_each(|other| write(&cache, other, 1))?;
         disks[0].vanish();
         disks[1].inject(Fault::WriteError);
@@ -397,8 +397,8 @@ pub(super) fn what_waits_in_the_queue_does_not_stand_in_for_a_lost_copy(layout: 
     if lost == 0 { Err("the copy was never lost".to_owned()) } else { Ok(()) }
 }
 
-/// A slot that came with a growth holds what an epoch left that lost the power, of a segment that lies elsewhere since. Where the
-/// first table of that one is misread once, all is read as it is all the same.
+/// A slot added by a growth holds the remains of an epoch that lost its power, of a segment that was later
+/// written elsewhere. If the first table of that segment is misread once, all pages still read as before.
 pub(super) fn what_an_earlier_epoch_left_does_not_stand_in_for_a_misread_table() -> Result<(), String> {
     const SEGMENT: u64 = 8;
     let config = config("lru", Mode::WriteBack, &[100]);
@@ -446,22 +446,23 @@ pub(super) fn what_an_earlier_epoch_left_does_not_stand_in_for_a_misread_table()
     Ok(())
 }
 
-/// A dirty copy that durability keeps, and that something newer is on its way past, stays dirty when a sync of the backing store makes
-/// its own version durable there (rule 4).
+/// A dirty copy kept for durability stays dirty while a newer version is on its way below (rule 4). The rule holds
+/// even when a sync of the backing store makes the copy's own version durable there.
 pub(super) fn a_copy_that_is_being_replaced_is_not_taken_for_clean() -> Result<(), String> {
     let mut replaced = 0;
     for seed in 0..40 {
         let disks = formatted(Layout::Log, 200);
         let cache = open(&disks, &config("lru", Mode::WriteAround, &[4]))?;
-        // Version 1 goes below, among others, and no sync follows: what the cache reads of it counts as dirty.
+        // Version 1 goes below, among others, and no sync follows: a page read back from there counts as dirty.
         (0..12).try_for_each(|at| write(&cache, at, 1))?;
         (0..30).try_for_each(|_| cache.step()).map_err(text("upkeep"))?;
         page(&cache, 0)?;
         (100..104).try_for_each(|at| page(&cache, at).map(drop))?;
-        // Version 2 waits to go past that copy, which the policy does not hold any more.
+        // Version 2 waits to be written below, past that copy, which the policy does not hold any more.
         write(&cache, 0, 2)?;
         cache.settle().map_err(text("a sync below"))?;
-        // The queue is gone through in the order of pages, from where it was left, until few are in it: past the end, and on.
+        // The queue is written in the order of pages, from the last position on, until few are left: past the end, and
+        // round.
         for first in [120, 2] {
             (first..first + 40).step_by(2).try_for_each(|at| write(&cache, at, 1))?;
             (0..30).try_for_each(|_| cache.step()).map_err(text("upkeep"))?;
@@ -472,7 +473,7 @@ pub(super) fn a_copy_that_is_being_replaced_is_not_taken_for_clean() -> Result<(
         let mut below = [0; PAGE as usize];
         disks[1].read_at(0, &mut below).map_err(text("a read"))?;
         replaced += u64::from(below == [2; PAGE as usize]);
-        // Writes below first what it finds dirty: version 1 among it, for no flush spoke for version 2.
+        // The open first writes dirty pages below: version 1 among them, for no flush promised version 2.
         let cache = open(&disks, &config("lru", Mode::WriteAround, &[40]))?;
         for (held, dirty) in cache.held_pages().map_err(text("a list"))? {
             let found = page(&cache, held)?;
@@ -485,8 +486,8 @@ pub(super) fn a_copy_that_is_being_replaced_is_not_taken_for_clean() -> Result<(
     if replaced == 0 { Err("version 2 was never below".to_owned()) } else { Ok(()) }
 }
 
-/// A bit rots in the middle one of three flushes, of a store without commit records: what lies beyond tells that it was durable, so
-/// that its page is an error, and not as it was before.
+/// A bit rots in the second of three flushes, in a store without commit records. Later tables tell that the flush was
+/// durable, so its page is an error, and does not read as an earlier version.
 pub(super) fn what_lies_beyond_tells_what_was_durable() -> Result<(), String> {
     let disks = formatted_before(100);
     let cache = open(&disks, &config("lru", Mode::WriteBack, &[64]))?;
@@ -507,23 +508,23 @@ pub(super) fn what_lies_beyond_tells_what_was_durable() -> Result<(), String> {
     }
 }
 
-/// Somebody changes so many pages below that the cache forgets them in parts, and has to make room in between: nothing of a later part
-/// is written over the change.
+/// A change below of so many pages that the cache forgets them in parts, and must free space in between. Nothing
+/// of a later part is written over the change.
 pub(super) fn a_large_change_below_is_not_written_over(layout: Layout) -> Result<(), String> {
     const PAGES: u64 = 400;
     for (rounds, evicted) in (0..26).flat_map(|rounds| [1, 4, 7].map(move |evicted| (rounds, evicted))) {
         let disks = formatted(layout, PAGES + 200);
         let config = CacheConfig { maintenance: Maintenance::Requests, ..config("lru", Mode::WriteBack, &[160]) };
         let cache = open(&disks, &config)?;
-        // The oldest are the dirty ones of the last part, and then there are clean ones of the first.
+        // The oldest are the dirty pages of the last part, then come clean pages of the first.
         (256..310).try_for_each(|at| write(&cache, at, 1))?;
         (0..100).try_for_each(|at| page(&cache, at).map(drop))?;
-        // The cache fills up with versions of few others.
+        // The cache fills up with versions of a few other pages.
         for _ in 0..rounds {
             (PAGES..PAGES + 6).try_for_each(|at| write(&cache, at, 1))?;
             cache.flush().map_err(text("a flush"))?;
         }
-        // Some dirty ones leave, and wait to be written below.
+        // Some dirty pages are evicted, and wait to be written below.
         (PAGES + 6..PAGES + 6 + evicted).try_for_each(|at| page(&cache, at).map(drop))?;
         let change = || disks[1].write_at(0, &vec![9; (PAGES * PAGE) as usize]);
         cache.change_below(0, PAGES * PAGE, change).map_err(text("a change below"))?;
@@ -540,8 +541,8 @@ pub(super) fn a_large_change_below_is_not_written_over(layout: Layout) -> Result
     Ok(())
 }
 
-/// A page that a long stream passes by is written past a dirty copy, and power goes at every I/O of the flush that follows: until what
-/// replaces it is durable, the copy counts.
+/// A page of a long stream is written below, bypassing a dirty copy. Power goes at every I/O of the next flush:
+/// the copy counts until its successor is durable.
 pub(super) fn a_copy_that_is_written_past_counts_until_then(layout: Layout) -> Result<(), String> {
     const AT: u64 = 40;
     let config = config("lru", Mode::WriteBack, &[8]);
@@ -551,7 +552,7 @@ pub(super) fn a_copy_that_is_written_past_counts_until_then(layout: Layout) -> R
         let cache = open(&disks, &config)?;
         write(&cache, AT, 1)?;
         cache.flush().map_err(text("a flush"))?;
-        // It leaves the cache, and the log has to keep it.
+        // The page leaves the cache, and the store has to keep it.
         (0..8).try_for_each(|at| page(&cache, at).map(drop))?;
         cache.set_sequential_cutoff(4 * PAGE).map_err(text("a cutoff"))?;
         (AT - 8..AT).try_for_each(|at| write(&cache, at, 1))?;
@@ -576,10 +577,10 @@ pub(super) fn a_copy_that_is_written_past_counts_until_then(layout: Layout) -> R
     Err("no flush came to an end".to_owned())
 }
 
-/// A page is written whenever one is written below: a drain, and a change of the mode, come to an end all the same, and what was written
-/// before they did is below once a flush has returned.
+/// A page is written whenever one is written below. A drain, and a change of the mode, end all the same. Writes
+/// before that end are below once a flush has returned.
 pub(super) fn a_drain_ends_while_pages_are_written(layout: Layout) -> Result<(), String> {
-    // The cache has room for all of them.
+    // The cache has capacity for all pages.
     const PAGES: u64 = 50;
     type Change = fn(&BlockCache) -> io::Result<()>;
     let changes: [Change; 2] = [BlockCache::drain, |cache| cache.set_mode(Mode::WriteThrough)];
@@ -593,7 +594,7 @@ pub(super) fn a_drain_ends_while_pages_are_written(layout: Layout) -> Result<(),
         let started =
             opening.and_then(|opening| opening.start(|| Ok(()))).map_err(|error| format!("opening: {error}"))?;
         let cache = Arc::new(started.0);
-        // So few that what is written meanwhile has room in the queue.
+        // So few that the pages written meanwhile fit into the queue.
         (0..6).step_by(2).try_for_each(|at| write(&cache, at, 1))?;
         let written = Arc::new(Mutex::new(10));
         let (weak, counted) = (Arc::downgrade(&cache), Arc::clone(&written));
@@ -631,8 +632,8 @@ pub(super) fn a_drain_ends_while_pages_are_written(layout: Layout) -> Result<(),
     Ok(())
 }
 
-/// Another policy takes over while newer versions of pages are on their way below, past copies of them that the log holds dirty: these
-/// are not what is served then.
+/// Another policy takes over while newer versions of pages are on their way below, bypassing dirty copies in the
+/// store. These copies must not be served.
 pub(super) fn a_superseded_copy_is_not_shown_to_another_policy(layout: Layout) -> Result<(), String> {
     let disks = formatted(layout, 100);
     let cache = open(&disks, &config("lru", Mode::WriteBack, &[20]))?;
@@ -650,7 +651,8 @@ pub(super) fn a_superseded_copy_is_not_shown_to_another_policy(layout: Layout) -
     })
 }
 
-/// Pages in memory are cached under another policy too, but for those that are written or discarded before it is shown them.
+/// Pages in memory stay cached under another policy, unless they are written or discarded before the policy is
+/// shown them.
 pub(super) fn frames_are_shown_to_another_policy_unless_they_are_written(layout: Layout) -> Result<(), String> {
     let disks = formatted(layout, 100);
     let cache = open(&disks, &config("face", Mode::WriteBack, &[20, 60]))?;
@@ -663,7 +665,7 @@ pub(super) fn frames_are_shown_to_another_policy_unless_they_are_written(layout:
     cache.discard(4 * PAGE, 4 * PAGE).map_err(text("a discard"))?;
     let change = || disks[1].write_at(8 * PAGE, &[3; PAGE as usize]);
     cache.change_below(8 * PAGE, PAGE, change).map_err(text("a change"))?;
-    // A write shows it some of the rest.
+    // A write shows the policy some of the rest.
     (0..4).try_for_each(|at| write(&cache, at, 2))?;
     cache.show_the_rest();
     let before = cache.stats().map_err(text("counts"))?.counts.read_hits;
@@ -685,8 +687,8 @@ pub(super) fn frames_are_shown_to_another_policy_unless_they_are_written(layout:
     }
 }
 
-/// A page in memory that is asked for after a change of the policy, before that policy is shown it, is where that puts it and nowhere
-/// else: a copy in the log that counts as cached and that no policy holds would keep its place for ever.
+/// A page in memory that is requested before a new policy is shown it stays where the policy put it. A copy in
+/// the store that counts as cached, but that no policy holds, would keep its space for ever.
 pub(super) fn a_frame_that_is_asked_for_first_is_not_shown_again(layout: Layout) -> Result<(), String> {
     let disks = formatted(layout, 100);
     let cache = open(&disks, &config("face", Mode::WriteBack, &[20, 60]))?;
@@ -702,15 +704,15 @@ pub(super) fn a_frame_that_is_asked_for_first_is_not_shown_again(layout: Layout)
     }
 }
 
-/// A write of a store without commit records goes elsewhere: the first table of a segment is not there, and in its stead it hits the
-/// flush before, of which tables behind the missing one tell that it was durable. What that flush had is an error or the cache is
-/// refused, and nothing is as it was before.
+/// A misdirected write in a store without commit records: the first table of a segment is missing, and the write
+/// hits the flush before. Tables behind the missing one tell that this flush was durable. Its page is an error or
+/// the cache is refused; nothing reads as an earlier version.
 pub(super) fn what_is_announced_tells_what_was_durable() -> Result<(), String> {
     const SEGMENT: u64 = 16;
     // A flush of one page takes two blocks.
     const FLUSHES: u8 = SEGMENT as u8 / 2;
     let config = config("lru", Mode::WriteBack, &[64]);
-    // It hits the page of that flush, or its table.
+    // The write hits the page of that flush, or its table.
     for back in [0, PAGE] {
         let disks = formatted_before(100);
         let cache = open(&disks, &config)?;
@@ -719,7 +721,7 @@ pub(super) fn what_is_announced_tells_what_was_durable() -> Result<(), String> {
                 let copy = disks[0].copy();
                 let is_it = |block: &[u8]| block == [FLUSHES; PAGE as usize];
                 let hit = copy.chunks_exact(PAGE as usize).position(is_it).ok_or("the flush is not on the device")?;
-                // Two blocks from the segment behind, round the end of the device.
+                // Two blocks back from the segment's start, round the end of the device.
                 let places = disks[0].size_bytes() - 2 * PAGE + 1;
                 disks[0].inject(Fault::Misdirected(places - PAGE - back));
                 if (hit as u64 + 1) * PAGE != BASE_BEFORE + SEGMENT * PAGE {
@@ -743,8 +745,8 @@ pub(super) fn what_is_announced_tells_what_was_durable() -> Result<(), String> {
     Ok(())
 }
 
-/// The cache device fails while memory has something newer of a page than the log, where it cannot be read any more: nothing is lost,
-/// so no flush says that anything may be.
+/// The cache device fails while memory has a newer version of a page than the store, which can no longer be read.
+/// Nothing is lost, so no flush may report a loss.
 pub(super) fn an_older_copy_in_a_failed_log_is_no_loss(layout: Layout) -> Result<(), String> {
     let disks = formatted(layout, 100);
     let cache = open(&disks, &config("face", Mode::WriteBack, &[4, 40]))?;
@@ -754,7 +756,7 @@ pub(super) fn an_older_copy_in_a_failed_log_is_no_loss(layout: Layout) -> Result
     disks[0].vanish();
     let has_failed = || cache.stats().map(|stats| stats.failed.is_some()).map_err(text("counts"));
     for other in 1..100 {
-        // A batch of pages that left the memory is to be written. Whatever comes of that, the cache goes on.
+        // A batch of pages that left memory is to be written. Whatever its result, the cache goes on.
         let _failed = write(&cache, other, 1).and_then(|()| cache.step().map_err(text("upkeep")));
         if has_failed()? {
             break;
@@ -768,8 +770,8 @@ pub(super) fn an_older_copy_in_a_failed_log_is_no_loss(layout: Layout) -> Result
     }
 }
 
-/// A block of the journal rots in use, and what has its copy is misread once when it is to be renewed: that is read again, and the
-/// device stays in use.
+/// A block of the journal rots in use, and its copy is misread once when the block is to be renewed. The copy is
+/// read again, and the device stays in use.
 pub(super) fn a_copy_of_a_journal_block_is_read_again() -> Result<(), String> {
     const PAGES: u64 = 60;
     const BLOCKS: u64 = 20;
@@ -806,8 +808,8 @@ pub(super) fn a_copy_of_a_journal_block_is_read_again() -> Result<(), String> {
     if renewed == 0 { Err("nothing was renewed".to_owned()) } else { Ok(()) }
 }
 
-/// A cache that was killed in write-back starts in write-through. One of its pages has rotted, and a write below fails once: the start
-/// writes all the others below, or fails.
+/// A cache killed in write-back starts in write-through. One of its pages has rotted, and a write below fails
+/// once. The start writes all other pages below, or fails.
 pub(super) fn a_start_in_another_mode_drains_past_a_lost_page(layout: Layout) -> Result<(), String> {
     const ROTTEN: u64 = 3;
     let disks = formatted(layout, 100);
@@ -834,7 +836,7 @@ pub(super) fn a_start_in_another_mode_drains_past_a_lost_page(layout: Layout) ->
     Ok(())
 }
 
-/// All of them.
+/// All directed scenes.
 pub(super) fn all(layout: Layout) -> Result<(), String> {
     if layout == Layout::Log {
         dropped_copies_are_not_older_than_what_is_below()?;

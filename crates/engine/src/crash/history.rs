@@ -1,4 +1,5 @@
-//! One random life of a cache: requests, crashes in the middle of them and of recoveries, and what it reads as after.
+//! One random run of a cache: requests, crashes in the middle of requests and of recoveries, and checks of all
+//! pages after.
 
 pub(super) mod rot;
 
@@ -18,17 +19,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const BACKING: [u8; 16] = [9; 16];
-/// Pages that a cache has room for, at least.
+/// Least capacity of a cache in pages.
 const CAPACITY_MIN: u64 = 8;
 /// Segments to which a cache grows.
 const SEGMENTS_MAX: u32 = 40;
 /// Offset in bytes of the end of a table's header and first eight entries (docs/cache-format.md).
 const FIRST_ENTRIES_END: u64 = 104 + 8 * 12;
-/// The policy that heeds queries, and pages for which the tables of a history compete.
+/// The policy that heeds queries, and most pages for which the tables of a history compete.
 const PLACING: &str = "table-placement";
 const PLACING_PAGES_MAX: u64 = 40;
 
-/// Kind of cache that lives a history.
+/// Kind of cache of a history.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub policy: &'static str,
@@ -37,26 +38,26 @@ pub(super) struct Setup {
     pub geometry: Geometry,
     pub backing_pages: u64,
     pub maintenance: Maintenance,
-    /// The shares of dirty pages from which on, and down to which, pages are cleaned ahead.
+    /// The shares of dirty pages at which cleaning ahead begins and ends.
     pub dirty_limits: (f64, f64),
-    /// Pages of a sequential stream after which the rest passes by; 0 where nothing does.
+    /// Pages of a sequential stream after which the rest bypasses the cache; 0 for no bypass.
     pub cutoff_pages: u64,
-    /// Syncs of the backing store fail once in a while, and what they were to make durable is gone.
+    /// True if syncs of the backing store fail at times, and drop the writes that they were to make durable.
     pub syncs_fail: bool,
-    /// The store was made by a program before version 3.
+    /// True if the store was made by a program before version 3.
     pub of_before: bool,
-    /// Seconds for which a page may be dirty; none where there is no such bound.
+    /// Most seconds for which a page may be dirty; none without such a bound.
     pub dirty_age: Option<u64>,
 }
 
-/// Is some table here in part, or leaving?
+/// True if a table is held in part, or is leaving.
 fn has_tables_in_part(cache: &BlockCache) -> bool {
     let gauges = cache.policy_gauges().expect("no thread panicked");
     let gauge = |name| gauges.iter().find(|gauge| gauge.0 == name).map_or(0.0, |gauge| gauge.1);
     gauge("leaving_objects") > 0.0 || (gauge("held_pages") > 0.0 && gauge("held_pages") < gauge("placed_pages"))
 }
 
-/// A policy and the capacities of its tiers, of which the lower one fits the room that a device has.
+/// A policy and the capacities of its tiers. The lower tier's is at most `room`, the device's.
 fn random_policy(random: &mut Random, room: u64) -> (&'static str, Vec<usize>) {
     let policies = [
         "lru",
@@ -93,7 +94,7 @@ impl Setup {
         let page_bytes = [512, 1024][random.below(2) as usize];
         let segment_pages = [4, 8, 16][random.below(3) as usize];
         let of = |segments| Geometry { page_bytes, segment_pages, segments, layout };
-        // The journal of a small store takes a good part of it.
+        // The journal takes a good part of a small store.
         let least = if layout == Layout::Slots { 16 } else { 9 };
         let least = (least..).find(|&segments| of(segments).capacity_pages() >= CAPACITY_MIN).expect("some number");
         let geometry = of(least + random.below(6) as u32);
@@ -102,10 +103,10 @@ impl Setup {
         let backing_pages = 8 + random.below(60);
         let maintenance = [Maintenance::Requests, Maintenance::Hand][random.below(2) as usize];
         let dirty_limits = [(1.0, 1.0), (0.2, 0.0), (0.5, 0.3)][random.below(3) as usize];
-        // Of so few pages most are the next of some stream.
+        // With so few pages, most follow a page of some stream.
         let cutoff_pages = [0, 0, 0, 2][random.below(4) as usize];
         let (syncs_fail, of_before) = (false, random.chance(0.1));
-        // Of two lives in three the histories are those of caches without a bound.
+        // Two runs in three have no bound on ages, and histories as without that option.
         let dirty_age = [None, None, Some(2 + seed % 40)][(Random::mix(seed) % 3) as usize];
         Setup {
             policy,
@@ -122,19 +123,19 @@ impl Setup {
         }
     }
 
-    /// One whose tables come and go with queries from the beginning.
+    /// A cache whose tables come and go with queries from the beginning.
     pub fn placing(seed: u64, layout: Layout) -> Self {
         let setup = Setup::random(seed, layout);
         let tier = 1 + Random::new(!seed).below(setup.geometry.capacity_pages().min(PLACING_PAGES_MAX)) as usize;
         Setup { policy: PLACING, tiers: vec![tier], ..setup }
     }
 
-    /// One whose backing store drops what was written there once in a while.
+    /// A cache whose backing store drops unsynced writes at times.
     pub fn failing(seed: u64, layout: Layout) -> Self {
         Setup { syncs_fail: true, ..Setup::random(seed, layout) }
     }
 
-    /// Does every write reach the log before it goes below, so that no page is ever torn?
+    /// True if every write reaches the store before the backing store, so that no page is ever torn.
     fn is_atomic(&self) -> bool {
         let one_tier = self.tiers.len() == 1;
         let stays = self.mode != Mode::WriteAround && self.cutoff_pages == 0;
@@ -148,15 +149,15 @@ impl Setup {
     }
 }
 
-/// Counts of what happened.
+/// Counts of the events of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
-    /// All of them.
+    /// All crashes.
     pub crashes: u64,
-    /// Of them those while a cache was being opened.
+    /// Crashes while a cache was being opened.
     pub crashes_in_recovery: u64,
     pub operations: u64,
-    /// Segments or slots.
+    /// Segments reclaimed, or slots freed.
     pub reclaimed: u64,
     /// Entries of a journal that were repeated.
     pub renewed: u64,
@@ -166,17 +167,17 @@ pub(super) struct Tally {
     pub cleaned_beside: u64,
     /// Pages that were written below because of their age.
     pub aged: u64,
-    /// Policies and tiers that were changed in use.
+    /// Changes of the policy or the tiers in use.
     pub changes: u64,
-    /// Cache devices that were made larger in use.
+    /// Growths of the cache device in use.
     pub growths: u64,
-    /// Requests of long streams that passed by.
+    /// Requests of long streams that bypassed the cache.
     pub passed: u64,
-    /// Pages of tables that were brought for queries.
+    /// Pages of tables that were placed for queries.
     pub placed: u64,
-    /// Crashes while of some table a part had come or had left.
+    /// Crashes while a table was held in part.
     pub tables_in_part: u64,
-    /// Crashes in the I/O of bringing pages or of having them leave.
+    /// Crashes during the I/O of placing or unplacing pages.
     pub placing_interrupted: u64,
     /// Syncs of the backing store that failed.
     pub syncs_failed: u64,
@@ -206,13 +207,13 @@ impl runs::Tally for Tally {
 /// Effect of a flipped bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Damage {
-    /// Nothing that was needed was hit.
+    /// No byte in use was hit.
     None,
     /// A clean copy was bad; the backing store has it.
     CleanCopy,
-    /// A dirty page is an error until it is written again.
+    /// Reading a dirty page is an error until the page is written again.
     PageLost,
-    /// The cache is not opened.
+    /// The cache cannot be opened.
     Refused,
 }
 
@@ -223,20 +224,20 @@ pub(super) struct History {
     backing: SimDisk,
     random: Random,
     oracle: Oracle,
-    /// Pages that were changed below and forgotten without a preparation, and not flushed since: after a crash they are
-    /// as they were or as they are below, and until they are written again it may be one and then the other.
+    /// Pages changed below without notice beforehand, forgotten, and not flushed since. After a crash each may read
+    /// as the old or the new version, in turns, until it is written again.
     loose: BTreeSet<u64>,
     /// Syncs of the cache device up to the last flush.
     syncs: u64,
     uuid: u8,
     tables: Tables,
-    /// Seconds that have passed, and what decides how many do.
+    /// Seconds that have passed, and the random numbers that decide how many pass.
     time: Arc<AtomicU64>,
     passing: Random,
     pub tally: Tally,
 }
 
-/// Why an operation did not succeed.
+/// Reason why an operation did not succeed.
 enum Stop {
     PowerOff,
     Wrong(String),
@@ -337,7 +338,7 @@ impl History {
         if self.random.chance(0.5) { self.random.below(pages.div_ceil(4)) } else { self.random.below(pages) }
     }
 
-    /// One request.
+    /// One random request.
     fn step(&mut self, cache: &BlockCache) -> Outcome<()> {
         self.tally.operations += 1;
         self.time.fetch_add(self.passing.below(3), Ordering::Relaxed);
@@ -383,9 +384,10 @@ impl History {
         Ok(())
     }
 
-    /// A sync of the backing store fails that nobody waits for who wrote, and what it was to make durable is gone there.
+    /// Makes a sync of the backing store fail outside a writer's flush. The writes that it was to make durable are
+    /// gone.
     fn fail_a_sync(&mut self, cache: &BlockCache) -> Outcome<()> {
-        // What somebody else changed below would be gone for good.
+        // A change below by somebody else would be gone for good.
         self.try_io("flushing", cache.flush())?;
         self.flushed();
         for _ in 0..self.random.below(12) {
@@ -395,7 +397,7 @@ impl History {
         let by_hand = self.setup.maintenance == Maintenance::Hand && self.random.chance(0.5);
         let failed = (by_hand && cache.step().is_err()) || cache.drain().is_err();
         self.tally.syncs_failed += u64::from(failed);
-        // Where none was needed it has still to fail, and nothing is lost by that.
+        // If no sync was needed yet, the fault strikes here, and nothing is lost.
         let told = failed || self.backing.sync().is_err();
         match (told, self.power.is_off()) {
             (_, true) => Err(Stop::PowerOff),
@@ -409,12 +411,12 @@ impl History {
         first..(first + 1 + self.random.below(12)).min(self.oracle.pages())
     }
 
-    /// Zeroes pages by a request, or below and says so.
+    /// Zeroes pages by a request, or below with notice.
     fn zero(&mut self, cache: &BlockCache) -> Outcome<()> {
         let page_bytes = u64::from(self.setup.geometry.page_bytes);
         let pages = self.some_range();
         let (at, bytes) = (pages.start * page_bytes, (pages.end - pages.start) * page_bytes);
-        // Discards are torn below, at their discretion.
+        // Discards may be torn below.
         self.oracle.may_tear();
         let how = self.random.below(4);
         if how == 3 {
@@ -437,16 +439,16 @@ impl History {
         }
     }
 
-    /// A flush returned.
+    /// Notes that a flush returned.
     fn flushed(&mut self) {
         let syncs = self.cache.counts()[2];
-        // Without commit records the next block says so, and it takes a sync of its own.
+        // Without commit records the next batch states the durable end, and needs a sync of its own.
         self.oracle.flushed(syncs > self.syncs + u64::from(self.setup.of_before));
         self.syncs = syncs;
         self.loose.clear();
     }
 
-    /// Does one of the operations that happen once in a while.
+    /// Performs one of the rare operations.
     fn rare(&mut self, cache: &BlockCache) -> Outcome<()> {
         match self.random.below(10) {
             8 => self.change(cache),
@@ -470,14 +472,14 @@ impl History {
         }
     }
 
-    /// A larger cache device.
+    /// Makes the cache device larger.
     fn grow(&mut self, cache: &BlockCache) -> Outcome<()> {
         let mut geometry = self.setup.geometry;
         geometry.segments += 1 + self.random.below(4) as u32;
         if geometry.segments > SEGMENTS_MAX || geometry.layout == Layout::Slots {
             return Ok(());
         }
-        // A few bytes more are no segment.
+        // A part of a segment adds nothing.
         let bytes = geometry.size_bytes() + self.random.below(geometry.segment_bytes());
         let room = cache.grow(bytes).map_err(|error| self.why(format!("growing to {bytes} bytes: {error}")))?;
         assert_eq!((room, cache.room_pages()), (geometry.capacity_pages(), room));
@@ -486,7 +488,7 @@ impl History {
         Ok(())
     }
 
-    /// Another policy, or other tiers of the same one.
+    /// Sets another policy, or other tiers of the same one.
     fn change(&mut self, cache: &BlockCache) -> Outcome<()> {
         let (policy, tiers) = random_policy(&mut self.random, self.setup.geometry.capacity_pages());
         let info = catalogue::info(policy).expect("a policy");
@@ -501,7 +503,7 @@ impl History {
         Ok(())
     }
 
-    /// Lives until the power goes after so many writes and syncs, or for so many requests, then recovers and checks.
+    /// Runs until the power goes after so many writes and syncs, or for so many requests. Then recovers and checks.
     pub fn round(&mut self, requests: u64, power_for: Option<u64>) -> Result<(), String> {
         if let Some(operations) = power_for {
             self.power.fail_after(operations);
@@ -543,7 +545,7 @@ impl History {
         self.tally.passed += stats.counts.passed;
         self.tally.placed += stats.counts.placed;
         self.tally.tables_in_part += u64::from(matches!(result, Err(Stop::PowerOff)) && has_tables_in_part(&cache));
-        // Nothing refused anything.
+        // Without a fault the cache must not give up its device.
         match stats.failed {
             Some(why) if result.is_ok() && !self.power.is_off() => {
                 Err(Stop::Wrong(format!("the cache has given its device up: {why}")))
@@ -561,7 +563,7 @@ impl History {
         self.power.restore();
     }
 
-    /// Recovers, now and then with another crash in the middle, and checks every page.
+    /// Recovers, at times with another crash in the middle, and checks every page.
     fn recover(&mut self) -> Result<(), String> {
         for _ in 0..3 {
             if self.random.chance(0.2) {
@@ -581,7 +583,7 @@ impl History {
             self.is_refused_to_others()?;
         }
         let cache = self.open().map_err(wrong)?;
-        // A growth that the crash interrupted may have come about.
+        // A growth that the crash interrupted may have taken effect.
         self.setup.geometry = crate::store::geometry(&self.cache).map_err(|error| error.to_string())?;
         let held = cache.held_pages().expect("no thread panicked");
         let clean: BTreeSet<u64> = held.into_iter().filter(|(_, dirty)| !dirty).map(|(page, _)| page).collect();
@@ -592,7 +594,7 @@ impl History {
             if !clean.contains(&page) || self.loose.contains(&page) {
                 continue;
             }
-            // A clean copy is what is below: it may be dropped at any time.
+            // A clean copy equals the page below: it may be dropped at any time.
             self.backing.read_at(page * below.len() as u64, &mut below).expect("the backing store works");
             if bytes != below {
                 return Err(format!("after a crash page {page} is held as clean and is not what is below"));
@@ -602,7 +604,7 @@ impl History {
         if self.random.chance(0.1) { self.move_out(&cache) } else { Ok(()) }
     }
 
-    /// Nobody else's backing store is served from this cache, nor its own when that has become smaller.
+    /// Checks that the cache refuses another backing store, and its own if that has become smaller.
     fn is_refused_to_others(&self) -> Result<(), String> {
         let page_bytes = u64::from(self.setup.geometry.page_bytes);
         let others = [(self.backing.size_bytes(), [8; 16]), (self.backing.size_bytes() - page_bytes, BACKING)];
@@ -626,7 +628,7 @@ impl History {
         Ok(())
     }
 
-    /// Drains the cache, checks that the backing store alone is complete, and begins a new life on the same device.
+    /// Drains the cache, checks that the backing store alone is complete, and at times formats the device again.
     fn move_out(&mut self, cache: &BlockCache) -> Result<(), String> {
         cache.drain().and_then(|()| cache.close()).map_err(|error| format!("draining: {error}"))?;
         let mut bytes = vec![0; self.setup.geometry.page_bytes as usize];
@@ -640,12 +642,12 @@ impl History {
         Ok(())
     }
 
-    /// Flips a bit of the cache device after a good life, and reads everything: right, or an error, and a page that
-    /// was written again is right in any case.
+    /// Flips a bit of the cache device after a run without faults, and reads every page. The contents are right or
+    /// reading is an error. A page written again is right in any case.
     pub fn damage(&mut self, requests: u64) -> Result<Damage, String> {
         self.live(requests).map_err(wrong)?;
         let cache = self.open().map_err(wrong)?;
-        // The program before was gone without a word, but the devices were not.
+        // The process before was killed; the devices lost nothing.
         for page in 0..self.oracle.pages() {
             let bytes = self.read(&cache, page).map_err(wrong)?;
             self.oracle.check_after_crash(page, &bytes)?;
@@ -659,7 +661,7 @@ impl History {
         let forgotten = match repaired {
             Some(Ok(repaired)) => !repaired.gone.is_empty(),
             None => false,
-            // What a repair refuses, an open refuses, and the other way round.
+            // An open and a repair refuse the same caches.
             Some(Err(refused)) => match self.open() {
                 Ok(_) => return Err(format!("a cache that is opened cannot be repaired: {refused}")),
                 Err(_) => return Ok(Damage::Refused),
@@ -687,8 +689,8 @@ impl History {
         Ok(if clean_bad || forgotten { Damage::CleanCopy } else { damage })
     }
 
-    /// A byte of the cache device: any, or, as tables are a small part of it, every other time one of the first entries
-    /// of a table.
+    /// A random byte of the cache device. Every other time it is in one of the first entries of a table, since tables
+    /// are a small part of the device.
     fn place_to_damage(&mut self) -> std::io::Result<u64> {
         let page_bytes = u64::from(self.setup.geometry.page_bytes);
         let mut block = vec![0; page_bytes as usize];

@@ -1,5 +1,5 @@
-//! Crash tests: random lives of caches of every kind, losing power in the middle of any write or sync, checked against a
-//! plain map of durable versions; and mutants of the engine that these tests must find out.
+//! Crash tests: random runs of caches of every kind, which lose power in the middle of any write or sync. A plain
+//! map of durable versions checks them. Mutants of the engine must be detected by these tests.
 
 mod directed;
 mod history;
@@ -13,10 +13,10 @@ use history::rot::{End, Rot};
 use history::{Damage, History, Setup, Tally};
 
 const LAYOUTS: [Layout; 2] = [Layout::Log, Layout::Slots];
-/// First seed of lives in which syncs fail.
+/// First seed of runs in which syncs fail.
 const FAILING: u64 = 4_000_000;
 
-/// One random life with several crashes.
+/// One random run with several crashes.
 fn random_life(seed: u64, setup: Setup, crashes: u64) -> Result<Tally, String> {
     let mut history = History::new(setup.clone(), seed);
     let mut random = Random::new(!seed);
@@ -28,28 +28,28 @@ fn random_life(seed: u64, setup: Setup, crashes: u64) -> Result<Tally, String> {
     Ok(history.tally)
 }
 
-/// Lives of many seeds; the first violation ends it.
+/// Runs of many seeds; the first violation ends the series.
 fn random_lives(seeds: std::ops::Range<u64>, layout: Layout, crashes: u64) -> Result<Tally, String> {
     lives_of(seeds, |seed| Setup::random(seed, layout), crashes)
 }
 
-/// The same of caches of a certain kind.
+/// Runs of many seeds, of caches of a certain kind.
 fn lives_of(seeds: std::ops::Range<u64>, setup: impl Fn(u64) -> Setup, crashes: u64) -> Result<Tally, String> {
     runs::sum(seeds, |seed| random_life(seed, setup(seed), crashes))
 }
 
-/// The seeds of the lives that a test of many goes through.
+/// The seeds of a test of many runs.
 fn seeds() -> std::ops::Range<u64> {
     let first = number("ENTRESOL_CRASH_FIRST", 0);
     first..first + number("ENTRESOL_CRASH_SEEDS", 3200)
 }
 
-/// Half as many, so that slices stay slices.
+/// Half as many seeds, such that slices of the seeds stay apart.
 fn halved(seeds: std::ops::Range<u64>) -> std::ops::Range<u64> {
     seeds.start / 2..seeds.end / 2
 }
 
-/// Lives in one layout, and what must have come about in them.
+/// Runs in one layout, and the events that must have occurred in them.
 fn check_lives(layout: Layout) {
     let seeds = seeds();
     let tally = random_lives(seeds.clone(), layout, 20).unwrap_or_else(|violation| panic!("{violation}"));
@@ -78,7 +78,7 @@ fn no_crash_of_a_random_history_over_slots_loses_what_was_durable() {
     check_lives(Layout::Slots);
 }
 
-/// Lives of a kind that others are only now and then, and what must have come about in them; half as many as of all kinds.
+/// Runs of a kind that is rare among random ones, and the events that must have occurred. Half as many as of all kinds.
 fn check_lives_of_a_kind(first: u64, kind: fn(u64, Layout) -> Setup, check: impl Fn(u64, Tally)) {
     let seeds = halved(seeds());
     let seeds = first + seeds.start..first + seeds.end;
@@ -92,8 +92,8 @@ fn check_lives_of_a_kind(first: u64, kind: fn(u64, Layout) -> Setup, check: impl
     }
 }
 
-/// Histories of other policies meet tables only now and then. At seed 3001282 pages were brought, over slots, beside as many that were
-/// recovered and not seen yet, until no slot was free.
+/// Histories of other policies rarely have tables. At seed 3001282, in the slots layout, pages were placed beside
+/// as many recovered pages not shown yet, until no slot was free.
 #[test]
 fn no_crash_of_a_history_with_queries_over_tables_loses_what_was_durable() {
     check_lives_of_a_kind(3_000_000, Setup::placing, |seeds, tally| {
@@ -102,7 +102,7 @@ fn no_crash_of_a_history_with_queries_over_tables_loses_what_was_durable() {
     });
 }
 
-/// Changes that a failed sync was to make durable are not taken for durable by the next flush, whoever issued it.
+/// Changes that a failed sync was to make durable must not count as durable at the next flush, from any caller.
 #[test]
 fn no_crash_of_a_history_whose_syncs_fail_loses_what_was_durable() {
     check_lives_of_a_kind(FAILING, Setup::failing, |seeds, tally| assert!(tally.syncs_failed > seeds, "{tally:?}"));
@@ -130,7 +130,7 @@ fn a_crash_after_every_single_io_of_a_short_history_loses_nothing() {
     }
 }
 
-/// Lives that end with a flipped bit: how often each outcome came about.
+/// Runs that end with a flipped bit: how often each outcome occurred.
 fn damaged_lives(seeds: std::ops::Range<u64>, layout: Layout) -> Result<[u64; 4], String> {
     runs::outcomes(seeds, |seed| {
         let setup = Setup { of_before: false, ..Setup::random(2_000_000 + seed, layout) };
@@ -149,7 +149,7 @@ fn a_flipped_bit_is_an_error_or_nothing_and_never_a_wrong_byte() {
     }
 }
 
-/// Lives in which something rots before the cache is closed, or after: how often each outcome came about.
+/// Runs in which something rots before the cache is closed, or after: how often each outcome occurred.
 fn rotting_lives(
     seeds: std::ops::Range<u64>,
     layout: Layout,
@@ -166,8 +166,8 @@ fn rotting_lives(
     })
 }
 
-/// Refusals for one bit that are no more than one of fifty caches, by what so few lives can tell: four standard deviations are chance. What
-/// slices add up to is held to one of fifty itself, in `sum.awk`.
+/// Most refusals for one flipped bit in a small number of runs. The bound is one cache of fifty, plus four
+/// standard deviations for chance. The sum over all slices is held to one of fifty itself, in `sum.awk`.
 fn refused_at_most(caches: f64) -> f64 {
     let expected = caches / 50.0;
     expected + 4.0 * expected.sqrt()
@@ -175,7 +175,7 @@ fn refused_at_most(caches: f64) -> f64 {
 
 const ENDS: [End; 3] = [End::Kill, End::PowerLoss, End::Close];
 
-/// Lives of every kind of rot and end, so many of each.
+/// Runs of every kind of rot and end, so many of each.
 fn all_rotting_lives(seeds: std::ops::Range<u64>, layout: Layout) -> Result<(), String> {
     for rot in [Rot::Bit, Rot::BitInUse, Rot::Write] {
         for end in ENDS {
@@ -330,8 +330,8 @@ fn a_sync_that_keeps_nothing_leaves_one_earlier_moment_or_a_refusal() {
     }
 }
 
-/// A violation of a life, unless that life breaks the model without any mutant too: then it says nothing of one. Of the lives that
-/// other tests go through that need not be asked.
+/// Returns the violation of a run. Panics if the run has one without a mutant too, which then proves nothing. Seeds of
+/// other tests are known to have none.
 fn without_mutant(violation: &str, layout: Layout) -> Result<(), String> {
     mutant::activate(None);
     let seed: u64 = violation["seed ".len()..].split([',', ':']).next().expect("a number").parse().expect("a seed");
@@ -339,8 +339,8 @@ fn without_mutant(violation: &str, layout: Layout) -> Result<(), String> {
     Err(violation.to_owned())
 }
 
-/// Mutants that the lives in one layout do not find out; only those with `ENTRESOL_CRASH_MUTANTS` in their names, if it is set. Some show in one life of thousands: a catalogue with one policy more has
-/// other lives.
+/// Mutants that the runs in one layout do not detect. With `ENTRESOL_CRASH_MUTANTS` only mutants with that text in
+/// their names are tried. Some show in one run of thousands, and a catalogue with one more policy has other runs.
 fn missed(layout: Layout) -> Vec<Mutant> {
     let mut missed = Vec::new();
     let named = std::env::var("ENTRESOL_CRASH_MUTANTS").unwrap_or_default();

@@ -1,14 +1,14 @@
-//! Tables of a backing store, and the queries that begin and end over them: what places them whole, brings them bit by bit and
-//! has them leave.
+//! Tables of a backing store, and queries over them. Queries begin and end, tables are placed and unplaced, and pages
+//! are brought in steps.
 
 use crate::cache::{BlockCache, Filling, Objects};
 use entresol_core::{ObjectId, Random};
 use std::io;
 
-/// Shares of the pages that half a table has; what remains belongs to none.
+/// Shares of the pages that half of each table has. The remaining pages belong to no table.
 const SHARES: [u64; 3] = [1, 2, 3];
 const SHARES_ALL: u64 = 14;
-/// Queries that run at a time.
+/// Most queries that run at once.
 const RUNNING_MAX: usize = 3;
 
 #[derive(Debug)]
@@ -25,12 +25,12 @@ fn number(table: usize) -> ObjectId {
 }
 
 impl Tables {
-    /// Over a backing store of so many pages, eight at least.
+    /// Tables of a backing store of so many pages, at least eight.
     pub fn new(backing_pages: u64) -> Self {
         Tables { backing_pages, running: Vec::new(), next: 0, filling: Filling::default() }
     }
 
-    /// Whose the pages are: every table lies in two pieces, the second one before the first, others in between.
+    /// The tables' pages. Every table lies in two pieces, the second before the first, with others in between.
     pub fn objects(&self) -> Objects {
         let mut objects = Objects::new(SHARES.len() + 1);
         let halves = SHARES.map(|share| (share * self.backing_pages / SHARES_ALL).max(1));
@@ -50,7 +50,7 @@ impl Tables {
         number(random.below(SHARES.len() as u64) as usize)
     }
 
-    /// A query begins or ends, a person places a table or has one leave, or a few pages are brought and leave.
+    /// Begins or ends a query, places or unplaces a table, or moves a few pages.
     pub fn step(&mut self, cache: &BlockCache, random: &mut Random) -> io::Result<()> {
         match random.below(10) {
             0 | 1 if self.running.len() < RUNNING_MAX => {
@@ -69,7 +69,7 @@ impl Tables {
         }
     }
 
-    /// The program is gone, and with it what it knew of queries.
+    /// Forgets the queries: the program has ended.
     pub fn forget(&mut self) {
         self.running.clear();
         self.filling = Filling::default();

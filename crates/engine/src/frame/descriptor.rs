@@ -26,16 +26,15 @@ impl Key {
     }
 }
 
-/// The handle of a frame whose page the policy does not hold: the last that fits the 30 bits it has in a hit.
+/// The handle of a frame whose page the policy does not hold: the last value that fits the 30 bits of a hit's handle.
 pub(crate) const NO_HANDLE: u32 = (1 << 30) - 1;
 
-/// Descriptor of a frame: the facts known of it. Two fit a cache line, so that checking the page costs nothing once the
-/// word is loaded.
+/// Descriptor of a frame. Two fit a cache line, so checking the page costs nothing once the word is loaded.
 #[derive(Debug)]
 #[repr(C, align(32))]
 pub(crate) struct Frame {
     pub word: FrameWord,
-    /// The page, valid while the frame is neither free nor being taken; changed by its owner alone.
+    /// The page, valid while the frame is neither free nor being taken. Only its owner changes it.
     key: AtomicU64,
     /// The newest log record that changed the page.
     lsn: AtomicU64,
@@ -53,7 +52,7 @@ impl Frame {
         }
     }
 
-    // An optimistic reader checks these against the word's version; everybody else holds the frame or its shard.
+    // An optimistic reader checks these against the word's version. All others hold the frame or its shard.
 
     #[inline(always)]
     pub fn key(&self) -> Key {

@@ -1,4 +1,4 @@
-//! Frames: what is known of each page-sized piece of the pool.
+//! Frames: the descriptor and the state of each page-sized piece of the pool.
 
 mod word;
 

@@ -1,10 +1,10 @@
-//! Places where threads sleep until the word of a frame changes.
+//! Buckets where threads sleep until the word of a frame changes.
 
 use super::word::{FrameWord, Need, Wake};
 use crate::sync::{Condvar, Mutex, pause};
 
-/// Frames share places to sleep: with a few dozen threads a bucket is rarely used twice, and a wake-up too many only
-/// costs a look at the word.
+/// Frames share buckets. With a few dozen threads a bucket is rarely used twice, and a needless wake-up costs only a
+/// look at the word.
 const BUCKETS: usize = 64;
 /// Looks at the word before sleeping: about as long as a short write of another thread takes.
 const LOOKS: usize = if cfg!(shuttle) { 1 } else { 128 };
@@ -28,14 +28,14 @@ impl Parking {
         }
         let (lock, changed) = self.bucket(frame);
         let guard = lock.lock().expect("nobody panics in a bucket");
-        // The waker takes the lock after it changed the word: it comes either before the announcement, which then
+        // The waker takes the lock after it changed the word. So it comes either before the announcement, which then
         // finds nothing to wait for, or after the wait has begun.
         if word.announce_wait(need) {
             drop(changed.wait(guard).expect("nobody panics in a bucket"));
         }
     }
 
-    /// Wakes whoever waits for this frame, if a transition found somebody does.
+    /// Wakes the threads that wait for this frame, if a transition found any.
     #[inline(always)]
     pub fn wake(&self, frame: u32, wake: Wake) {
         if wake.0 {

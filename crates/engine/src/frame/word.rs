@@ -1,4 +1,4 @@
-//! The word of a frame: everything that two threads have to agree upon about it, in one `AtomicU64`.
+//! The word of a frame: all state of it that threads must agree upon, in one `AtomicU64`.
 //!
 //! ```text
 //!  63                              20 19            6   5   4   3  2    0
@@ -8,16 +8,16 @@
 //! ```
 //!
 //! - *state*: 0 free, 1 loading, 2 clean, 3 dirty, 4 write-back, 5 evicting;
-//! - *R*, referenced: set by a hit, taken by who looks for a page to clean;
-//! - *W*, waited for: somebody sleeps until the word changes, and whoever changes it wakes them;
+//! - *R*, referenced: set by a hit, taken by the search for a page to clean;
+//! - *W*, waited for: a thread sleeps until the word changes, and the thread that changes the word wakes it;
 //! - *X*, exclusive: one thread owns the frame (a writer, an eviction, a load, the list of free frames);
 //! - *pins*: threads that hold the bytes as a slice. A pinned frame is never exclusive;
 //! - *version*: increases whenever exclusive ownership that may have changed the bytes or the page ends. It wraps
 //!   after 2^44 changes: at one per nanosecond to a single frame, five hours. An optimistic read would have to sleep
-//!   that long, and then meet its own version again.
+//!   that long and then meet its own version again.
 //!
 //! An optimistic read (Leis, Haubenschild, Neumann: Optimistic lock coupling, IEEE Data Engineering Bulletin 2019)
-//! takes a [`Stamp`], reads, and asks whether the stamp still holds: it writes to no shared memory. Free, loading and
+//! takes a [`Stamp`], reads, and checks that the stamp still holds: it writes to no shared memory. Free, loading and
 //! evicting frames are exclusive by definition, so one bit tells whether a frame can be read at all.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
@@ -40,13 +40,13 @@ pub const MAX_PINS: u64 = PINS / PIN;
 pub enum FrameState {
     /// Holds no page and is owned by the list of free frames.
     Free = 0,
-    /// Its page is being read from below.
+    /// Its page is being read from storage.
     Loading = 1,
-    /// Holds what is stored below.
+    /// Holds the same bytes as storage.
     Clean = 2,
-    /// Holds what is newer than below.
+    /// Holds bytes newer than storage.
     Dirty = 3,
-    /// Is being written below: it may be read and pinned, but not changed.
+    /// Is being written to storage: the page may be read and pinned, but not changed.
     WriteBack = 4,
     /// Its page is leaving.
     Evicting = 5,
@@ -75,17 +75,17 @@ impl Snapshot {
         (self.0 & PINS) / PIN
     }
 
-    /// One thread owns the frame.
+    /// True if one thread owns the frame.
     pub fn exclusive(self) -> bool {
         self.0 & EXCLUSIVE != 0
     }
 
-    /// A hit was marked since the mark was last taken.
+    /// True if a hit was marked since the mark was last taken.
     pub fn referenced(self) -> bool {
         self.0 & REFERENCED != 0
     }
 
-    /// Somebody sleeps until the word changes.
+    /// True if a thread sleeps until the word changes.
     pub fn waited_for(self) -> bool {
         self.0 & WAITED != 0
     }
@@ -95,7 +95,7 @@ impl Snapshot {
         self.0 / VERSION
     }
 
-    /// Must a thread with this need wait?
+    /// True if a thread with this need must wait.
     #[inline(always)]
     pub fn blocks(self, need: Need) -> bool {
         let written = self.0 & STATE == FrameState::WriteBack as u64;
@@ -118,7 +118,7 @@ pub enum Need {
     Shared,
     /// To own.
     Exclusive,
-    /// To have nobody own the frame or write it below, so that its state says what is stored below.
+    /// To see the frame unowned and not being written, so that its state tells what storage has.
     Settled,
 }
 
@@ -131,13 +131,12 @@ pub enum Hold {
     Exclusive,
 }
 
-/// Somebody sleeps until this change: wake them.
+/// True if a thread sleeps until this change and must be woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "whoever sleeps until this change sleeps on"]
 pub struct Wake(pub bool);
 
-/// The word of one frame. Each method is one transition; those that only an owner may call say so and check it in
-/// debug builds.
+/// The word of one frame. Each method is one transition. Those of an owner check ownership in debug builds.
 #[derive(Debug)]
 pub struct FrameWord(AtomicU64);
 
@@ -165,15 +164,15 @@ impl FrameWord {
         (word & EXCLUSIVE == 0).then_some(Stamp(word))
     }
 
-    /// Was everything read since the stamp of one version, and of the page it was then?
+    /// True if all reads since the stamp saw one version, of the page at the stamp.
     #[inline(always)]
     pub fn validate(&self, stamp: Stamp) -> bool {
-        // Pairs with the fence in `try_exclusive`: who has read one byte of a writer sees its ownership here.
+        // Pairs with the fence in `try_exclusive`: a reader of one byte of a writer sees its ownership here.
         fence(Ordering::Acquire);
         (self.0.load(Ordering::Relaxed) ^ stamp.0) & (VERSIONS | EXCLUSIVE) == 0
     }
 
-    /// Marks a hit. Writes nothing when the mark is there already, as it is for every hot page.
+    /// Marks a hit. Writes nothing if the mark is set already, as for every hot page.
     #[inline(always)]
     pub fn touch(&self, stamp: Stamp) {
         if stamp.0 & REFERENCED == 0 {
@@ -181,7 +180,7 @@ impl FrameWord {
         }
     }
 
-    /// Takes the mark of a hit away; was there one?
+    /// Takes away the mark of a hit; true if there was one.
     pub fn take_referenced(&self) -> bool {
         self.0.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
     }
@@ -205,20 +204,19 @@ impl FrameWord {
     pub fn unpin(&self) -> Wake {
         let before = self.0.fetch_sub(PIN, Ordering::Release);
         debug_assert!(before & PINS != 0, "a pin was given back twice");
-        // Readers never wait for pins, so only the last pin can hold somebody up; a failed pin for want of
-        // room waits for any.
+        // Readers wait for no pins, so only the last pin holds up a thread. A pin refused at `MAX_PINS` waits for any.
         let last = before & PINS == PIN || before & PINS == PINS;
         if before & WAITED != 0 && last { self.take_waited() } else { Wake(false) }
     }
 
-    /// Owns the frame, to change, clean or evict it. False while it is pinned, owned, or being written below.
+    /// Owns the frame, to change, clean or evict it. False while it is pinned, owned, or being written to storage.
     #[inline(always)]
     pub fn try_exclusive(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         while !Snapshot(word).blocks(Need::Exclusive) {
             match self.0.compare_exchange_weak(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
-                    // No byte of ours may be seen before our ownership is.
+                    // No byte of the owner may be seen before its ownership is.
                     fence(Ordering::Release);
                     return true;
                 }
@@ -228,12 +226,12 @@ impl FrameWord {
         false
     }
 
-    /// The owner changed nothing and lets go.
+    /// Releases the frame; the owner changed nothing.
     pub fn release_unchanged(&self) -> Wake {
         self.transition(|word| word & !EXCLUSIVE)
     }
 
-    /// The owner changed the bytes and lets go: the frame is dirty. The second answer says whether it was before.
+    /// Releases the frame as dirty; the owner changed the bytes. The second answer is true if it was dirty before.
     #[inline]
     pub fn release_dirty(&self) -> (Wake, bool) {
         let was_dirty = self.owned(&[FrameState::Clean, FrameState::Dirty]).state() == FrameState::Dirty;
@@ -243,12 +241,12 @@ impl FrameWord {
     /// The owner of a free frame begins to load a page into it.
     pub fn begin_load(&self) {
         self.owned(&[FrameState::Free]);
-        // Nobody waits for a free frame by its word.
+        // No thread waits for a free frame by its word.
         let _ = self.transition(|word| with(word, FrameState::Loading));
         fence(Ordering::Release);
     }
 
-    /// The page is there and clean; the loading thread goes on as it says. Others may come now.
+    /// Ends the load: the page is present and clean. The loading thread keeps `hold`, and others may use the page.
     pub fn end_load(&self, hold: Hold) -> Wake {
         self.owned(&[FrameState::Loading]);
         self.transition(|word| {
@@ -260,13 +258,13 @@ impl FrameWord {
         })
     }
 
-    /// The page cannot be had: the frame is free again.
+    /// Gives the load up: the frame is free again.
     pub fn abort_load(&self) -> Wake {
         self.owned(&[FrameState::Loading]);
         self.transition(|word| with(word, FrameState::Free).wrapping_add(VERSION))
     }
 
-    /// A dirty frame that nobody owns begins to be written below; pins do not matter. False if it is not so.
+    /// Begins to write a dirty frame to storage; pins do not matter. False if the frame is owned or not dirty.
     pub fn try_begin_write_back(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         while word & EXCLUSIVE == 0 && Snapshot(word).state() == FrameState::Dirty {
@@ -279,7 +277,7 @@ impl FrameWord {
         false
     }
 
-    /// The write below ended: clean if it was done, dirty still if it failed.
+    /// Ends the write to storage: the frame is clean if the write succeeded, and dirty if it failed.
     pub fn end_write_back(&self, done: bool) -> Wake {
         debug_assert_eq!(self.snapshot().state(), FrameState::WriteBack);
         self.transition(|word| with(word, if done { FrameState::Clean } else { FrameState::Dirty }))
@@ -288,7 +286,7 @@ impl FrameWord {
     /// The owner of a clean or dirty frame begins to evict its page. True if it is dirty.
     pub fn begin_evict(&self) -> bool {
         let dirty = self.owned(&[FrameState::Clean, FrameState::Dirty]).state() == FrameState::Dirty;
-        // Who waits goes on waiting: for the end of the eviction.
+        // Waiting threads go on waiting, for the end of the eviction.
         let mut word = self.0.load(Ordering::Relaxed);
         while let Err(seen) =
             self.0.compare_exchange_weak(word, with(word, FrameState::Evicting), Ordering::Relaxed, Ordering::Relaxed)
@@ -298,13 +296,13 @@ impl FrameWord {
         dirty
     }
 
-    /// The page has left: the frame is free and its owner's.
+    /// Ends the eviction: the frame is free, and still owned.
     pub fn end_evict(&self) -> Wake {
         self.owned(&[FrameState::Evicting]);
         self.transition(|word| with(word, FrameState::Free).wrapping_add(VERSION) & !REFERENCED)
     }
 
-    /// The page stays after all, because it could not be written or is wanted again; nobody owns the frame.
+    /// Aborts the eviction: the page stays, because it could not be written or is wanted again. The frame is released.
     pub fn abort_evict(&self, dirty: bool) -> Wake {
         self.owned(&[FrameState::Evicting]);
         let state = if dirty { FrameState::Dirty } else { FrameState::Clean };
@@ -327,7 +325,7 @@ impl FrameWord {
         }
     }
 
-    /// Changes the word, takes the waiters' mark, and publishes what was done before.
+    /// Changes the word, takes the waiters' mark, and publishes the memory written before.
     #[inline(always)]
     fn transition(&self, change: impl Fn(u64) -> u64) -> Wake {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -343,7 +341,7 @@ impl FrameWord {
         Wake(self.0.fetch_and(!WAITED, Ordering::AcqRel) & WAITED != 0)
     }
 
-    /// The word, which its owner alone changes but for the marks.
+    /// The word of an owned frame. Only its owner changes it, except for the marks.
     fn owned(&self, states: &[FrameState]) -> Snapshot {
         let word = Snapshot(self.0.load(Ordering::Relaxed));
         debug_assert!(word.exclusive() && states.contains(&word.state()), "{word:?} is not owned in {states:?}");

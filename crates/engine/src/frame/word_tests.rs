@@ -68,7 +68,7 @@ mod model {
         prop::collection::vec(step, 1..200)
     }
 
-    /// Takes a step where the state allows it, on both; answers must agree.
+    /// Takes a step on both where the state allows it; the answers must agree.
     fn take(step: Step, word: &FrameWord, m: &mut Model) {
         use FrameState::*;
         let resident = matches!(m.state, Clean | Dirty);
@@ -196,7 +196,7 @@ mod model {
         word.touch(word.begin_read().expect("a readable frame"));
         let marked = word.begin_read().expect("a readable frame");
         assert!(word.take_referenced());
-        // The stamp has the mark still: nothing is written.
+        // The stamp still has the mark, so nothing is written.
         word.touch(marked);
         assert!(!word.take_referenced());
     }

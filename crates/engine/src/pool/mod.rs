@@ -1,7 +1,7 @@
-//! Memory that frames and tables live in: anonymous mappings aligned to 2 MiB, on huge pages where the kernel has any.
+//! Memory of frames and tables: anonymous mappings aligned to 2 MiB, on huge pages where the kernel has any.
 //!
-//! With 4-KiB translation entries nearly every hit in a pool of gigabytes misses the TLB as well as the cache; with
-//! huge pages it misses the cache only.
+//! With 4-KiB translation entries, nearly every hit in a pool of gigabytes misses both the TLB and the cache. With huge
+//! pages it misses only the cache.
 
 mod region;
 
@@ -17,12 +17,12 @@ pub const PAGE_BYTES: (usize, usize) = (4096, 65536);
 pub struct Pool {
     region: Region,
     frames: usize,
-    /// Size of a page, and its logarithm: a shift finds a frame sooner than a multiplication.
+    /// Size of a page, and its logarithm: a shift finds a frame faster than a multiplication.
     page_bytes: usize,
     page_bits: u32,
 }
 
-/// Why there is no pool.
+/// Why a pool cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     /// The page size is not one that the engine works with.
@@ -52,7 +52,7 @@ impl Pool {
     /// Maps frames of `page_bytes` each. They read as zeroes, and take memory when they are first touched.
     ///
     /// # Errors
-    /// A page size out of [`PAGE_BYTES`] or no power of two; too much memory.
+    /// If the page size is not a power of two in [`PAGE_BYTES`], or there is too little memory.
     pub fn new(frames: usize, page_bytes: usize) -> Result<Self, PoolError> {
         if !page_bytes.is_power_of_two() || !(PAGE_BYTES.0..=PAGE_BYTES.1).contains(&page_bytes) {
             return Err(PoolError::PageBytes(page_bytes));
@@ -72,12 +72,12 @@ impl Pool {
         self.page_bytes
     }
 
-    /// Why the pool is not on huge pages, if it is known not to be.
+    /// The reason why the pool is not on huge pages, if it is known not to be.
     pub fn without_huge_pages(&self) -> Option<&str> {
         self.region.without_huge_pages()
     }
 
-    /// The first byte of a frame. Whoever dereferences it holds the frame by its word.
+    /// The first byte of a frame. A caller that dereferences the pointer must hold the frame by its word.
     ///
     /// # Panics
     /// When there is no such frame.
@@ -125,7 +125,7 @@ mod tests {
         Pool::new(10, 4096).expect("a pool").frame(10);
     }
 
-    /// Pool on huge pages: it must be on them where the kernel grants them on request, and say so where not.
+    /// The pool must be on huge pages where the kernel grants them on request, and must give the reason elsewhere.
     #[test]
     fn the_pool_is_on_huge_pages_or_says_why_not() {
         let pool = Pool::new(4096, 4096).expect("a pool");

@@ -17,7 +17,7 @@ pub(super) struct Region {
     without_huge_pages: Option<String>,
 }
 
-// SAFETY: a region is memory and nothing else; who may touch which byte is up to its users.
+// SAFETY: a region is memory and nothing else; its users control access to its bytes.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -33,12 +33,12 @@ impl Region {
         let before = start.cast::<u8>().align_offset(HUGE);
         // SAFETY: `before` is less than HUGE, by which the mapping is longer than the region.
         let base = unsafe { start.cast::<u8>().add(before) };
-        // SAFETY: both ends belong to the mapping just made and lie outside the region; nobody has a pointer there.
+        // SAFETY: both ends belong to the mapping just made and lie outside the region; no pointer into them exists.
         unsafe {
             unmap(start, before);
             unmap(base.add(bytes).cast(), HUGE - before);
         }
-        // SAFETY: the range is that of the region; the advice changes how it is backed, not what it holds.
+        // SAFETY: the range is the region's; the advice changes how the memory is backed, not its contents.
         let advised = unsafe { madvise(base.cast(), bytes, Advice::LinuxHugepage) };
         let without_huge_pages = match advised {
             Err(error) => Some(format!("the kernel gives no huge pages: {}", io::Error::from(error))),
@@ -65,7 +65,7 @@ impl Drop for Region {
 }
 
 /// # Safety
-/// The range is mapped and nobody uses it any more.
+/// The range is mapped and no longer in use.
 unsafe fn unmap(start: *mut c_void, bytes: usize) {
     if bytes > 0 {
         // SAFETY: as the caller promises.
@@ -74,7 +74,7 @@ unsafe fn unmap(start: *mut c_void, bytes: usize) {
     }
 }
 
-/// The kernel takes the advice even where it is told to ignore it.
+/// The reason why huge pages are off, if they are: `madvise` succeeds even where the kernel is set to ignore it.
 fn switched_off() -> Option<String> {
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";
     match std::fs::read_to_string(path) {
@@ -90,17 +90,17 @@ fn switched_off() -> Option<String> {
 /// Both must be true.
 pub(crate) unsafe trait Zeroed {}
 
-// SAFETY: an atomic integer has the representation of the integer. (Those of shuttle, which have not, are never put
-// into an array of zeroes: see `Array::new`.)
+// SAFETY: an atomic integer has the representation of the integer. (Shuttle's integers do not, but are never put into
+// an array of zeroes: see `Array::new`.)
 unsafe impl Zeroed for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Zeroed for AtomicU64 {}
 
-/// A fixed array on huge pages, of zeroes to begin with.
+/// A fixed array on huge pages, initially zeroes.
 pub(crate) struct Array<T> {
     start: *const T,
     length: usize,
-    /// Owns what `start` points to.
+    /// Owns the memory at `start`.
     _memory: Memory<T>,
 }
 
@@ -127,7 +127,7 @@ impl<T> Array<T> {
 }
 
 impl<T: Zeroed + Default> Array<T> {
-    /// Smaller arrays live on the heap: a huge page for each would be a waste.
+    /// Smaller arrays are on the heap: a huge page for each would be a waste.
     const MAPPED_FROM: usize = HUGE / 4;
 
     pub fn new(length: usize) -> io::Result<Self> {
@@ -149,7 +149,7 @@ impl Array<Frame> {
         }
         let region = Region::new(length.checked_mul(size_of::<Frame>()).ok_or(io::ErrorKind::OutOfMemory)?)?;
         for i in 0..length {
-            // SAFETY: the region has room for `length` descriptors and is aligned for them; nobody else knows it yet.
+            // SAFETY: the region fits `length` descriptors and is aligned for them; no other pointer to it exists yet.
             unsafe { region.base().cast::<Frame>().add(i).write(Frame::new()) };
         }
         // SAFETY: all `length` descriptors were just written.

@@ -1,8 +1,8 @@
-//! Rings of hits: what a hit leaves behind for the policy, without a lock and without waiting.
+//! Rings of hits: each hit is recorded for the policy, without a lock and without waiting.
 //!
-//! Each thread has a slot, and in each shard a ring for it. The thread appends; whoever holds the shard's lock drains.
-//! A full ring loses hits, and counts them: recency and frequency stay right in the mean (BP-Wrapper: Ding, Jiang,
-//! Zhang, ICDE 2009, batches the same way but blocks when a queue is full).
+//! Each thread has a slot, and in each shard a ring for it. The thread appends; the holder of the shard's lock drains.
+//! A full ring loses hits, and counts them: recency and frequency stay right in the mean. BP-Wrapper (Ding, Jiang,
+//! Zhang, ICDE 2009) batches the same way but blocks when a queue is full.
 
 mod slots;
 
@@ -12,10 +12,10 @@ use entresol_core::Op;
 
 pub(crate) use slots::{SLOTS, Slot, slots_in_use};
 
-/// Hits that a ring holds; a power of two. 64 words are eight cache lines, and a batch that amortises a lock.
+/// Hits that a ring holds; a power of two. 64 words are eight cache lines, and a batch large enough to amortise a lock.
 pub(crate) const RING: usize = if cfg!(shuttle) { 4 } else { 64 };
 
-/// A hit: frame (32 bits), handle that its page had (30 bits), operation (2 bits).
+/// A hit: frame (32 bits), handle of its page at the time (30 bits), operation (2 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hit(u64);
 
@@ -45,10 +45,10 @@ impl Hit {
     }
 }
 
-/// One thread's hits on one shard. One thread appends, one at a time drains.
+/// One thread's hits on one shard. One thread appends, and one at a time drains.
 #[repr(align(64))]
 pub(crate) struct Ring {
-    /// Hits appended so far. With `lost` on a line that the appending thread alone writes.
+    /// Hits appended so far. On a line with `lost`, which only the appending thread writes.
     tail: AtomicU64,
     lost: AtomicU64,
     drained: Drained,
@@ -71,12 +71,12 @@ impl Ring {
         }
     }
 
-    /// Appends a hit and says how many the ring holds; `None`, and the hit not taken, when it is full. To be called by
-    /// the thread of the slot alone.
+    /// Appends a hit and returns the number of hits in the ring. `None`, and the hit not taken, when the ring is full.
+    /// Only the slot's thread may call this.
     #[inline(always)]
     pub fn push(&self, hit: Hit) -> Option<usize> {
         let tail = self.tail.load(Ordering::Relaxed);
-        // Pairs with `drain`: a place is written again after it was read.
+        // Pairs with `drain`: an entry is overwritten only after it was read.
         let held = (tail - self.drained.head.load(Ordering::Acquire)) as usize;
         if held == RING {
             return None;
@@ -86,12 +86,12 @@ impl Ring {
         Some(held + 1)
     }
 
-    /// Counts a hit that found the ring full. To be called by the thread of the slot alone.
+    /// Counts a hit that found the ring full. Only the slot's thread may call this.
     pub fn lose(&self) {
         self.lost.store(self.lost.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Moves all hits into `batch`, oldest first. To be called under the lock of the shard.
+    /// Moves all hits into `batch`, oldest first. The caller holds the lock of the shard.
     pub fn drain(&self, batch: &mut Vec<Hit>) {
         let (head, tail) = (self.drained.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
         if head == tail {
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(ring.push(Hit::new(7, 7, Op::Read)), Some(1));
     }
 
-    /// One thread appends, another drains: what was taken comes out once and in order.
+    /// One thread appends, another drains: each hit taken comes out once and in order.
     #[test]
     fn nothing_taken_is_lost_or_doubled() {
         const HITS: u32 = 200_000;

@@ -1,6 +1,6 @@
-//! Slots of threads: a small number that a thread has to itself while it lives.
+//! Slots of threads: a small number that belongs to one thread until it ends.
 
-/// Threads that can have a slot at a time. The hits of further ones are counted, and lost to the policy.
+/// Threads that can have a slot at a time. The hits of further threads are counted, and lost to the policy.
 pub(crate) const SLOTS: usize = if cfg!(shuttle) { 8 } else { 128 };
 
 /// The number of the calling thread, if it could get one.
@@ -18,7 +18,7 @@ mod threads {
     const NONE: usize = usize::MAX - 1;
 
     static TAKEN: Mutex<[bool; SLOTS]> = Mutex::new([false; SLOTS]);
-    /// One more than the highest slot that was ever taken: how far a drain has to look.
+    /// One more than the highest slot ever taken: a drain looks no further.
     static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
     /// Gives the slot back when its thread ends.
@@ -26,14 +26,14 @@ mod threads {
 
     impl Drop for Claim {
         fn drop(&mut self) {
-            // A hit by a later destructor of this thread must not use a slot that may be another's by then.
+            // A hit by a later destructor of this thread must not use a slot that may by then be another thread's.
             MINE.set(NONE);
             TAKEN.lock().expect("nobody panics here")[self.0] = false;
         }
     }
 
     thread_local! {
-        // Apart from the lease, so that the hit path reads a plain cell without a destructor to check for.
+        // Apart from the claim, so that the hit path reads a plain cell without a destructor to check for.
         static MINE: Cell<usize> = const { Cell::new(UNKNOWN) };
         static CLAIM: Cell<Option<Claim>> = const { Cell::new(None) };
     }
@@ -53,7 +53,7 @@ mod threads {
             }
             let mut taken = TAKEN.lock().expect("nobody panics here");
             let free = taken.iter().position(|&t| !t);
-            // A thread that gets no slot now does not ask again with every hit.
+            // A thread that gets no slot now does not ask again at every hit.
             MINE.set(free.unwrap_or(NONE));
             let slot = free?;
             if CLAIM.try_with(|lease| lease.set(Some(Claim(slot)))).is_err() {
@@ -78,7 +78,7 @@ mod threads {
     use super::{SLOTS, Slot};
 
     impl Slot {
-        /// The slot of the calling thread: its number in the execution, of which each begins anew.
+        /// The slot of the calling thread: its number in the execution. Each execution numbers its threads anew.
         pub fn mine() -> Option<Slot> {
             let slot = usize::from(shuttle::current::me());
             (slot < SLOTS).then_some(Slot(slot))

@@ -1,9 +1,9 @@
 //! The age code of an entry: how long before the clock of its table a page first differed from the backing store.
 //!
-//! One byte of it is in every entry, so an age is kept with two bits of precision below its leading one, rounded up: a page is
-//! never taken for younger than it is.
+//! An age takes one byte of every entry. The age keeps two bits below its leading one and is rounded up, so that a page
+//! is never taken for younger than it is.
 
-/// The age of what is clean, and of what nobody knows the age of.
+/// Age of a clean page, and of a page whose age is not known.
 pub const UNKNOWN: u8 = 0;
 /// The bits of an entry's byte that are its age.
 pub(super) const MASK: u8 = 127;
@@ -21,10 +21,10 @@ pub fn decode(code: u8) -> u64 {
     if code < 4 { u64::from(code) } else { (4 + mantissa) << exponent }
 }
 
-/// The second since which a page differs that had an age of this code when the clock showed that; one whose age is not known has
-/// differed for as long as can be.
+/// The second since which a page differs, from its age code and the clock of that time. A page of unknown age has
+/// differed since second 0.
 pub(super) fn since(code: u8, clock: u64) -> u64 {
-    // Rounded up an age may be more than there was of time.
+    // Rounding up may make the age greater than the clock.
     if code == UNKNOWN { 0 } else { clock.saturating_sub(decode(code)).max(1) }
 }
 

@@ -1,17 +1,18 @@
-//! The moment at which each dirty page first differed from the backing store, and the pages of each moment.
+//! The second at which each dirty page first differed from the backing store, and the pages of each second.
 //!
-//! Pages of one second are a list through an array, seconds are sorted. So a page is entered, found, moved and taken away without a
-//! search through others, and the oldest are the first. 24 bytes for a dirty page: 19 here, 5 for finding it.
+//! Pages of one second form a list through an array, and seconds are sorted. So entering, finding, moving and
+//! removing a page needs no search through others, and the oldest pages come first. A dirty page takes 24 bytes:
+//! 19 here, 5 for finding it.
 
 use super::numbers::Numbers;
 use std::collections::BTreeMap;
 use zerocopy::FromZeros;
 
-/// In the place of a number where there is none.
+/// Stands for no number.
 const NONE: u32 = u32::MAX;
-/// Seconds before the origin of which an age can be kept: 68 years.
+/// Most seconds before the origin for which an age can be kept: 68 years.
 const BEFORE: u64 = 1 << 31;
-/// Pages for which there is room at the least.
+/// Least number of pages that the table has capacity for.
 const ROOM_MIN: usize = 1 << 10;
 
 /// A dirty page.
@@ -20,11 +21,11 @@ const ROOM_MIN: usize = 1 << 10;
 struct Aged {
     page_low: u32,
     page_high: u16,
-    /// Not 0: its newest version is in memory alone.
+    /// Not 0 if memory alone has the page's newest version.
     in_memory: u8,
-    /// Second since which it differs.
+    /// Second since which the page differs, from the origin.
     since: u32,
-    /// Its neighbours among the pages of that second. Of a free one the next free one is `after`.
+    /// Neighbours among the pages of that second. `after` of a free entry is the next free entry.
     before: u32,
     after: u32,
 }
@@ -57,7 +58,7 @@ pub(crate) struct Ages {
 }
 
 impl Ages {
-    /// None yet, with room for finding so many without moving them, of a cache whose clock shows this.
+    /// No ages yet, of a cache whose clock shows this. `room` pages can be entered before the hash table grows.
     pub fn new(room: usize, clock: u64) -> Self {
         let room = room.max(ROOM_MIN);
         Ages {
@@ -74,7 +75,7 @@ impl Ages {
         self.numbers.len()
     }
 
-    /// Bytes that they take.
+    /// Bytes that the ages take.
     pub fn memory_bytes(&self) -> usize {
         self.pages.capacity() * size_of::<Aged>() + self.numbers.memory_bytes()
     }
@@ -96,7 +97,7 @@ impl Ages {
         self.find(page).map(|number| self.clock_at(self.pages[number].since))
     }
 
-    /// A page differs since then, unless it does already.
+    /// Enters a page as differing since then, unless it does already.
     pub fn insert(&mut self, page: u64, since: u64) {
         if self.find(page).is_some() {
             return;
@@ -169,7 +170,7 @@ impl Ages {
         }
     }
 
-    /// A page does not differ any more.
+    /// Removes a page that does not differ any more.
     pub fn remove(&mut self, page: u64) {
         let pages = &self.pages;
         let Some(number) = self.numbers.remove(page, |number| pages[number as usize].page()) else { return };
@@ -177,7 +178,7 @@ impl Ages {
         self.pages[number as usize].after = std::mem::replace(&mut self.free, number);
     }
 
-    /// A page that differs does so since then, or later if it does so already.
+    /// Moves a page that differs to this time, unless it differs since a later one.
     pub fn rejuvenate(&mut self, page: u64, since: u64) {
         let (Some(number), since) = (self.find(page), self.second(since)) else { return };
         if self.pages[number].since < since {
@@ -194,12 +195,12 @@ impl Ages {
         }
     }
 
-    /// Does memory alone have the newest version of a page?
+    /// True if memory alone has the newest version of a page.
     pub fn is_in_memory(&self, page: u64) -> bool {
         self.find(page).is_some_and(|number| self.pages[number].in_memory != 0)
     }
 
-    /// Pages and since when they differ, the oldest first.
+    /// Pages with the second since which each differs, the oldest first.
     pub fn oldest_first(&self) -> impl Iterator<Item = (u64, u64)> {
         self.moments.iter().flat_map(move |(&since, moment)| {
             let next = move |&at: &u32| Some(self.pages[at as usize].after).filter(|&after| after != NONE);
@@ -208,15 +209,15 @@ impl Ages {
         })
     }
 
-    /// The seconds since which any page differs, ascending, and how many pages.
+    /// The seconds since which any page differs, ascending, each with its number of pages.
     pub fn moments(&self) -> impl Iterator<Item = (u64, u64)> {
         self.moments.iter().map(|(&since, moment)| (self.clock_at(since), moment.pages.into()))
     }
 }
 
-/// A table for so many pages.
+/// A hash table for so many pages.
 fn numbers(room: usize) -> Numbers {
-    // It is full before the last of them.
+    // The table counts as full before the last page.
     let room = (room + 8).min(NONE as usize - 1);
     Numbers::new(room, room as u32)
 }

@@ -1,21 +1,21 @@
-//! Batches that are complete, on their way to the device: written by whoever comes first, while nobody holds the log.
+//! Sealed batches on their way to the device. Any thread may write one, without the core's lock.
 
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// A batch that nothing is added to any more.
+/// A batch to which nothing is added any more.
 pub(crate) struct Batch {
-    /// Place of its table.
+    /// Log address of its table.
     pub(super) address: u64,
     /// Its blocks, the table first.
     pub(super) blocks: usize,
-    /// Writes of the batch: each has an offset on the device and the range of the batch's bytes that goes there.
+    /// Writes of the batch: offset on the device, and the range of the batch's bytes that goes there.
     writes: Vec<(u64, Range<usize>)>,
-    /// Its blocks and room for more.
+    /// Memory of the batch: its blocks first, unused space after them.
     bytes: AlignedBytes,
-    /// Is it on the device? Locked while it is being written.
+    /// True once the device has the batch. Locked while the batch is being written.
     written: Mutex<bool>,
 }
 
@@ -40,17 +40,17 @@ impl Batch {
         Ok(())
     }
 
-    /// Is it on the device? False while it is being written.
+    /// True if the device has the batch. False while it is being written.
     pub(super) fn is_written(&self) -> bool {
         self.written.try_lock().is_ok_and(|written| *written)
     }
 
-    /// Is a place in it?
+    /// True if a log address lies in the batch.
     pub(super) fn holds(&self, address: u64) -> bool {
         (self.address..self.address + self.blocks as u64).contains(&address)
     }
 
-    /// The block at a place in it.
+    /// The block at a log address in the batch.
     pub(super) fn block(&self, address: u64, page_bytes: usize) -> &[u8] {
         let at = (address - self.address) as usize * page_bytes;
         &self.bytes[at..at + page_bytes]

@@ -1,26 +1,26 @@
-//! A copy of what a table or a block of the journal said: the one after it carries it, and the commit record does until there
-//! is one. So one table that cannot be read is no loss. Layout: `docs/cache-format.md`.
+//! A copy of a table or of a block of the journal. The next one carries it, and the commit record does until there is
+//! a next one. So one unreadable table is no loss. Layout: `docs/cache-format.md`.
 
 use super::crc32c;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Contents of a table, without the fields that nobody needs once it is durable.
+/// Contents of a table, without the fields that are of no use once the table is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Carried {
-    /// Place of the table, or number of the block.
+    /// Log address of the table, or number of the block.
     pub address: u64,
     pub tail: u64,
     pub clock: u64,
     /// CRC of the table before it.
     pub chain: u32,
-    /// Its own.
+    /// CRC of the table itself.
     pub crc: u32,
-    /// Slot of its segment; in the slots layout the number of the next version.
+    /// Slot of the table's segment; in the slots layout the number of the next version.
     pub slot: u32,
     /// Slot of the segment after it.
     pub next: u32,
-    /// Its entries as they were.
+    /// Encoded entries of the table.
     pub entries: Vec<u8>,
     /// Number of the entries.
     pub count: u32,
@@ -44,12 +44,12 @@ struct Raw {
 pub(super) const CARRIED_HEADER: usize = size_of::<Raw>();
 
 impl Carried {
-    /// Bytes that it takes.
+    /// Bytes that the copy takes.
     pub fn len(&self) -> usize {
         CARRIED_HEADER + self.entries.len()
     }
 
-    /// Writes it at the beginning of these bytes.
+    /// Writes the copy at the beginning of `into`.
     pub fn encode(&self, into: &mut [u8]) {
         let raw = Raw {
             address: self.address.into(),
@@ -69,7 +69,7 @@ impl Carried {
         into[CARRIED_HEADER - 4..CARRIED_HEADER].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Reads one from the beginning of these bytes, whose entries have `each` bytes; none when there is none.
+    /// Reads a copy from the beginning of `bytes`, with entries of `each` bytes; none if there is no valid copy.
     pub fn decode(bytes: &[u8], each: usize) -> Option<Self> {
         let (raw, rest) = Raw::read_from_prefix(bytes).ok()?;
         let entries = rest.get(..(raw.entries.get() as usize).checked_mul(each)?)?;

@@ -1,4 +1,4 @@
-//! The time by which ages are told.
+//! The clock by which the ages of dirty pages are measured.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ impl Clock {
         Clock::of(move || start.elapsed())
     }
 
-    /// A clock that shows what this returns.
+    /// A clock that shows the result of a function.
     pub fn of(elapsed: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Clock(Arc::new(elapsed))
     }
 
-    /// Time since some moment, always the same one.
+    /// Time since a fixed moment.
     pub fn elapsed(&self) -> Duration {
         (self.0)()
     }
@@ -32,18 +32,18 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Cache time that runs on: seconds in which the cache was served with ages kept, in all of its uses.
+/// Running cache time: seconds for which the cache has been served with ages kept, over all opens.
 #[derive(Clone, Debug)]
 pub(super) struct CacheTime {
     clock: Clock,
-    /// Reading of the clock when this time began.
+    /// Reading of the clock when this cache time began.
     began: Duration,
-    /// Cache time then.
+    /// Cache time at that reading, in seconds.
     from: u64,
 }
 
 impl CacheTime {
-    /// Goes on from so many seconds.
+    /// Continues from this many seconds of cache time.
     pub fn from(seconds: u64, clock: Clock) -> Self {
         let began = clock.elapsed();
         CacheTime { clock, began, from: seconds }
@@ -51,7 +51,7 @@ impl CacheTime {
 
     /// Cache time now.
     pub fn now(&self) -> Duration {
-        // A clock that runs backwards all the same stands still here.
+        // Cache time stands still while a clock runs backwards.
         let since = self.clock.elapsed().saturating_sub(self.began);
         Duration::from_secs(self.from).saturating_add(since)
     }
@@ -80,7 +80,8 @@ mod tests {
         assert!(stored.now() >= Duration::from_secs(u64::MAX), "what a hostile device says");
     }
 
-    /// Setting the date of the machine, by a day or a year, is nothing to a store or a cache that never asks for it.
+    /// Setting the date of the machine, by a day or a year, has no effect: neither a store nor a cache asks for the
+    /// date.
     #[test]
     fn neither_a_store_nor_a_cache_asks_for_the_date() {
         fn look(folder: &Path, files: &mut usize) {

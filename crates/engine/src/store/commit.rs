@@ -1,7 +1,8 @@
 //! Commit records: how far the store was durable when a sync of it returned. Layout: `docs/cache-format.md`.
 //!
-//! One is written after each sync, before the flush that waited for it is answered, and is not synced itself. So after the end
-//! of a process the end of the last flush is known, and after a loss of power that of one whose record was down.
+//! A record is written after each sync, before the flush that waited for it is answered. The record itself is not
+//! synced. So after the end of a process the end of the last flush is known. After a loss of power the end of the last
+//! flush whose record was durable is known.
 
 use super::carried::Carried;
 use super::crc32c;
@@ -27,10 +28,10 @@ pub(super) const CARRIED_ROOM: usize = BLOCK_BYTES - RAW;
 pub(super) struct Commit {
     pub uuid: [u8; 16],
     pub epoch: u64,
-    /// Place up to which the store was durable, with the tail and the chain there.
+    /// Log address up to which the store was durable, with the tail and the chain there.
     pub end: LogEnd,
     pub clock: u64,
-    /// A copy of the table before that end, unless it has one elsewhere.
+    /// A copy of the table before that end, unless its own batch has one.
     pub carried: Option<Arc<Carried>>,
 }
 
@@ -71,7 +72,7 @@ impl Commit {
         }
     }
 
-    /// Reads a record and the copy after it; none when there is none of this cache. What a table's entry takes is `each`.
+    /// Reads a record and the copy after it; none if it is not of this cache. An entry of a table takes `each` bytes.
     fn decode(block: &[u8], uuid: &[u8; 16], each: usize) -> Option<Self> {
         let (raw, rest) = Raw::read_from_prefix(block).ok()?;
         let sound = mutant::is(Mutant::CommitUnchecked) || crc32c(&block[..RAW - 4]) == raw.crc.get();
@@ -96,7 +97,7 @@ impl Commit {
     }
 }
 
-/// Reads both records; none where there is none of this cache.
+/// Reads both records; none for a record that is not of this cache.
 pub(super) fn read<D: Disk + ?Sized>(disk: &D, uuid: &[u8; 16], each: usize) -> io::Result<[Option<Commit>; 2]> {
     let read = || -> io::Result<[Option<Commit>; 2]> {
         let mut blocks = AlignedBytes::zeroed(2 * BLOCK_BYTES);
@@ -108,26 +109,26 @@ pub(super) fn read<D: Disk + ?Sized>(disk: &D, uuid: &[u8; 16], each: usize) -> 
     if first.is_some() && second.is_some() {
         return Ok([first, second]);
     }
-    // What is wrong on the way may be right on the device.
+    // A transfer may have damaged bytes that are sound on the device.
     let again = read()?;
     let [third, fourth] = again;
     Ok([first.or(third), second.or(fourth)])
 }
 
-/// Writer of a store's commit records: one after the other, each over the older of the two.
+/// Writer of a store's commit records, one after the other, each over the older of the two.
 #[derive(Debug)]
 pub(super) struct Commits(Mutex<Written>);
 
 #[derive(Debug, Default)]
 struct Written {
-    /// Which of the two is written next.
+    /// The copy that is written next, 0 or 1.
     next: usize,
-    /// The newest one.
+    /// Age of the newest record.
     newest: (u64, u64),
 }
 
 impl Commits {
-    /// After these were read.
+    /// A writer that goes on after the records found at an open.
     pub fn after(found: &[Option<Commit>; 2]) -> Arc<Self> {
         let age = |commit: &Option<Commit>| commit.as_ref().map_or((0, 0), Commit::age);
         let (first, second) = (age(&found[0]), age(&found[1]));
@@ -135,7 +136,7 @@ impl Commits {
         Arc::new(Commits(Mutex::new(written)))
     }
 
-    /// Writes a record, unless a newer one is there.
+    /// Writes a record, unless the device has a newer one.
     ///
     /// # Errors
     /// The error that the device returned.

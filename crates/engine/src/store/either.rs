@@ -1,4 +1,4 @@
-//! A store in either layout, used in the same way: what its users call the log is then a journal and its slots.
+//! A store in either layout, with one interface. In the slots layout the journal and its slots serve as the log.
 
 use super::clock::Clock;
 use super::generation::{Generation, Generations};
@@ -12,14 +12,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A store whose superblock says in which layout it is.
+/// A store in the layout that its superblock states.
 #[allow(clippy::large_enum_variant, reason = "there is one of it in a cache")]
 pub(crate) enum AnyStore<D> {
     Log(LogStore<D>),
     Slots(Slots<D>),
 }
 
-/// Does the same with the store in whichever layout.
+/// Evaluates an expression with a store of either layout.
 macro_rules! either {
     ($store:expr, $it:ident => $what:expr) => {
         match $store {
@@ -30,11 +30,11 @@ macro_rules! either {
 }
 
 impl<D: Disk> AnyStore<D> {
-    /// Finds what the store on a device holds for a backing store of this identity and size in pages. Nothing is changed:
-    /// before anything else is asked of it the store has to [`begin`](AnyLog::begin). With a clock it keeps ages by it.
+    /// Finds the contents of a store, for a backing store of this identity and size in pages. The device is not
+    /// changed: the store must [`begin`](AnyStore::begin) before any other call. With a clock it keeps ages by it.
     ///
     /// # Errors
-    /// Anything but a store in order whose unsynced end may be torn.
+    /// Any fault of the store, except for an unsynced end that a crash may have torn.
     pub fn find(
         disk: D,
         backing: [u8; 16],
@@ -44,11 +44,11 @@ impl<D: Disk> AnyStore<D> {
         Self::find_in_spite(disk, backing, backing_pages, clock, None)
     }
 
-    /// As [`find`](AnyLog::find), of a store of which tables, or blocks of the journal, are missing with all copies: a repair must see to
-    /// what is in doubt by that.
+    /// As [`find`](AnyStore::find), of a store in which tables, or blocks of the journal, may be missing with all
+    /// copies. A repair must settle the pages in doubt.
     ///
     /// # Errors
-    /// As there, but for that.
+    /// As [`find`](AnyStore::find), except for such missing tables or blocks.
     pub fn find_past(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<Self, StoreError> {
         Self::find_in_spite(disk, backing, backing_pages, None, Some(Past::default())).map(|(log, _)| log)
     }
@@ -77,7 +77,7 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => store.past.take())
     }
 
-    /// Makes what was found durable, and notes in the superblock that the store is in use from there on.
+    /// Makes the found contents durable, and notes in the superblock that the store is in use from there on.
     ///
     /// # Errors
     /// The error that the device returned.
@@ -85,8 +85,8 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => store.begin())
     }
 
-    /// Writes anew the tables, or blocks of the journal, that were taken from their copies. Returns their offsets on
-    /// the device in bytes. The store is in use.
+    /// Writes the tables, or blocks of the journal, that were taken from their copies. Returns their offsets on the
+    /// device in bytes. The store must be in use.
     ///
     /// # Errors
     /// The error that the device returned.
@@ -102,32 +102,31 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => &mut store.standing)
     }
 
-    /// Whose cache it is.
     pub fn identity(&self) -> Identity {
         self.standing().identity()
     }
 
-    /// The backing store is larger now, or known by another name. The next superblock says so.
+    /// Sets the identity after the backing store has grown or changed its name. The next superblock has it.
     pub fn set_identity(&mut self, identity: Identity) {
         self.standing_mut().set_identity(identity);
     }
 
-    /// Its generations: the backing store has one of them.
+    /// Generations of the cache: the backing store has one of them.
     pub fn generations(&self) -> Generations {
         self.standing().generations()
     }
 
-    /// Does it keep generations? One that a program before version 3 left without closing it does not yet.
+    /// True if the store keeps generations. A store that a program before version 3 left open does not yet.
     pub fn keeps_generations(&self) -> bool {
         self.standing().keeps_generations()
     }
 
-    /// The backing store is about to get this generation. The next superblock says so.
+    /// Sets the generation that the backing store is about to get. The next superblock has it.
     pub fn propose_generation(&mut self, generation: Generation) {
         self.standing_mut().propose(generation);
     }
 
-    /// The backing store has the pending generation, durably. The next superblock says so.
+    /// Notes that the backing store has the pending generation, durably. The next superblock says so.
     pub fn settle_generation(&mut self) {
         self.standing_mut().settle();
     }
@@ -140,27 +139,26 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => store.write_open())
     }
 
-    /// Cache time: it never runs backwards, and goes on only while ages are kept.
+    /// Cache time: it never runs backwards, and advances only while ages are kept.
     pub fn now(&self) -> Duration {
         self.standing().now()
     }
 
-    /// Should the device be told of it again?
+    /// True if the device's record of cache time is so old that another is due.
     pub fn is_clock_old(&self) -> bool {
         self.standing().is_clock_old()
     }
 
-    /// Since when pages differ from the backing store, where ages are kept.
+    /// Times since which pages differ from the backing store, while ages are kept.
     pub fn ages(&self) -> Option<&Ages> {
         self.standing().ages.as_ref()
     }
 
-    /// The same, to be changed.
     pub fn ages_mut(&mut self) -> Option<&mut Ages> {
         self.standing_mut().ages.as_mut()
     }
 
-    /// Keeps ages from now on, by this clock; what is dirty already has been so for as long as can be.
+    /// Keeps ages from now on, by this clock. Pages already dirty count as dirty since second 0.
     pub fn keep_ages(&mut self, clock: Clock) {
         let mut ages = Ages::new(self.geometry().blocks() as usize, self.now().as_secs());
         let dirty = self.index().iter().filter(|(_, entry)| entry.dirty && !entry.lost);
@@ -168,7 +166,6 @@ impl<D: Disk> AnyStore<D> {
         self.standing_mut().keep_ages(ages, clock);
     }
 
-    /// Keeps none any more.
     pub fn drop_ages(&mut self) {
         self.standing_mut().drop_ages();
     }
@@ -199,12 +196,10 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => &store.index)
     }
 
-    /// The same, to be changed.
     pub fn index_mut(&mut self) -> &mut Index {
         either!(self, store => &mut store.index)
     }
 
-    /// Sizes of the store.
     pub fn geometry(&self) -> Geometry {
         either!(self, store => store.geometry())
     }
@@ -214,32 +209,31 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => store.counts())
     }
 
-    /// Offset of a place on the device, in bytes.
+    /// Offset of an address on the device, in bytes.
     pub fn byte_of(&self, address: u64) -> u64 {
         either!(self, store => store.byte_of(address))
     }
 
-    /// The device.
     pub fn disk(&self) -> &D {
         either!(self, store => store.disk())
     }
 
-    /// Counts reads of the device that are performed elsewhere.
+    /// Counts reads of the device that others perform.
     pub fn count_reads(&mut self, reads: u64) {
         either!(self, store => store.count_reads(reads));
     }
 
-    /// Copies a version that only memory holds so far; false when the device has it.
+    /// Copies a version that only memory holds; false if the device has it.
     pub fn read_open(&self, entry: Entry, bytes: &mut [u8]) -> bool {
         either!(self, store => store.read_open(entry, bytes))
     }
 
-    /// Segments' worth of room.
+    /// Free segments, or as many segments' worth of free slots and journal.
     pub fn free_segments(&self) -> u64 {
         either!(self, store => store.free_segments())
     }
 
-    /// As [`free_segments`](AnyLog::free_segments), once what was dropped is so durably.
+    /// As [`free_segments`](AnyStore::free_segments), once the drop of segments is durable.
     pub fn free_segments_once_durable(&self) -> u64 {
         match self {
             AnyStore::Log(log) => log.free_segments_once_durable(),
@@ -247,18 +241,18 @@ impl<D: Disk> AnyStore<D> {
         }
     }
 
-    /// Rear of the store: all that was appended is durable once the store is durable to this.
-    /// [`is_durable_to`](AnyLog::is_durable_to) takes it.
+    /// Rear of the store: everything appended is durable once the store is durable to here, by
+    /// [`is_durable_to`](AnyStore::is_durable_to).
     pub fn rear(&self) -> u64 {
         either!(self, store => store.rear())
     }
 
-    /// Is what came before this rear on stable storage?
+    /// True if everything before this rear is durable, and the current tail as well.
     pub fn is_durable_to(&self, rear: u64) -> bool {
         either!(self, store => store.is_durable_to(rear))
     }
 
-    /// Is the version at a place on stable storage?
+    /// True if the version at an address is durable.
     pub fn is_version_durable(&self, address: u64) -> bool {
         either!(self, store => store.is_version_durable(address))
     }
@@ -268,31 +262,31 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => store.age(address))
     }
 
-    /// Appends a version of a page; it becomes what the store holds of it.
+    /// Appends a version of a page, which becomes the store's newest.
     ///
     /// # Errors
-    /// The error that the device returned. `StorageFull` if there is no room: a fault of the code that makes room.
+    /// The error that the device returned. `StorageFull` without free space: a fault of the code that reclaims.
     pub fn append(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
         either!(self, store => store.append(page, bytes, dirty, resident))
     }
 
-    /// Puts a version in the place of one that only memory has; none when the page has no such.
+    /// Puts a version in place of one in the open batch; none if the page has no such version.
     pub fn rewrite(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> Option<u64> {
         either!(self, store => store.rewrite(page, bytes, dirty, resident))
     }
 
-    /// Declares that what the store holds of a page is obsolete.
+    /// Declares that the store's version of a page is obsolete.
     ///
     /// # Errors
-    /// As [`append`](AnyLog::append).
+    /// As [`append`](AnyStore::append).
     pub fn gone(&mut self, page: u64) -> io::Result<()> {
         either!(self, store => store.gone(page))
     }
 
-    /// Declares that the backing store has what the store holds of a page.
+    /// Declares that the backing store has the store's version of a page.
     ///
     /// # Errors
-    /// As [`append`](AnyLog::append).
+    /// As [`append`](AnyStore::append).
     pub fn cleaned(&mut self, page: u64) -> io::Result<()> {
         either!(self, store => store.cleaned(page))
     }
@@ -300,32 +294,31 @@ impl<D: Disk> AnyStore<D> {
     /// Declares that the only copy of a page cannot be read.
     ///
     /// # Errors
-    /// As [`append`](AnyLog::append).
+    /// As [`append`](AnyStore::append).
     pub fn lost(&mut self, page: u64) -> io::Result<()> {
         either!(self, store => store.lost(page))
     }
 
-    /// Ends the open batch, if there is anything in it.
+    /// Seals the open batch, unless it is empty.
     pub fn seal(&mut self) {
         either!(self, store => store.seal());
     }
 
-    /// Batches that the device may not have yet, in the order in which they are written.
+    /// Batches that the device may not have yet, in the order of writing.
     pub fn sealed(&self) -> Vec<Arc<Batch>> {
         either!(self, store => store.sealed())
     }
 
-    /// Number of batches that the device may not have yet.
     pub fn sealed_len(&self) -> usize {
         either!(self, store => store.sealed_len())
     }
 
-    /// Forgets batches that the device has: it can be asked for their pages.
+    /// Forgets batches that the device has: their pages are read from the device from now on.
     pub fn tidy(&mut self) {
         either!(self, store => store.tidy());
     }
 
-    /// Writes what only memory has.
+    /// Writes everything that only memory has.
     ///
     /// # Errors
     /// The error that the device returned.
@@ -341,12 +334,13 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => store.sync())
     }
 
-    /// Segments' worth that was written since the last sync, whole ones.
+    /// Whole segments' worth written since the last sync.
     pub fn unsynced_segments(&self) -> u64 {
         either!(self, store => store.unsynced_segments())
     }
 
-    /// Blocks that pages leave: those of a log that hold no newest version, slots beyond those that a policy may hold at once.
+    /// Blocks that pages leave free. Of a log these are blocks without a newest version; of slots, those beyond
+    /// `held_max`.
     pub fn spare_pages(&self, held_max: u64) -> u64 {
         match self {
             AnyStore::Log(log) => u64::from(log.geometry().blocks()).saturating_sub(log.index.len() as u64),
@@ -354,23 +348,23 @@ impl<D: Disk> AnyStore<D> {
         }
     }
 
-    /// Is what came before this rear on stable storage, whatever is known of the tail?
+    /// True if everything before this rear is durable. The tail may not be.
     pub fn is_written_durably(&self, rear: u64) -> bool {
         either!(self, store => store.is_written_durably(rear))
     }
 
-    /// As [`Log::segment_from`]; slots are gone through one after the other, from 0 on.
+    /// As [`LogStore::segment_from`]; slots are visited one after the other, from 0 on.
     pub fn segment_from(&self, from: u64) -> Option<(u64, Vec<(u64, u64)>)> {
         either!(self, store => store.segment_from(from))
     }
 
-    /// Sync point of a device sync that begins now: the store is durable to there afterwards. None when the store is
+    /// Sync point of a device sync that begins now: the store is durable to there afterwards. None if the store is
     /// durable.
     pub fn unsynced(&self) -> Option<SyncPoint> {
         either!(self, store => store.unsynced())
     }
 
-    /// Notes that the sync of such a point has succeeded.
+    /// Notes that the sync of this point has succeeded.
     pub fn synced(&mut self, point: SyncPoint) {
         either!(self, store => store.synced(point));
     }
@@ -378,30 +372,30 @@ impl<D: Disk> AnyStore<D> {
     /// Reads a version.
     ///
     /// # Errors
-    /// `InvalidData` when the bytes are not those that were written; else what the device answered.
+    /// `InvalidData` if the bytes are not those that were written; otherwise the device's error.
     pub fn read(&mut self, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
         either!(self, store => store.read(entry, bytes))
     }
 
-    /// As [`Log::segment`].
+    /// As [`LogStore::segment`].
     pub fn segment(&mut self, n: usize) -> Option<Vec<(u64, u64)>> {
         self.log().segment(n)
     }
 
-    /// As [`Log::drop_oldest_segment`].
+    /// As [`LogStore::drop_oldest_segment`].
     pub fn drop_oldest_segment(&mut self) {
         self.log().drop_oldest_segment();
     }
 
-    /// As [`Log::grow`].
+    /// As [`LogStore::grow`].
     ///
     /// # Errors
-    /// As [`Log::grow`].
+    /// As [`LogStore::grow`].
     pub fn grow(&mut self, segments: u32) -> Result<(), StoreError> {
         self.log().grow(segments)
     }
 
-    /// Notes in the superblock that all is in good order. Everything must be durable.
+    /// Notes in the superblock that the store ends in good order. Everything must be durable.
     ///
     /// # Errors
     /// The error that the device returned.
@@ -409,7 +403,7 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => store.close())
     }
 
-    /// Notes in the superblock, as far as the device still can, that the contents must not be trusted again.
+    /// Marks the contents as not to be trusted again, in the superblock, if the device still takes it.
     ///
     /// # Errors
     /// The error that the device returned.

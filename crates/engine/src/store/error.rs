@@ -20,12 +20,12 @@ pub enum StoreError {
     /// Both superblocks are damaged.
     #[error("both superblocks of the cache are damaged")]
     Superblocks,
-    /// The sizes make no store.
+    /// The sizes are not those of any valid store.
     #[error("no cache can have {geometry}: {why}")]
     Geometry {
-        /// The sizes.
+        /// The rejected sizes.
         geometry: Geometry,
-        /// Fault of the sizes.
+        /// The fault of the sizes.
         why: &'static str,
     },
     /// The device is smaller than the store on it.
@@ -36,7 +36,7 @@ pub enum StoreError {
         /// Bytes that the device has.
         found: u64,
     },
-    /// The device is too small for the store that is to be made on it.
+    /// The device is too small for the new store.
     #[error("a cache of this geometry needs {needed} bytes, the device has {found}")]
     TooSmall {
         /// Bytes that the store would take.
@@ -44,7 +44,7 @@ pub enum StoreError {
         /// Bytes that the device has.
         found: u64,
     },
-    /// The store caches something else.
+    /// The store belongs to another backing store.
     #[error("this is the cache of another backing store ({}, not {})", hex(.found), hex(.expected))]
     OtherBacking {
         /// Identity in the superblock.
@@ -60,20 +60,20 @@ pub enum StoreError {
         /// Pages when the cache was last opened.
         expected: u64,
     },
-    /// The backing store has grown, and the cache has the page in which it ended.
+    /// The backing store has grown, and the cache holds the page in which the backing store ended.
     #[error(
         "the backing store has grown in the middle of a page that the cache has: open it once in a mode that may write, or drain it"
     )]
     GrownReadOnly,
-    /// The device failed while the cache was in use; what it holds may be out of date.
+    /// The device failed while the cache was in use; the contents may be out of date.
     #[error("this cache was retired when its device failed; what it holds may be out of date: format it")]
     Retired,
-    /// Durable contents of the log are damaged.
+    /// Durable contents of the store are damaged.
     #[error(
         "the log is damaged at block {block} (byte {byte} of the device): {why}; pages that were durable may be lost"
     )]
     Damaged {
-        /// Place in the log.
+        /// Log address; block number in the slots layout.
         block: u64,
         /// Offset of the damage on the device, in bytes.
         byte: u64,

@@ -1,8 +1,8 @@
-//! Generations: by which a cache and its backing store tell whether one of them is an older copy than the other.
+//! Generations tell whether a cache or its backing store is an older copy than the other.
 
 use crate::mutant::{self, Mutant};
 
-/// A generation: a number that rises, and a nonce that tells it from another of that number.
+/// A generation: a number that rises, and a nonce that distinguishes generations of the same number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Generation {
     /// Number of times that the generation was raised; 0 if it never was.
@@ -14,29 +14,29 @@ pub struct Generation {
 /// The generations of a cache. Its backing store has one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Generations {
-    /// The one that the backing store has durably.
+    /// The generation that the backing store has durably.
     pub settled: Generation,
-    /// The one that it is about to get, or has got.
+    /// The generation that the backing store is about to get, or has got.
     pub pending: Option<Generation>,
 }
 
 impl Generations {
-    /// Those of a cache whose backing store has this one.
+    /// Generations of a cache whose backing store has this one.
     pub fn settled(generation: Generation) -> Self {
         Generations { settled: generation, pending: None }
     }
 
-    /// The next one, of this nonce.
+    /// The next generation, with this nonce.
     pub fn next(&self, nonce: u64) -> Generation {
         Generation { number: self.settled.number + 1, nonce }
     }
 
-    /// Is a backing store of this generation the one that was left?
+    /// True if a backing store of this generation is the one that was left.
     pub fn is_right(&self, backing: Generation) -> bool {
         backing == self.settled || Some(backing) == self.pending || mutant::is(Mutant::GenerationUncompared)
     }
 
-    /// The backing store has the pending one, durably.
+    /// Notes that the backing store has the pending generation, durably.
     pub fn settle(&mut self) {
         self.settled = self.pending.take().unwrap_or(self.settled);
     }

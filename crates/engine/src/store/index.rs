@@ -1,5 +1,5 @@
-//! Index of the log, in memory: the newest version that the log holds of each page. It takes eleven bytes for every
-//! block of the ring, and five for finding a page among them. In the slots layout it takes four more for every slot.
+//! Index of the store, in memory: the newest version that the store holds of each page. A block of the ring takes
+//! eleven bytes, and five more for finding a page. In the slots layout a slot takes four bytes more.
 
 use super::numbers::Numbers;
 use super::superblock::Layout;
@@ -9,22 +9,23 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use zerocopy::FromZeros;
 
-/// The newest version that the log holds of a page.
+/// The newest version that the store holds of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Place of the version; no other version ever has the same place.
+    /// Log address of the version; in the slots layout its slot and version number. No other version has the same
+    /// address.
     pub address: u64,
     /// CRC of its bytes.
     pub crc: u32,
-    /// The backing store is not known to have it, durably.
+    /// The backing store is not known to have the version, durably.
     pub dirty: bool,
-    /// The policy counts it as cached.
+    /// The policy counts the page as cached.
     pub resident: bool,
-    /// Its bytes cannot be read.
+    /// The bytes of the version cannot be read.
     pub lost: bool,
 }
 
-/// A hash of page numbers: a bijection, so that different pages never share one.
+/// A hash of page numbers: a bijection, so that no two pages share a hash.
 #[derive(Default)]
 pub(crate) struct PageHasher(u64);
 
@@ -49,7 +50,7 @@ const CURRENT: u8 = 1;
 const DIRTY: u8 = 2;
 const RESIDENT: u8 = 4;
 
-/// Contents of a block of the ring; all zeros unless the block is the newest version of its page.
+/// Contents of a block of the ring, or of a slot; all zeros unless it has the newest version of its page.
 #[derive(Clone, Copy, FromZeros)]
 #[repr(C, packed)]
 struct Slot {
@@ -82,33 +83,34 @@ pub enum Step {
     Page {
         /// The page.
         page: u64,
-        /// The point to go on from.
+        /// Point from which the walk goes on.
         next: u64,
-        /// False where slots are gone through once more.
+        /// False in the second pass over the slots.
         is_first: bool,
     },
-    /// No page among those that were looked at; where to go on.
+    /// The blocks looked at hold no page; the walk goes on from here.
     Later(u64),
-    /// There is no more.
+    /// The walk is over.
     Done,
 }
 
-/// Mapping between places and blocks.
+/// Mapping between addresses and blocks.
 enum Addresses {
-    /// Places are those of one turn of a ring, from the tail on.
+    /// Addresses are those of one turn of a ring, from the tail on.
     Ring {
         tail: u64,
-        /// Block of the ring where the tail is.
+        /// Block of the ring at which the tail lies.
         tail_block: u64,
     },
-    /// A place is a slot and, in its upper half, the number of the version that is there: this, for every slot.
+    /// An address is a slot and, in its upper half, the number of the version there. `versions` has that number for
+    /// every slot.
     Slots {
         versions: Vec<u32>,
         /// Number of the next version.
         next: u32,
-        /// Slots in the order of their versions, until they have been gone through.
+        /// Slots in the order of their versions, until the walk has passed them.
         oldest_first: Vec<u32>,
-        /// All slots are gone through once more behind these.
+        /// True if the walk makes a second pass over all slots.
         again: bool,
     },
 }
@@ -118,9 +120,9 @@ pub(crate) struct Index {
     slots: Vec<Slot>,
     numbers: Numbers,
     addresses: Addresses,
-    /// Slots that are dirty.
+    /// Number of dirty slots.
     dirty: usize,
-    /// Pages without bytes; their places are those of the tables that say so.
+    /// Pages without bytes, with the addresses of the tables that say so.
     lost: BTreeMap<u64, Entry>,
 }
 
@@ -140,7 +142,7 @@ impl Index {
 
     fn of(blocks: u32, addresses: Addresses) -> Self {
         Index {
-            // Touched as it is filled.
+            // Memory of the kernel is zeroed, and touched as the index fills.
             slots: Slot::new_vec_zeroed(blocks as usize).expect("an index takes no more than a usize of bytes"),
             numbers: Numbers::new(blocks as usize, blocks),
             addresses,
@@ -149,7 +151,7 @@ impl Index {
         }
     }
 
-    /// The same for a ring of so many blocks, which are more.
+    /// The same index for a ring of more blocks.
     pub(super) fn grown(&self, blocks: u32) -> Self {
         let Addresses::Ring { tail, .. } = self.addresses else { unreachable!("a store of slots does not grow") };
         let mut grown = Index::new(blocks, tail);
@@ -157,39 +159,39 @@ impl Index {
         grown
     }
 
-    /// Pages in it.
+    /// Pages in the index.
     pub fn len(&self) -> usize {
         self.numbers.len() + self.lost.len()
     }
 
-    /// Of them those that the backing store is not known to have.
+    /// Pages that the backing store is not known to have.
     pub fn dirty_len(&self) -> usize {
         self.dirty + self.lost.values().filter(|entry| entry.dirty).count()
     }
 
-    /// The same, lost pages apart.
+    /// Pages that the backing store is not known to have, without lost ones.
     pub fn dirty_sound_len(&self) -> usize {
         self.dirty
     }
 
-    /// Blocks that versions may lie in.
+    /// Blocks in which versions may lie.
     pub fn blocks(&self) -> usize {
         self.slots.len()
     }
 
-    /// Dirty pages whose newest versions lie in these blocks; lost ones lie in none.
+    /// Dirty pages whose newest versions lie in these blocks. Lost pages lie in none.
     pub fn dirty_in(&self, blocks: std::ops::Range<usize>) -> impl Iterator<Item = u64> {
         let blocks = blocks.start.min(self.slots.len())..blocks.end.min(self.slots.len());
         self.slots[blocks].iter().filter(|slot| slot.is_current() && slot.is_dirty()).map(|slot| slot.page())
     }
 
-    /// Bytes that the index of so many blocks or slots takes, lost pages apart.
+    /// Bytes that the index of so many blocks or slots takes, without lost pages.
     pub(super) fn bytes_of(blocks: u64, layout: Layout) -> u64 {
         let version = if layout == Layout::Slots { size_of::<u32>() } else { 0 };
         blocks * (size_of::<Slot>() + version) as u64 + Numbers::bytes_of(blocks)
     }
 
-    /// Bytes that it takes, lost pages apart.
+    /// Bytes that this index takes, without lost pages.
     pub fn memory_bytes(&self) -> usize {
         let versions = match &self.addresses {
             Addresses::Ring { .. } => 0,
@@ -226,7 +228,7 @@ impl Index {
         self.numbers.get(page, |number| self.slots[number as usize].page()).map(|number| number as usize)
     }
 
-    /// Fetches into the processor's caches what the search for a page begins with.
+    /// Fetches the first cell of a page's search into the processor's caches.
     #[inline]
     pub fn prefetch(&self, page: u64) {
         self.numbers.prefetch(page);
@@ -241,7 +243,7 @@ impl Index {
         self.find(page).map(|block| self.entry(block))
     }
 
-    /// The newest version of a page if it is one that the policy counts as cached.
+    /// The newest version of a page, if the policy counts the page as cached.
     pub fn resident(&self, page: u64) -> Option<Entry> {
         self.get(page).filter(|entry| entry.resident)
     }
@@ -273,7 +275,7 @@ impl Index {
         self.slots[block].flags = CURRENT | flag(entry.dirty, DIRTY) | flag(entry.resident, RESIDENT);
     }
 
-    /// Forgets a page, whose versions on the device are all dead or declared so.
+    /// Forgets a page. Its versions on the device are all dead or declared so.
     pub fn remove(&mut self, page: u64) {
         holds::looked();
         self.lost.remove(&page);
@@ -288,7 +290,7 @@ impl Index {
         self.slots[block] = Slot::NONE;
     }
 
-    /// Changes an entry if it is there. Its place and CRC stay.
+    /// Changes an entry, if there is one. Its address and CRC stay.
     pub fn update(&mut self, page: u64, change: impl FnOnce(&mut Entry)) {
         holds::looked();
         if let Some(entry) = self.lost.get_mut(&page) {
@@ -301,9 +303,10 @@ impl Index {
         if entry.lost { self.insert(page, entry) } else { self.set_flags(block, entry) }
     }
 
-    /// Goes through the pages whose newest version is there, the oldest first, beginning with 0, as far as `looks` at blocks suffice. A log ends
-    /// at `rear`, and what is appended meanwhile comes last. Slots are gone through in the order that was found out before, and all of them
-    /// once more behind that if they were in use then, for what has come into them since.
+    /// Next step of a walk over the pages with a newest version, oldest first. A walk begins at 0; each step looks at
+    /// no more blocks than `looks` and counts it down. A log ends at `rear`; pages appended meanwhile come last.
+    /// Slots are walked in the order found before. If they were in use then, a second pass over all slots finds later
+    /// versions.
     pub fn step(&mut self, from: u64, looks: &mut usize, rear: u64) -> Step {
         let blocks = self.slots.len() as u64;
         let (first, all, base) = match &self.addresses {
@@ -329,7 +332,7 @@ impl Index {
             None if end < all => Step::Later(base + next),
             None => {
                 if let Addresses::Slots { oldest_first, .. } = &mut self.addresses {
-                    // They are gone through once.
+                    // Slots are walked once.
                     *oldest_first = Vec::new();
                 }
                 Step::Done
@@ -337,8 +340,9 @@ impl Index {
         }
     }
 
-    /// Pages whose newest versions lie in so many blocks from a point on, lost ones apart, and the point after them if there are more. The
-    /// first point is 0. A log, which ends at `rear`, is gone through from its oldest version on: what is appended meanwhile comes last.
+    /// Pages whose newest versions lie in so many blocks from a point on, without lost ones, and the point after them
+    /// if there are more blocks. The first point is 0. A log ends at `rear` and is read from its oldest version on,
+    /// so that pages appended meanwhile come last.
     pub fn pages_from(&self, from: u64, blocks: usize, rear: u64) -> (Vec<u64>, Option<u64>) {
         let base = if let Addresses::Ring { tail, .. } = self.addresses { tail } else { 0 };
         let (first, all) = (from.max(base) - base, self.span(rear));
@@ -351,18 +355,18 @@ impl Index {
         (slots.filter(|slot| slot.is_current()).map(Slot::page).collect(), (end < all).then_some(base + end))
     }
 
-    /// Blocks in which newest versions may be, of a log that ends at `rear`.
+    /// Blocks in which newest versions may lie, of a log that ends at `rear`.
     pub fn span(&self, rear: u64) -> u64 {
         let blocks = self.slots.len() as u64;
         if let Addresses::Ring { tail, .. } = self.addresses { (rear - tail).min(blocks) } else { blocks }
     }
 
-    /// Pages of a range without bytes, ascending.
+    /// Lost pages of a range, ascending.
     pub fn lost_among(&self, pages: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
         self.lost.range(pages).inspect(|_| holds::looked()).map(|(&page, _)| page)
     }
 
-    /// Pages whose newest versions lie in these blocks: those that count as cached, and others.
+    /// Numbers of pages whose newest versions lie in these blocks: pages that count as cached, and others.
     pub fn counted(&self, blocks: std::ops::Range<usize>) -> (usize, usize) {
         let blocks = blocks.start.min(self.slots.len())..blocks.end.min(self.slots.len());
         let current = self.slots[blocks].iter().filter(|slot| slot.is_current());
@@ -371,27 +375,29 @@ impl Index {
         })
     }
 
-    /// Numbers of the versions in these slots, and the slots. None in a log, whose order is that of its blocks.
+    /// Version number and slot of each newest version in these slots. None in a log, which is in the order of its
+    /// blocks.
     pub fn numbered(&self, slots: std::ops::Range<usize>) -> Vec<(u32, u32)> {
         let Addresses::Slots { versions, .. } = &self.addresses else { return Vec::new() };
         let current = (slots.start..slots.end.min(versions.len())).filter(|&block| self.slots[block].is_current());
         current.inspect(|_| holds::looked()).map(|block| (versions[block], block as u32)).collect()
     }
 
-    /// The number that the next version of a slot gets: numbers may have begun anew since those that are not below it.
+    /// The number that the next version of a slot gets. Numbers wrap: a version whose number is not below this one
+    /// may be an older one.
     pub fn next_number(&self) -> u32 {
         if let Addresses::Slots { next, .. } = &self.addresses { *next } else { 0 }
     }
 
-    /// Gives [`step`](Index::step) slots to go through first.
+    /// Sets the slots that [`step`](Index::step) walks first.
     pub fn go_through(&mut self, slots: Vec<u32>) {
         if let Addresses::Slots { oldest_first, again, .. } = &mut self.addresses {
             (*oldest_first, *again) = (slots, true);
         }
     }
 
-    /// Counts the newest versions, so many of them, as those of pages that are cached. Where the order of versions is not
-    /// that of blocks it is found out here, for [`step`](Index::step).
+    /// Counts the pages of the newest `versions` versions as cached. In the slots layout the order of versions is
+    /// found here, for [`step`](Index::step).
     pub fn hold_newest(&mut self, versions: usize) {
         let slots = &mut self.slots;
         match &mut self.addresses {
@@ -406,7 +412,7 @@ impl Index {
             }
             Addresses::Slots { versions: numbers, next, oldest_first, again } => {
                 *again = false;
-                // Numbers may have begun anew, the newest version's last of all.
+                // Numbers wrap, but not past `next`: the distance from `next` tells the age.
                 let since = |block: &u32| numbers[*block as usize].wrapping_sub(*next);
                 *oldest_first = (0..slots.len() as u32).filter(|&block| slots[block as usize].is_current()).collect();
                 oldest_first.sort_unstable_by_key(since);
@@ -416,7 +422,7 @@ impl Index {
         }
     }
 
-    /// All entries: in the log the oldest version first; then the pages that were lost.
+    /// All entries: in the log the oldest version first; then the lost pages.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Entry)> {
         let first = match self.addresses {
             Addresses::Ring { tail_block, .. } => tail_block as usize,
@@ -437,7 +443,7 @@ impl Index {
         }
     }
 
-    /// Numbers versions from here on.
+    /// Sets the number of the next version.
     pub(super) fn set_versions(&mut self, from: u32) {
         match &mut self.addresses {
             Addresses::Ring { .. } => unreachable!("places of a log are not numbered apart"),
@@ -462,8 +468,8 @@ impl Index {
         (0..self.slots.len()).filter(|&block| !self.slots[block].is_current()).map(|block| block as u32)
     }
 
-    /// Entries that the policy does not count as cached, clean or dirty ones, from a block on, so many at most; and the block
-    /// after them.
+    /// Up to `enough` entries that the policy does not count as cached, clean or dirty ones, from a block on; and the
+    /// block after them.
     pub(super) fn unheld(&self, from: usize, enough: usize, dirty: bool) -> (Vec<(u64, Entry)>, usize) {
         let wanted = CURRENT | if dirty { DIRTY } else { 0 };
         let mut unheld = Vec::new();
@@ -481,14 +487,14 @@ impl Index {
         (unheld, next)
     }
 
-    /// Pages and places of the entries in so many slots from one on.
+    /// Pages and addresses of the entries in `slots` slots from one on.
     pub(super) fn in_slots(&self, from: usize, slots: usize) -> Vec<(u64, u64)> {
         let to = (from + slots).min(self.slots.len());
         let current = (from..to).filter(|&block| self.slots[block].is_current());
         current.map(|block| (self.slots[block].page(), self.address_of(block))).collect()
     }
 
-    /// Pages and places of the entries whose place is among so many from one on.
+    /// Pages and addresses of the entries in a range of `addresses` addresses.
     pub(super) fn between(&self, start: u64, addresses: u64) -> Vec<(u64, u64)> {
         let first = self.block_of(start);
         // Segments do not cross the end of the ring.
@@ -498,7 +504,7 @@ impl Index {
         current.chain(lost.filter(|&(_, address)| (start..start + addresses).contains(&address))).collect()
     }
 
-    /// Moves the tail over places that no entry has.
+    /// Moves the tail over addresses that no entry has.
     pub(super) fn move_tail(&mut self, addresses: u64) {
         let Addresses::Ring { tail, tail_block } = self.addresses else { unreachable!("slots have no tail") };
         debug_assert!(self.between(tail, addresses).is_empty(), "entries in a segment that is dropped");
@@ -506,7 +512,7 @@ impl Index {
             Addresses::Ring { tail: tail + addresses, tail_block: (tail_block + addresses) % self.slots.len() as u64 };
     }
 
-    /// Forgets every page but those whose only copy was lost.
+    /// Forgets every page except lost ones.
     pub fn retain_lost(&mut self) {
         self.numbers.clear();
         self.dirty = 0;

@@ -1,6 +1,6 @@
-//! The cache store: a log of page versions on a cache device, or slots for them. `docs/cache-format.md` draws both to
-//! the byte and states the rules by which they are used; this module keeps the store, the rules are kept by whoever writes
-//! to the backing store too.
+//! The cache store: a log of page versions on a cache device, or slots for them. `docs/cache-format.md` draws
+//! both to the byte and states the rules of their use. This module keeps the store; the code that also writes to
+//! the backing store keeps the rules.
 
 pub mod age;
 mod ages;
@@ -58,55 +58,55 @@ pub struct StoreCounts {
     pub batches: u64,
     /// Blocks in them, tables included.
     pub blocks: u64,
-    /// Of them pages.
+    /// Pages in those blocks.
     pub pages: u64,
     /// Syncs of the device.
     pub syncs: u64,
     /// Pages read.
     pub reads: u64,
-    /// Versions that took the place of one in the batch being filled.
+    /// Versions that replaced one in the open batch.
     pub rewritten: u64,
-    /// Entries of the journal that were repeated so that an older block of it could be given up. (In the slots layout.)
+    /// Entries of the journal repeated so that an older block of it could be given up. (Slots layout only.)
     pub renewed: u64,
 }
 
-/// Buffers that are kept for batches to come.
+/// Buffers that are kept for future batches.
 const SPARE_MAX: usize = 2;
 
-/// The log on a device, and what it holds of each page.
+/// The log layout: the log on a device, and its newest version of each page.
 pub(crate) struct LogStore<D> {
     disk: D,
     geometry: Geometry,
     pub(in crate::store) standing: Standing,
-    /// Newest version of each page that the log holds.
+    /// Newest version of each page in the log.
     pub index: Index,
-    /// Slots of the device in the order in which segments are written: the segment s lies in the one at s modulo their number.
+    /// Slots of the device in the order of writing: segment `s` lies in the slot at `s` modulo their number.
     order: Vec<u32>,
     tail: u64,
     /// Tail in the last table written.
     written_tail: u64,
-    /// Place of the open batch.
+    /// Log address of the open batch.
     address: u64,
     chain: u32,
     durable: LogEnd,
     unsynced: bool,
-    /// Complete batches of which it is not known yet that the device has them, oldest first.
+    /// Sealed batches that the device may not have yet, oldest first.
     sealed: VecDeque<Arc<Batch>>,
-    /// The open batch: its table goes into the first block when it is sealed.
+    /// The open batch: its table is written into the first block when the batch is sealed.
     buffer: AlignedBytes,
-    /// Memory for the next.
+    /// Memory for future batches.
     spare: Vec<AlignedBytes>,
     records: Vec<Record>,
     pages: usize,
     counts: StoreCounts,
     /// Tables that were taken from their copies.
     copied: Vec<Copied>,
-    /// Of a store that was read although tables are missing.
+    /// Findings about missing tables, of a store that was read in spite of them.
     past: Option<Past>,
 }
 
 impl<D: Disk> LogStore<D> {
-    /// Writes anew the tables that were taken from their copies. Returns their offsets on the device in bytes.
+    /// Writes the tables that were taken from their copies. Returns their offsets on the device in bytes.
     ///
     /// # Errors
     /// The error that the device returned.
@@ -114,7 +114,6 @@ impl<D: Disk> LogStore<D> {
         rewrite::write(&self.disk, &std::mem::take(&mut self.copied))
     }
 
-    /// Sizes of the store.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
@@ -132,27 +131,26 @@ impl<D: Disk> LogStore<D> {
         u64::from(self.geometry.segment_pages)
     }
 
-    /// Offset of a place on the device, in bytes.
+    /// Offset of a log address on the device, in bytes.
     pub fn byte_of(&self, address: u64) -> u64 {
         byte_of(&self.geometry, self.standing.tables(), self.slot_of(address), address)
     }
 
-    /// The slot in which the segment of a place lies, or will.
+    /// The slot in which the segment of a log address lies, or will lie.
     fn slot_of(&self, address: u64) -> u32 {
         self.order[(address / self.segment_pages() % self.order.len() as u64) as usize]
     }
 
-    /// The device.
     pub fn disk(&self) -> &D {
         &self.disk
     }
 
-    /// Counts reads of the device that are performed elsewhere.
+    /// Counts reads of the device that others perform.
     pub fn count_reads(&mut self, reads: u64) {
         self.counts.reads += reads;
     }
 
-    /// Copies a version that only memory holds so far; false when the device has it.
+    /// Copies a version that only memory holds; false if the device has it.
     pub fn read_open(&self, entry: Entry, bytes: &mut [u8]) -> bool {
         let block = if entry.lost { None } else { self.block_in_memory(entry.address) };
         block.inspect(|block| bytes.copy_from_slice(block)).is_some()
@@ -173,12 +171,12 @@ impl<D: Disk> LogStore<D> {
         (self.segment_pages() - self.address % self.segment_pages()) as usize
     }
 
-    /// Segments after the one being filled that may be written: all that lay there is dead, durably.
+    /// Segments after the open one that may be written: all of their former contents is dead, durably.
     pub fn free_segments(&self) -> u64 {
         self.free_before(if mutant::is(Mutant::ReuseTooEarly) { self.tail } else { self.durable.tail })
     }
 
-    /// As many as there are once it is durable that the dropped ones are dead.
+    /// Free segments, once it is durable that the dropped segments are dead.
     pub fn free_segments_once_durable(&self) -> u64 {
         self.free_before(self.tail)
     }
@@ -188,22 +186,22 @@ impl<D: Disk> LogStore<D> {
         u64::from(self.geometry.segments).saturating_sub(occupied)
     }
 
-    /// Place after everything that was appended.
+    /// Log address after everything appended.
     pub fn rear(&self) -> u64 {
         self.address + if self.records.is_empty() { 0 } else { 1 + self.pages as u64 }
     }
 
-    /// Is everything that was appended on stable storage?
+    /// True if everything appended is durable.
     pub fn is_durable(&self) -> bool {
         self.records.is_empty() && !self.unsynced
     }
 
-    /// Is this the place of a version in the open batch?
+    /// True if the log address is that of a version in the open batch.
     fn is_open(&self, address: u64) -> bool {
         address >= self.address
     }
 
-    /// Appends a version of a page; it becomes what the log holds of it.
+    /// Appends a version of a page, which becomes the log's newest.
     ///
     /// # Errors
     /// `StorageFull` without a free segment: a fault of the code that reclaims.
@@ -221,12 +219,12 @@ impl<D: Disk> LogStore<D> {
         Ok(address)
     }
 
-    /// Puts a version in the place of one that only the open batch has; none when the page has no such. The older one never
-    /// reached the device and no flush spoke for it, so it need not be written at all.
+    /// Puts a version in place of one in the open batch; none if the page has no such version. The older version never
+    /// reached the device and no flush promised it, so it need not be written.
     pub fn rewrite(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> Option<u64> {
         let entry = self.index.get(page).filter(|entry| !entry.lost && self.is_open(entry.address))?;
         let is_version = |record: &Record| matches!(record.kind, Kind::Clean | Kind::Dirty);
-        // What the batch says of it already, that it was cleaned, would be taken for the new version.
+        // An entry that the page was cleaned would be taken for the new version.
         let spoken_of = |record: &Record| !mutant::is(Mutant::RewriteCleaned) || is_version(record);
         let record = self.records.iter_mut().rev().find(|record| record.page == page && spoken_of(record))?;
         if !is_version(record) {
@@ -242,30 +240,30 @@ impl<D: Disk> LogStore<D> {
         Some(entry.address)
     }
 
-    /// Declares that what the log holds of a page is obsolete.
+    /// Declares that the log's version of a page is obsolete.
     ///
     /// # Errors
-    /// As [`append`](Log::append).
+    /// As [`append`](LogStore::append).
     pub fn gone(&mut self, page: u64) -> io::Result<()> {
         self.record(page, Kind::Gone)?;
         self.index.remove(page);
         Ok(())
     }
 
-    /// Declares that the backing store has what the log holds of a page.
+    /// Declares that the backing store has the log's version of a page.
     ///
     /// # Errors
-    /// As [`append`](Log::append).
+    /// As [`append`](LogStore::append).
     pub fn cleaned(&mut self, page: u64) -> io::Result<()> {
         self.index.update(page, |entry| entry.dirty = false);
-        // A hint that spares work after a crash: not worth the space that reclaim needs.
+        // The entry is a hint that spares work after a crash. The hint is not worth the space that reclaim needs.
         if self.free_segments() > 1 { self.record(page, Kind::Cleaned) } else { Ok(()) }
     }
 
     /// Declares that the only copy of a page cannot be read.
     ///
     /// # Errors
-    /// As [`append`](Log::append).
+    /// As [`append`](LogStore::append).
     pub fn lost(&mut self, page: u64) -> io::Result<()> {
         self.record(page, Kind::Lost)?;
         self.index.insert(page, Entry { address: self.address, crc: 0, dirty: true, resident: false, lost: true });
@@ -278,7 +276,7 @@ impl<D: Disk> LogStore<D> {
         Ok(())
     }
 
-    /// Makes room in the open batch for one entry and so many pages.
+    /// Makes space in the open batch for one entry and so many pages.
     fn reserve(&mut self, pages: usize) -> io::Result<()> {
         let (tables, page_bytes, entries) = (self.standing.tables(), self.page_bytes(), self.records.len() + 1);
         let full = entries > table::entries_beside(tables, page_bytes, self.standing.carried.as_deref());
@@ -294,8 +292,8 @@ impl<D: Disk> LogStore<D> {
         Ok(())
     }
 
-    /// Ends the open batch, if there is anything in it or a new tail to tell of. Whoever wants it on the device writes
-    /// [what is sealed](Log::sealed), with or without the log at hand, and [tells it](Log::tidy).
+    /// Seals the open batch, unless it has neither entries nor a new tail. Any thread may then write the
+    /// [sealed batches](LogStore::sealed), with or without the core's lock; [`tidy`](LogStore::tidy) follows.
     pub fn seal(&mut self) {
         if self.records.is_empty() && self.written_tail == self.tail {
             return;
@@ -341,21 +339,20 @@ impl<D: Disk> LogStore<D> {
         self.address = next_address(&self.geometry, self.address, blocks as u64);
     }
 
-    /// Batches that the device may not have yet, in the order in which they are written.
+    /// Batches that the device may not have yet, in the order of writing.
     pub fn sealed(&self) -> Vec<Arc<Batch>> {
         self.sealed.iter().cloned().collect()
     }
 
-    /// Number of batches that the device may not have yet.
     pub fn sealed_len(&self) -> usize {
         self.sealed.len()
     }
 
-    /// Forgets batches that the device has: it can be asked for their pages.
+    /// Forgets batches that the device has: their pages are read from the device from now on.
     pub fn tidy(&mut self) {
         while self.sealed.front().is_some_and(|batch| batch.is_written()) {
             let Some(batch) = self.sealed.pop_front() else { return };
-            // Whoever has written it may not have let go of it yet.
+            // The thread that wrote the batch may still hold it.
             if let Some(batch) = Arc::into_inner(batch).filter(|_| self.spare.len() < SPARE_MAX) {
                 self.spare.push(batch.into_bytes());
             }
@@ -376,7 +373,7 @@ impl<D: Disk> LogStore<D> {
     /// Makes everything durable that was written out.
     ///
     /// # Errors
-    /// The error that the device returned. Nothing is known then of what was written since the last success.
+    /// The error that the device returned. The fate of all writes since the last success is then unknown.
     pub fn sync(&mut self) -> io::Result<()> {
         if let Some(end) = self.unsynced() {
             sync_device(&self.disk)?;
@@ -386,13 +383,13 @@ impl<D: Disk> LogStore<D> {
         Ok(())
     }
 
-    /// Segments' worth that was written since the last sync, whole ones.
+    /// Whole segments' worth written since the last sync.
     pub fn unsynced_segments(&self) -> u64 {
         (self.address - self.durable.address) / self.segment_pages()
     }
 
-    /// Sync point of a device sync that begins when all that is sealed now is written: the log is durable to there
-    /// afterwards. None when the log is durable.
+    /// Sync point of a device sync that begins when all sealed batches are written: the log is durable to there
+    /// afterwards. None if the log is durable.
     pub fn unsynced(&self) -> Option<SyncPoint> {
         let end = LogEnd {
             address: self.address,
@@ -403,13 +400,12 @@ impl<D: Disk> LogStore<D> {
         self.unsynced.then(|| self.standing.sync_point(end))
     }
 
-    /// Sync point of the last durable end, to be noted once more with the current time. None while a write is not
-    /// synced.
+    /// Sync point of the last durable end, recorded once more with the current time. None while a write is not synced.
     pub fn restated(&self) -> Option<SyncPoint> {
         (!self.unsynced).then(|| self.standing.sync_point(self.durable))
     }
 
-    /// Notes that the sync of such a point has succeeded.
+    /// Notes that the sync of this point has succeeded.
     pub fn synced(&mut self, SyncPoint { end, .. }: SyncPoint) {
         self.counts.syncs += 1;
         if end.address >= self.durable.address {
@@ -418,12 +414,12 @@ impl<D: Disk> LogStore<D> {
         }
     }
 
-    /// Is the log on stable storage up to a place, and the word of its tail too?
+    /// True if the log is durable up to a log address, and its current tail as well.
     pub fn is_durable_to(&self, address: u64) -> bool {
         self.durable.address >= address && self.durable.tail >= self.tail
     }
 
-    /// Is everything before a place on stable storage, whatever is known of the tail?
+    /// True if everything before a log address is durable. The tail may not be.
     pub fn is_written_durably(&self, address: u64) -> bool {
         self.durable.address >= address
     }
@@ -433,7 +429,7 @@ impl<D: Disk> LogStore<D> {
         self.rear().saturating_sub(address)
     }
 
-    /// Is the version at a place on stable storage?
+    /// True if the version at a log address is durable.
     pub fn is_version_durable(&self, address: u64) -> bool {
         self.is_written_durably(address + 1)
     }
@@ -441,7 +437,7 @@ impl<D: Disk> LogStore<D> {
     /// Reads a version.
     ///
     /// # Errors
-    /// `InvalidData` when the bytes are not those that were written; else what the device answered.
+    /// `InvalidData` if the bytes are not those that were written; otherwise the device's error.
     pub fn read(&mut self, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
         if entry.lost {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of this page was lost"));
@@ -449,7 +445,7 @@ impl<D: Disk> LogStore<D> {
         if self.read_open(entry, bytes) {
             return Ok(());
         }
-        // What is wrong on the way may be right on the device: a copy is bad when it is bad twice.
+        // A transfer may have damaged bytes that are sound on the device: a copy is bad only if two reads are.
         match self.read_device(entry, bytes) {
             Err(_) if !mutant::is(Mutant::ReadOnce) => self.read_device(entry, bytes),
             read => read,
@@ -463,19 +459,19 @@ impl<D: Disk> LogStore<D> {
         check_page(entry, bytes)
     }
 
-    /// Segments from the tail to the one being filled, both included.
+    /// Segments from the tail to the open one, both included.
     fn live_segments(&self) -> u64 {
         self.address / self.segment_pages() + 1 - self.tail / self.segment_pages()
     }
 
-    /// Pages and places of the newest versions in the n-th oldest segment; none when that is the one being filled.
+    /// Pages and log addresses of the newest versions in the n-th oldest segment; none if that is the open one.
     pub fn segment(&self, n: usize) -> Option<Vec<(u64, u64)>> {
         let start = self.tail + n as u64 * self.segment_pages();
         (n as u64 + 1 < self.live_segments()).then(|| self.index.between(start, self.segment_pages()))
     }
 
-    /// Pages and places of the newest versions in the segment of a place, or the oldest if the place is no more, and where the
-    /// next segment begins; none when that is the one being filled.
+    /// Pages and log addresses of the newest versions in the segment of a log address, and where the next segment
+    /// begins. A log address before the tail stands for the oldest segment. None if the segment is the open one.
     pub fn segment_from(&self, address: u64) -> Option<(u64, Vec<(u64, u64)>)> {
         let n = address.saturating_sub(self.tail) / self.segment_pages();
         let next = self.tail + (n + 1) * self.segment_pages();
@@ -489,11 +485,11 @@ impl<D: Disk> LogStore<D> {
         self.index.move_tail(self.segment_pages());
     }
 
-    /// Goes on with so many segments, more than before. The device has room for them, durably.
+    /// Grows the log to so many segments. The device must have the bytes for them, durably.
     ///
     /// # Errors
-    /// `Geometry` when there can be no such log, `TooSmall` when the device has no room; else what it answered, after which
-    /// the log must not be used any more.
+    /// `Geometry` if there can be no such log, `TooSmall` if the device is too small. Otherwise the device's error,
+    /// after which the log must not be used any more.
     pub fn grow(&mut self, segments: u32) -> Result<(), StoreError> {
         let before = self.geometry;
         let grown = Geometry { segments, ..before };
@@ -510,7 +506,7 @@ impl<D: Disk> LogStore<D> {
         if !mutant::is(Mutant::GrownUnsaid) {
             self.write_superblock(State::Open)?;
         }
-        // The new slots come after the one being filled: its next table says so. The order of all others stays.
+        // The new slots come after that of the open segment, and its next table says so. The order of all others stays.
         let (first, count) = (self.durable.tail / self.segment_pages(), u64::from(before.segments));
         let until_now = self.address / self.segment_pages() + 1 - first;
         let old = |ahead: u64| self.order[((first + ahead) % count) as usize];
@@ -533,7 +529,7 @@ impl<D: Disk> LogStore<D> {
         self.write_superblock(State::Closed)
     }
 
-    /// Notes in the superblock, as far as the device still can, that the contents must not be trusted again.
+    /// Marks the contents as not to be trusted again, in the superblock, if the device still takes it.
     ///
     /// # Errors
     /// The error that the device returned.
@@ -565,10 +561,10 @@ pub(crate) fn sync_device<D: Disk + ?Sized>(disk: &D) -> io::Result<()> {
     if mutant::is(Mutant::NoLogSync) { Ok(()) } else { disk.sync() }
 }
 
-/// Are these the bytes of a version?
+/// Checks the bytes of a version against its CRC.
 ///
 /// # Errors
-/// `InvalidData` when they are not.
+/// `InvalidData` if they do not agree.
 pub(crate) fn check_page(entry: Entry, bytes: &[u8]) -> io::Result<()> {
     if crc32c(bytes) != entry.crc && !mutant::is(Mutant::NoReadCheck) {
         let error = format!("wrong checksum of the page at place {}", entry.address);
@@ -577,13 +573,13 @@ pub(crate) fn check_page(entry: Entry, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Offset of a place on the device, in bytes, if its segment lies in this slot.
+/// Offset of a log address on the device, in bytes, if its segment lies in this slot.
 fn byte_of(geometry: &Geometry, tables: Tables, slot: u32, address: u64) -> u64 {
     let within = address % u64::from(geometry.segment_pages);
     tables.base(geometry) + u64::from(slot) * geometry.segment_bytes() + within * u64::from(geometry.page_bytes)
 }
 
-/// Place of the batch that follows one of so many blocks. A segment's last block alone holds no batch, so it is
+/// Log address of the batch after one of so many blocks. The last block of a segment alone holds no batch and is
 /// skipped.
 fn next_address(geometry: &Geometry, address: u64, blocks: u64) -> u64 {
     let segment_pages = u64::from(geometry.segment_pages);
@@ -592,7 +588,7 @@ fn next_address(geometry: &Geometry, address: u64, blocks: u64) -> u64 {
     if left < 2 { next + left } else { next }
 }
 
-/// Makes an empty store on a device, of this generation. Whatever was there is void.
+/// Makes an empty store on a device, of this generation. Earlier contents are invalidated.
 ///
 /// # Errors
 /// When the device is too small, or fails.
@@ -605,7 +601,7 @@ pub(crate) fn format<D: Disk>(
     format_as(disk, geometry, identity, generation, Tables::V3)
 }
 
-/// As programs made one before version 3.
+/// Makes a store of version 2, as programs before version 3 did.
 ///
 /// # Errors
 /// As [`format`].
@@ -614,7 +610,7 @@ pub(crate) fn format_before<D: Disk>(disk: &D, geometry: Geometry, identity: Ide
     format_as(disk, geometry, identity, Generation::default(), Tables::V2)
 }
 
-/// Leaves the superblock as a program does that ends without closing the store.
+/// Marks the superblock as in use, as a program leaves it that ends without closing the store.
 ///
 /// # Errors
 /// The error that the device returned, or that of reading the superblock.
@@ -636,7 +632,7 @@ fn format_as<D: Disk>(
     if found < needed {
         return Err(StoreError::TooSmall { needed, found });
     }
-    // More writes than any earlier superblock can have: if the second copy is lost, the first counts.
+    // More writes than any earlier superblock has: if the second copy is lost, the first counts.
     let earlier = Superblock::read(disk).ok();
     let counted = earlier.filter(|_| !mutant::is(Mutant::FormatForgetsWrites));
     let writes = counted.map_or(1, |earlier| earlier.writes.saturating_add(1));
@@ -656,7 +652,7 @@ fn format_as<D: Disk>(
     Ok(superblock.write(disk)?)
 }
 
-/// Pages that a policy may hold at once in the store on a device.
+/// Capacity in pages, for a policy, of the store on a device.
 ///
 /// # Errors
 /// When there is no valid superblock.
@@ -665,7 +661,7 @@ pub(crate) fn room_pages<D: Disk>(disk: &D) -> Result<u64, StoreError> {
     Ok(tables.capacity_pages(&geometry))
 }
 
-/// Sizes of the store on a device, from its superblock.
+/// Page size of the store on a device, in bytes, from its superblock.
 ///
 /// # Errors
 /// When there is no valid superblock.
@@ -673,7 +669,7 @@ pub fn page_bytes<D: Disk>(disk: &D) -> Result<u64, StoreError> {
     Ok(u64::from(Superblock::read(disk)?.geometry.page_bytes))
 }
 
-/// Sizes of the store on a device, from its superblock: what fits is known before a cache is opened.
+/// Sizes of the store on a device, from its superblock, known before a cache is opened.
 ///
 /// # Errors
 /// When there is no valid superblock.

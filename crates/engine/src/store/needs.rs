@@ -1,5 +1,5 @@
-//! Needs of a store: the memory that it takes, and the bytes that a start reads. Both go by the store's size, not by
-//! what it holds.
+//! Requirements of a store: the memory that it takes, and the bytes that a start reads. Both follow from the store's
+//! size, not from its contents.
 
 use super::ages;
 use super::index::Index;
@@ -9,17 +9,17 @@ use super::superblock::{Geometry, Layout, Superblock, Tables};
 use super::table;
 
 impl Geometry {
-    /// Bytes of memory that the index of a new store of these sizes takes while it is in use.
+    /// Bytes of memory that the index of a new store of these sizes takes in use.
     pub fn index_bytes(&self) -> u64 {
         Index::bytes_of(self.kept(), self.layout)
     }
 
-    /// Bytes of memory that the ages of its pages take besides when all are dirty, where there is a bound to ages.
+    /// Bytes of memory for the ages of its pages, when all are dirty and there is a bound on ages.
     pub fn ages_bytes(&self) -> u64 {
         self.kept() * ages::PAGE_BYTES
     }
 
-    /// Pages, live or dead, for which a store of these sizes has places.
+    /// Versions, live or dead, for which a store of these sizes has blocks or slots.
     fn kept(&self) -> u64 {
         match self.layout {
             Layout::Log => u64::from(self.blocks()),
@@ -27,8 +27,9 @@ impl Geometry {
         }
     }
 
-    /// Bytes that a start reads of such a store when it is full, and was written in batches as large as can be: the superblocks and
-    /// the tables of a log, the journal of slots. Pages that were written last are checked besides, a segment of them after a close.
+    /// Bytes that a start reads of a full store written in batches of the greatest size. These bytes are the
+    /// superblocks, and the tables of a log or the journal of the slots layout. The pages written last are checked
+    /// besides: after a close, one segment of them.
     pub fn start_bytes(&self) -> u64 {
         let blocks = match self.layout {
             Layout::Log => {
@@ -60,7 +61,7 @@ mod tests {
                     [geometry.size_bytes(), 8000 * PAGE].map(|size| SimDisk::new(size, &Power::steady()));
                 BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("a format");
                 let lru = catalogue::info("lru").expect("a policy");
-                // Threads of its own write small batches when the machine is busy: more tables are read at the next start.
+                // Maintenance threads write small batches on a busy machine, and the next start then reads more tables.
                 let room = geometry.capacity_pages() as usize;
                 let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(lru, &[room]) };
                 let open = || BlockCache::open(cache.clone(), backing.clone(), [2; 16], &config).expect("an open");

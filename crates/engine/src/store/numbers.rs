@@ -1,24 +1,24 @@
-//! A hash table from pages to small numbers that stores no pages: whoever owns it knows the page of a number. Four bytes a
-//! place, and none is wasted on a pointer or a length.
+//! A hash table from pages to small numbers that stores no pages: its owner knows the page of each number. A cell takes
+//! four bytes, without a pointer or a length.
 
 use entresol_core::Random;
 
-/// A place without a number; what it takes is had of the kernel as zeros, and touched when it is used.
+/// A cell without a number. The kernel hands out zeroed memory, which is touched only when it is used.
 const EMPTY: u32 = 0;
-/// Places for every four numbers: linear probing at a load of 0.8 at most.
+/// Cells for every four numbers: linear probing at a load of 0.8 at most.
 const CELLS_OF_FOUR: usize = 5;
 
-/// Numbers by page, by open addressing with linear probing. The lower bits of a place are its number and one; what is left
-/// are bits of the page's hash, so that nearly every comparison of pages is one of equals.
+/// Numbers by page, by open addressing with linear probing. The lower bits of a cell are its number plus one. The other
+/// bits come from the page's hash, so that nearly every comparison of pages finds them equal.
 pub(crate) struct Numbers {
     cells: Vec<u32>,
-    /// Bits of a place that are its number.
+    /// Bits of a cell that hold its number.
     bits: u32,
     len: usize,
 }
 
 impl Numbers {
-    /// An empty table with room for so many pages, for numbers below `end`.
+    /// An empty table with capacity for `room` pages, for numbers below `end`.
     pub fn new(room: usize, end: u32) -> Self {
         assert!(end < u32::MAX, "{end} is no number");
         Numbers { cells: vec![EMPTY; Self::cells_of(room)], bits: 32 - end.leading_zeros(), len: 0 }
@@ -28,17 +28,17 @@ impl Numbers {
         (room * CELLS_OF_FOUR).div_ceil(4) + 1
     }
 
-    /// Bytes of a table with room for so many pages.
+    /// Bytes of a table with capacity for `room` pages.
     pub fn bytes_of(room: u64) -> u64 {
         (Self::cells_of(room as usize) * size_of::<u32>()) as u64
     }
 
-    /// Has it as many pages as it has room for?
+    /// True if the table has as many pages as it has capacity for.
     pub fn is_full(&self) -> bool {
         self.len + 1 >= self.cells.len() / CELLS_OF_FOUR * 4
     }
 
-    /// Makes room for so many pages.
+    /// Raises the capacity to `room` pages.
     pub fn grow(&mut self, room: usize, page_of: impl Fn(u32) -> u64) {
         let end = ((1u64 << self.bits) - 1) as u32;
         let mut grown = Numbers::new(room, end);
@@ -48,12 +48,11 @@ impl Numbers {
         *self = grown;
     }
 
-    /// Pages in it.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes that it takes.
+    /// Bytes that the table takes.
     pub fn memory_bytes(&self) -> usize {
         self.cells.capacity() * size_of::<u32>()
     }
@@ -63,7 +62,7 @@ impl Numbers {
         ((u128::from(hash) * self.cells.len() as u128) >> 64) as usize
     }
 
-    /// The bits of a hash that are kept, where they are kept.
+    /// The bits of a hash that a cell keeps, shifted to where the cell keeps them.
     fn tag(&self, hash: u64) -> u32 {
         ((hash & u64::from(u32::MAX >> self.bits.min(31))) << self.bits) as u32
     }
@@ -98,18 +97,17 @@ impl Numbers {
         }
     }
 
-    /// Fetches into the processor's caches what the search for a page begins with.
+    /// Fetches the first cell of a page's search into the processor's caches.
     #[inline]
     pub fn prefetch(&self, page: u64) {
         entresol_core::prefetch(&self.cells, self.home(Random::mix(page)));
     }
 
-    /// The number of a page.
     pub fn get(&self, page: u64, page_of: impl Fn(u32) -> u64) -> Option<u32> {
         self.locate(page, page_of).ok().map(|at| self.number(self.cells[at]))
     }
 
-    /// Gives a page a number, and returns the one that it had.
+    /// Gives a page a number, and returns the previous one.
     pub fn insert(&mut self, page: u64, number: u32, page_of: impl Fn(u32) -> u64) -> Option<u32> {
         let cell = self.cell(self.tag(Random::mix(page)), number);
         match self.locate(page, page_of) {
@@ -140,7 +138,7 @@ impl Numbers {
             if cell == EMPTY {
                 break;
             }
-            // One whose search passes over the hole goes into it.
+            // A number whose search passes over the hole moves into it.
             let home = self.home(Random::mix(page_of(self.number(cell))));
             if distance(home, at) >= distance(hole, at) {
                 self.cells[hole] = cell;

@@ -1,4 +1,4 @@
-//! Opening a log: where it ends, what it holds. `docs/cache-format.md`, "Recovery", numbers the steps.
+//! Opening a log: its end and its contents. `docs/cache-format.md`, "Recovery", numbers the steps.
 
 use super::age;
 use super::ages::Ages;
@@ -19,27 +19,27 @@ use std::time::{Duration, Instant};
 
 /// Tables that are read in one submission, each of another segment.
 const TABLES: usize = 128;
-/// In the place of a UUID: nothing is known of this table but where it was.
+/// Stands for a UUID in a table of which only the position is known.
 const MISSING: [u8; 16] = [0; 16];
-/// First blocks of segments are kept from step 1 for step 4 if they take no more than this.
+/// Most bytes of first blocks that are kept from step 1 for step 4.
 const KEPT_BYTES_MAX: usize = 64 << 20;
-/// Entries of a table between the one that is entered and the one for which memory is asked.
+/// Prefetch distance, in entries of a table.
 const AHEAD: usize = 12;
 /// Most times that a durable end stated by one table is followed to a further one.
 const ROUNDS_MAX: usize = 8;
-/// Bytes of one transfer where whole stretches are read.
+/// Bytes of one transfer in reads of a whole stretch.
 const STRETCH_BYTES: usize = 128 << 10;
 
 /// Findings of an open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// The cache had been closed in good order.
+    /// True if the cache had been closed in good order.
     pub clean_shutdown: bool,
-    /// Batches after the last sync that counted.
+    /// Batches after the last known sync that counted.
     pub unsynced_batches: u64,
-    /// Pages that the log holds, lost ones among them.
+    /// Pages that the store holds, lost ones among them.
     pub pages: u64,
-    /// Of them those that the backing store is not known to have.
+    /// Pages that the backing store is not known to have.
     pub dirty_pages: u64,
     /// Bytes read of the cache device.
     pub read_bytes: u64,
@@ -54,28 +54,28 @@ struct First {
     epoch: u64,
 }
 
-/// Reader of a log at its open, with all that it has read so far.
+/// Reader of a log at its open, with everything read so far.
 struct Walk<'d, D> {
     disk: &'d D,
     superblock: Superblock,
-    /// The commit records that there are.
+    /// The commit records found.
     records: [Option<Commit>; 2],
-    /// Of every slot, if a table of this cache is there.
+    /// First table of every slot, if it is of this cache.
     firsts: Vec<Option<First>>,
-    /// Slots whose segment turned out to be void: what an earlier epoch left of one that lies elsewhere.
+    /// Slots whose segment was found void: an earlier epoch's remains of a segment that lies elsewhere.
     void: Vec<u32>,
-    /// The first block of every slot, unless that is too much to keep.
+    /// The first block of every slot, unless all of them take too much memory.
     first_blocks: Option<AlignedBytes>,
     read_bytes: Cell<u64>,
-    /// Tables that were taken from copies, as they can be written again.
+    /// Tables taken from copies, in the form in which they can be written again.
     copied: RefCell<Vec<Copied>>,
     /// Findings about missing tables. None unless tables may be missing.
     past: Option<Past>,
-    /// Ages are to be kept.
+    /// True if ages are to be kept.
     keeps_ages: bool,
 }
 
-/// A place and the slot of its segment.
+/// A log address and the slot of its segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Spot {
     slot: u32,
@@ -91,7 +91,7 @@ struct Loaded {
     last: Option<Table>,
 }
 
-/// Point at which the log does not hold, and the slots whose segments may have been taken for others.
+/// Point at which the log is inconsistent, and the slots whose segments may have been mistaken for others.
 struct Broken {
     at: Spot,
     why: &'static str,
@@ -101,9 +101,9 @@ struct Broken {
 /// Result of step 2.
 struct Unsynced {
     end: LogEnd,
-    /// Batches that counted after what was certain.
+    /// Batches that counted after the certain end.
     batches: u64,
-    /// Stretch that was read last.
+    /// Stretch read last.
     last: Stretch,
 }
 
@@ -115,7 +115,7 @@ struct Stretch {
 }
 
 impl<D: Disk> LogStore<D> {
-    /// As [`AnyStore::find`](super::AnyLog::find).
+    /// As [`AnyStore::find`](super::AnyStore::find).
     ///
     /// # Errors
     /// As there.
@@ -193,7 +193,7 @@ impl<D: Disk> LogStore<D> {
         Ok((log, recovered))
     }
 
-    /// As [`AnyStore::begin`](super::AnyLog::begin).
+    /// As [`AnyStore::begin`](super::AnyStore::begin).
     ///
     /// # Errors
     /// As there.
@@ -202,7 +202,7 @@ impl<D: Disk> LogStore<D> {
     }
 }
 
-/// First blocks of segments that an open reads once more, as they are too many to keep.
+/// First blocks of segments that an open reads twice, because they are too many to keep.
 pub(super) fn first_blocks_read_again(geometry: &Geometry) -> u64 {
     let blocks = u64::from(geometry.segments);
     if blocks * u64::from(geometry.page_bytes) > KEPT_BYTES_MAX as u64 { blocks } else { 0 }
@@ -258,7 +258,7 @@ impl<D: Disk> Walk<'_, D> {
         u64::from(self.geometry().segment_pages)
     }
 
-    /// Reads blocks that begin at these spots, as many bytes each.
+    /// Reads `each` bytes at each of these spots.
     fn read(&self, spots: impl Iterator<Item = Spot>, bytes: &mut [u8], each: usize) -> io::Result<()> {
         let at = |spot: Spot| byte_of(self.geometry(), self.superblock.tables, spot.slot, spot.address);
         let reads = spots.zip(bytes.chunks_mut(each));
@@ -268,7 +268,7 @@ impl<D: Disk> Walk<'_, D> {
         self.disk.submit(&mut reads)
     }
 
-    /// Step 1: what segment is in which slot, and the newest first table of one that this epoch has written.
+    /// Step 1: the segment in each slot, and the newest first table of this epoch.
     fn newest_table(&mut self) -> Result<Option<Head>, StoreError> {
         let page_bytes = self.page_bytes();
         let slots = self.geometry().segments as usize;
@@ -297,7 +297,7 @@ impl<D: Disk> Walk<'_, D> {
         Ok(newest)
     }
 
-    /// The head of a table of this cache with which the segment in a slot begins.
+    /// The head of the first block of a slot, if that is a first table of this cache.
     fn first_in(&self, slot: u32, block: &[u8]) -> Option<Head> {
         let begins = |head: &Head| head.slot == slot && head.address.is_multiple_of(self.segment_pages());
         table::decode_head(self.superblock.tables, block).filter(|head| begins(head) && self.is_ours(head))
@@ -313,7 +313,7 @@ impl<D: Disk> Walk<'_, D> {
         Ok(Stretch { slot, address, bytes })
     }
 
-    /// Steps 2 and 3: where the log ends, and how many batches that is beyond what is certain.
+    /// Steps 2 and 3: the end of the log, and the number of batches beyond the certain end.
     fn end(&self, mut certain: LogEnd) -> Result<(LogEnd, u64), StoreError> {
         for _ in 0..ROUNDS_MAX {
             if certain.slot >= self.geometry().segments {
@@ -323,13 +323,13 @@ impl<D: Disk> Walk<'_, D> {
             }
             let Unsynced { end, batches, last } = self.walk_unsynced(certain)?;
             let Some(further) = self.durable_beyond(end, last)? else { return Ok((end, batches)) };
-            // So what does not agree was durable, and is damaged. Its table may be whole, or another has a copy of it.
+            // The batch that does not agree was durable, and is damaged. Its table may be whole, or have a copy.
             certain = further;
         }
         Err(self.damaged(spot(certain), "tables contradict each other about what was durable"))
     }
 
-    /// Step 2: goes on from where the log was certainly durable as long as batches count.
+    /// Step 2: goes on from the certain end as long as batches count.
     fn walk_unsynced(&self, certain: LogEnd) -> Result<Unsynced, StoreError> {
         let mut end = certain;
         let mut batches = 0;
@@ -360,14 +360,14 @@ impl<D: Disk> Walk<'_, D> {
         table.filter(|table| self.is_of_this_epoch(&table.head) && chained(table))
     }
 
-    /// The same of a batch that counts.
+    /// The table at an end of the log, if its batch counts.
     fn counting(&self, stretch: &Stretch, end: LogEnd) -> Option<Table> {
         let table = self.following(stretch.table(end.address, self.superblock.tables, self.page_bytes()), end);
         table.filter(|table| stretch.agrees(table, self.page_bytes()))
     }
 
-    /// True if the batch at `end` must be read again, since damage on the way may not be on the device. That is so if
-    /// its table was read right and its pages were not, or if the table itself was not.
+    /// True if the batch at `end` must be read again, since a transfer may have damaged bytes that are sound on the
+    /// device. The batch must if its table is sound and its pages are not, or if a second read finds a sound table.
     fn is_to_be_read_again(&self, stretch: &Stretch, end: LogEnd) -> io::Result<bool> {
         if mutant::is(Mutant::ReadOnce) {
             return Ok(false);
@@ -376,7 +376,7 @@ impl<D: Disk> Walk<'_, D> {
         Ok(self.following(read, end).is_some() || self.following(self.table_again(spot(end))?, end).is_some())
     }
 
-    /// Spot at which the batch after this one begins.
+    /// Spot of the batch after this one.
     fn after(&self, table: &Table) -> Spot {
         let Head { address, slot, next, .. } = table.head;
         let after = next_address(self.geometry(), address, table.blocks);
@@ -384,8 +384,8 @@ impl<D: Disk> Walk<'_, D> {
         Spot { slot: if same { slot } else { next }, address: after }
     }
 
-    /// Step 3: a batch beyond the end that was written when the log was durable past it tells how far that was. A segment whose first
-    /// table cannot be read is found by what tables before it announce.
+    /// Step 3: the furthest durable end stated by batches beyond the end. A segment whose first table cannot be read
+    /// is found by the announcement in tables before it.
     fn durable_beyond(&self, end: LogEnd, last: Stretch) -> Result<Option<LogEnd>, StoreError> {
         if mutant::is(Mutant::NothingBeyond) {
             return Ok(None);
@@ -395,7 +395,7 @@ impl<D: Disk> Walk<'_, D> {
             let First { address, .. } = first.filter(|first| begun_later(first) && slot != end.slot)?;
             Some(Spot { slot, address })
         });
-        // Of what was closed in good order the superblock has the end, and nothing was announced since.
+        // After a close in good order the superblock states the end, and nothing was announced since.
         let announces = self.superblock.state != State::Closed && !mutant::is(Mutant::AnnouncedUnread);
         // A table before the end may be the only one to announce what follows this segment.
         let before = if announces { end.address % self.segment_pages() } else { 0 };
@@ -415,7 +415,7 @@ impl<D: Disk> Walk<'_, D> {
                 if is_of_now && durable.address > end.address {
                     further = Some(further.map_or(durable, |other| other.later(durable)));
                 }
-                // Beyond the end an earlier epoch left nothing but what is void.
+                // Batches of an earlier epoch beyond the end are void.
                 let counts = is_of_now || address < end.address;
                 if announces && counts && next < self.geometry().segments && sought.insert(next) {
                     begins.push_back(Spot { slot: next, address: following });
@@ -425,10 +425,10 @@ impl<D: Disk> Walk<'_, D> {
         Ok(further)
     }
 
-    /// Step 4. Where the first table of a segment cannot be read, what an earlier epoch left of that segment in another slot may
-    /// have been taken for it: then something does not hold, whatever is found first, and it is read without.
+    /// Step 4. Where a segment's first table is unreadable, an earlier epoch's void remains of that segment may have
+    /// been mistaken for it. Then the log is inconsistent, and is read again without those remains.
     fn load_past_void(&mut self, end: LogEnd) -> Result<Loaded, StoreError> {
-        // What is to be gone past is gone past only where there is no other way.
+        // Missing tables are passed over only if there is no other way.
         let Some(past) = self.past.take() else { return self.load_sound(end) };
         let firsts = self.firsts.clone();
         let sound = self.load_sound(end);
@@ -440,7 +440,7 @@ impl<D: Disk> Walk<'_, D> {
         self.load(end)?.map_err(|broken| self.damaged(broken.at, broken.why))
     }
 
-    /// The same where nothing may be missing.
+    /// Step 4 where no table may be missing.
     fn load_sound(&mut self, end: LogEnd) -> Result<Loaded, StoreError> {
         let broken = match self.load(end)? {
             Ok(loaded) => return Ok(loaded),
@@ -456,8 +456,8 @@ impl<D: Disk> Walk<'_, D> {
         Err(self.damaged(broken.at, broken.why))
     }
 
-    /// Step 4: the tables from the tail to the end, oldest first. Segments are independent until then: the first block
-    /// of each is a table, so as many are read at once as there are transfers in a submission.
+    /// Step 4: the tables from the tail to the end, oldest first. The first block of each segment is a table, so
+    /// segments are independent, and one submission reads tables of as many segments as it has transfers.
     fn load(&mut self, end: LogEnd) -> Result<Result<Loaded, Broken>, StoreError> {
         let (segment_pages, blocks) = (self.segment_pages(), self.geometry().blocks());
         if !end.tail.is_multiple_of(segment_pages) || end.address - end.tail.min(end.address) > u64::from(blocks) {
@@ -472,7 +472,7 @@ impl<D: Disk> Walk<'_, D> {
         let mut index = Index::new(blocks, end.tail);
         let mut ages = self.keeps_ages.then(|| Ages::new(blocks as usize, self.superblock.clock));
         let (mut chain, mut last) = (None, None);
-        // A table that is missing, and the chain before it.
+        // A missing table, and the chain before it.
         let (mut missing, mut gaps): (Option<(Table, Option<u32>)>, _) = (None, Vec::new());
         for starts in starts.chunks(TABLES) {
             let tables = match self.tables(starts, end)? {
@@ -523,8 +523,8 @@ impl<D: Disk> Walk<'_, D> {
         Ok(Ok(Loaded { index, ages, order, last }))
     }
 
-    /// Spots at which the segments from the tail to the end begin, oldest first. A segment that an earlier epoch left
-    /// beyond its end is void, and a later epoch has written it anew. The chain tells whether all is as it was.
+    /// Spots at which the segments from the tail to the end begin, oldest first. Of several slots with one segment,
+    /// that of the latest epoch counts: an earlier epoch's is void. The chain tells whether the choice was right.
     fn live_segments(&mut self, end: LogEnd) -> Result<Vec<Spot>, StoreError> {
         let starts: Vec<u64> = (end.tail..end.address).step_by(self.segment_pages() as usize).collect();
         let mut found: Vec<Option<(u64, u32)>> = vec![None; starts.len()];
@@ -545,7 +545,7 @@ impl<D: Disk> Walk<'_, D> {
             let slot = match found {
                 Some((_, slot)) => *slot,
                 None => self.slot_without_first(address, end)?.ok_or_else(|| {
-                    // Which slot it was cannot be told any more, if several have no table.
+                    // If several slots have no first table, the right one cannot be told.
                     let slot = self.firsts.iter().position(Option::is_none).unwrap_or(0) as u32;
                     self.damaged(Spot { slot, address }, "a table that was durable is not there any more")
                 })?,
@@ -555,7 +555,7 @@ impl<D: Disk> Walk<'_, D> {
         spots.collect()
     }
 
-    /// In which slot a segment lies whose first table is damaged: what a record says, or another of its tables.
+    /// Slot of a segment whose first table is damaged, from a copy of that table or from another table of the segment.
     fn slot_without_first(&self, address: u64, end: LogEnd) -> io::Result<Option<u32>> {
         let of_it = |other: u64| other / self.segment_pages() == address / self.segment_pages();
         if of_it(end.address) {
@@ -578,8 +578,8 @@ impl<D: Disk> Walk<'_, D> {
         Ok(None)
     }
 
-    /// Reads again the first block of each slot in which no table was found: damage on the way may not be on the
-    /// device.
+    /// Reads again the first block of each slot in which no table was found. A transfer may have damaged bytes that
+    /// are sound on the device.
     fn read_firsts_again(&mut self) -> io::Result<()> {
         let mut block = AlignedBytes::zeroed(self.page_bytes());
         let each = block.len();
@@ -597,7 +597,7 @@ impl<D: Disk> Walk<'_, D> {
         Ok(())
     }
 
-    /// The order of all slots: those of live segments as they are, then the one that was announced, then the others.
+    /// The order of all slots: those of live segments first, then the announced one, then the others.
     fn order(&self, live: &[Spot], end: LogEnd) -> Result<Vec<u32>, Broken> {
         let slots = self.geometry().segments;
         let mut order = vec![None; slots as usize];
@@ -621,7 +621,7 @@ impl<D: Disk> Walk<'_, D> {
         Ok(whole)
     }
 
-    /// The tables of segments that begin at these spots, up to the end of the log, each segment's in order.
+    /// The tables of segments that begin at these spots, up to the end of the log, in order within each segment.
     fn tables(&self, starts: &[Spot], end: LogEnd) -> Result<Result<Vec<Vec<Table>>, Broken>, StoreError> {
         let page_bytes = self.page_bytes();
         let mut tables: Vec<Vec<Table>> = starts.iter().map(|_| Vec::new()).collect();
@@ -635,7 +635,7 @@ impl<D: Disk> Walk<'_, D> {
             for (segment, spot) in wanted {
                 let block = self.kept(spot).unwrap_or_else(|| read.next().expect("one for each that was read"));
                 let table = match self.table_of(block, spot) {
-                    // What is wrong on the way may be right on the device.
+                    // A transfer may have damaged bytes that are sound on the device.
                     None if !mutant::is(Mutant::ReadOnce) => self.table_again(spot)?,
                     table => table,
                 };
@@ -665,8 +665,8 @@ impl<D: Disk> Walk<'_, D> {
         Ok(Ok(tables))
     }
 
-    /// Returns a copy of a table that cannot be read. The copy is in the end of its batch, in the table after it, or in
-    /// a commit record. A copy of an earlier epoch, of a batch that was void, gives way to one of a later epoch.
+    /// Returns a copy of an unreadable table: the one at the end of its batch, in the table after it, or in a commit
+    /// record. Of copies from several epochs the latest counts: earlier ones may be of void batches.
     fn copy_of(&self, at: Spot) -> io::Result<Option<Table>> {
         if mutant::is(Mutant::CopyIgnored) {
             return Ok(None);
@@ -696,7 +696,7 @@ impl<D: Disk> Walk<'_, D> {
         }))
     }
 
-    /// A table that was taken from a copy which this epoch made, as it can be written again.
+    /// A table taken from a copy that this epoch made, in the form in which it can be written again.
     fn written_again(&self, epoch: u64, table: &Table) -> Option<Copied> {
         let (tables, head, carried) = (self.superblock.tables, Head { epoch, ..table.head }, table.carried.as_ref());
         let room = table::entries_beside(tables, self.page_bytes(), carried).checked_sub(table.records.len())?;
@@ -705,7 +705,7 @@ impl<D: Disk> Walk<'_, D> {
         Copied::new(byte, self.page_bytes(), table.crc, room > 0, encode)
     }
 
-    /// A table of the size that the one at a spot had which is missing: up to the next that can be read, or to the end of its segment.
+    /// A table in place of a missing one, of its size: up to the next readable table, or to the end of its segment.
     fn missing(&self, at: Spot, end: LogEnd) -> io::Result<Option<Table>> {
         let within = self.rest_of_segment(at)?;
         let stop = ((at.address / self.segment_pages() + 1) * self.segment_pages()).min(end.address);
@@ -719,7 +719,8 @@ impl<D: Disk> Walk<'_, D> {
         let pages = (blocks.saturating_sub(2)..blocks).find(|&pages| 1 + pages + copies(pages) == blocks);
         let room = table::entries_max(self.superblock.tables, self.page_bytes());
         let Some(pages) = pages.filter(|&pages| pages + 1 < room) else { return Ok(None) };
-        // One page is said to be there, as often as there are pages, and then not to be. Which one is chosen when all is read.
+        // The filler names one page as often as there are pages, and then declares it gone. The page is chosen after
+        // everything is read.
         let record = |kind| Record { page: 0, kind, age: age::UNKNOWN, crc: 0 };
         let gone = (pages > 0).then(|| record(Kind::Gone));
         let records: Vec<Record> = std::iter::repeat_n(record(Kind::Clean), pages).chain(gone).collect();
@@ -730,7 +731,7 @@ impl<D: Disk> Walk<'_, D> {
         Ok(Some(Table { head, records, pages: pages as u32, crc: 0, blocks: blocks as u64, carried: None }))
     }
 
-    /// Notes a table that is missing, between these CRCs of the chain; what is to take its place.
+    /// Notes a missing table between these CRCs of the chain. Returns the table that is to take its place.
     fn fall_into(&mut self, gap: Table, before: Option<u32>, crc: u32) -> Table {
         let head = Head { uuid: self.superblock.identity.uuid, chain: before.unwrap_or(0), ..gap.head };
         let byte = byte_of(self.geometry(), self.superblock.tables, head.slot, head.address);
@@ -740,7 +741,7 @@ impl<D: Disk> Walk<'_, D> {
         Table { head, crc, ..gap }
     }
 
-    /// Makes what takes the places of missing tables. It speaks of a page of which no dirty version is older.
+    /// Makes the fillers for missing tables. A filler names a page of which no dirty version is older.
     fn fill(&mut self, mut gaps: Vec<Table>, index: &Index) {
         let Some(mut past) = self.past.take() else { return };
         let is_free = |page: &u64| past.named.contains(page) || index.get(*page).is_none_or(|entry| !entry.dirty);
@@ -753,7 +754,7 @@ impl<D: Disk> Walk<'_, D> {
         self.past = Some(past);
     }
 
-    /// The first tables of segments that begin at a place: one of each epoch that has written it.
+    /// The first tables of segments that begin at a log address: one of each epoch that wrote the segment.
     fn first_tables_at(&self, address: u64) -> io::Result<Vec<Table>> {
         let begin_there = |first: &Option<First>| first.is_some_and(|first| first.address == address);
         let slots = (0..).zip(&self.firsts).filter(|(_, first)| begin_there(first)).map(|(slot, _)| slot);
@@ -773,7 +774,7 @@ impl<D: Disk> Walk<'_, D> {
         Ok(self.table_of(&block, spot))
     }
 
-    /// The block at a spot if it was kept.
+    /// The block at a spot, if it was kept.
     fn kept(&self, Spot { slot, address }: Spot) -> Option<&[u8]> {
         let first = address.is_multiple_of(self.segment_pages());
         let blocks = self.first_blocks.as_ref().filter(|_| first)?;
@@ -781,12 +782,12 @@ impl<D: Disk> Walk<'_, D> {
     }
 }
 
-/// Spot of the next batch, where the log ends.
+/// Spot of an end of the log.
 fn spot(end: LogEnd) -> Spot {
     Spot { slot: end.slot, address: end.address }
 }
 
-/// Does a spot lie in the last of these segments?
+/// True if a spot lies in the last of these segments.
 fn is_in_last(live: &[Spot], Spot { address, .. }: Spot, segment_pages: u64) -> bool {
     live.last().is_some_and(|last| last.address / segment_pages == address / segment_pages)
 }
@@ -796,13 +797,13 @@ impl Stretch {
         slot == self.slot && (self.address..self.address + (self.bytes.len() / page_bytes) as u64).contains(&address)
     }
 
-    /// The table at a place.
+    /// The table at a log address.
     fn table(&self, address: u64, tables: Tables, page_bytes: usize) -> Option<Table> {
         let block = &self.bytes[(address - self.address) as usize * page_bytes..][..page_bytes];
         table::decode(tables, block).filter(|table| table.head.address == address && table.head.slot == self.slot)
     }
 
-    /// Do all pages of a batch agree with their CRCs?
+    /// True if all pages of a batch agree with their CRCs.
     fn agrees(&self, table: &Table, page_bytes: usize) -> bool {
         let after = (table.head.address + 1 - self.address) as usize * page_bytes;
         let records = table.records.iter().filter(|record| record.kind.has_page());

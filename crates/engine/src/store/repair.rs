@@ -1,5 +1,5 @@
-//! Reads every newest version of a store that is not in use, and declares in the log what became of those that are
-//! damaged: nobody else finds out at the worst time.
+//! Reads every newest version of a store that is not in use, and declares damaged versions in the store. So damage is
+//! found before a request meets it.
 
 use super::rewrite::{self, Past};
 use super::{AnyStore, Entry, StoreError, crc32c};
@@ -9,48 +9,49 @@ use crate::mutant::{self, Mutant};
 /// Pages that are read in one submission.
 const PAGES: usize = 128;
 
-/// Result of a repair. The superblocks are written anew in any case.
+/// Result of a repair. The superblocks are written again in any case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
     /// Pages read.
     pub pages: u64,
-    /// Bytes of the device at which a table or block of the journal was damaged and is written again, from its copy.
+    /// Bytes of the device at which a damaged table or block of the journal was written again from its copy.
     pub tables: Vec<u64>,
-    /// Pages whose clean copy was damaged: it is forgotten, the backing store has them.
+    /// Pages whose clean copy was damaged. The copy is forgotten; the backing store has the page.
     pub gone: Vec<u64>,
-    /// Pages whose dirty copy was damaged: what was written last is lost, and reading them is an error until they are
+    /// Pages whose dirty copy was damaged. The last write to each is lost, and reading it is an error until it is
     /// written again.
     pub lost: Vec<u64>,
-    /// Tables, or blocks of the journal, that are gone with all copies: the byte of the device, and how many pages each may have told of
-    /// at most. Which these are is not known; what they held last is lost.
+    /// Tables, or blocks of the journal, that are gone with all copies: byte of the device, and most pages named there.
+    /// Neither these pages nor their last contents are known.
     pub unknown: Vec<(u64, u64)>,
-    /// Dirty pages whose version is older than that, so that it may be out of date.
+    /// Dirty pages whose version is older than such a table, and may be out of date.
     pub doubtful: Vec<u64>,
 }
 
 /// Treatment of dirty versions that may be out of date, because a later table is gone with all its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubtful {
-    /// They are kept, as the newest that is known.
+    /// Keeps such a version as the newest known one.
     Keep,
-    /// Reading them is an error until they are written again.
+    /// Makes reading the page an error until it is written again.
     Lose,
 }
 
-/// Checks every page of a store that has its tables or its journal, and declares damaged ones gone or lost.
+/// Checks every page of a store whose tables or journal are readable, and declares damaged pages gone or lost.
 ///
 /// # Errors
-/// When the store cannot be opened, as damage of a durable table, of a block of the journal or of both superblocks has it; when the device fails;
-/// `StorageFull` when there is no room to say what was found: draining the cache makes some.
+/// - The store cannot be opened, as after damage of a durable table, of a block of the journal or of both superblocks.
+/// - The device fails.
+/// - `StorageFull` when there is no space to declare what was found. Draining the cache makes some.
 pub fn repair<D: Disk>(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<Repaired, StoreError> {
     finish(AnyStore::find(disk, backing, backing_pages, None)?.0, Doubtful::Lose)
 }
 
-/// As [`repair`], of a store of which tables, or blocks of the journal, may be gone with all copies. What they said cannot be told: of
-/// every page that was not written since, a newer version may be lost. A block that says nothing takes the place of each.
+/// As [`repair`], of a store in which tables, or blocks of the journal, may be gone with all copies. Their contents are
+/// unknown: of every page not written since, a newer version may be lost. An empty block takes the place of each.
 ///
 /// # Errors
-/// As there, but for that.
+/// As [`repair`], except for such missing tables or blocks.
 pub fn repair_past<D: Disk>(
     disk: D,
     backing: [u8; 16],
@@ -82,7 +83,7 @@ fn finish<D: Disk>(mut log: AnyStore<D>, doubtful: Doubtful) -> Result<Repaired,
     }
     log.write_out()?;
     log.sync()?;
-    // Only now: without a gap nobody would know that anything was in doubt.
+    // The fillers go last: without a hole no later repair would know that any page was in doubt.
     let fillers: Vec<_> = past.into_iter().flat_map(|past| past.holes).filter_map(|hole| hole.filler).collect();
     rewrite::write(log.disk(), &fillers)?;
     log.close()?;
@@ -92,7 +93,7 @@ fn finish<D: Disk>(mut log: AnyStore<D>, doubtful: Doubtful) -> Result<Repaired,
 }
 
 impl<D: Disk> AnyStore<D> {
-    /// Declares what becomes of pages of which nothing was said after a table that is missing.
+    /// Declares the fate of pages that no table after a missing one names.
     fn settle_doubt(&mut self, past: &Past, doubtful: Doubtful, repaired: &mut Repaired) -> Result<(), StoreError> {
         if past.holes.iter().any(|hole| hole.filler.is_none()) {
             let why = "a table that was durable is not there any more, and nothing can take its place";
@@ -103,7 +104,7 @@ impl<D: Disk> AnyStore<D> {
         let older: Vec<(u64, Entry)> = self.index().iter().filter(in_doubt).collect();
         for (page, entry) in older {
             match (entry.dirty, doubtful) {
-                // The backing store has it, or something newer.
+                // The backing store has this version, or a newer one.
                 (false, _) => self.gone(page)?,
                 (true, Doubtful::Keep) => {}
                 (true, Doubtful::Lose) => self.lost(page)?,
@@ -118,21 +119,21 @@ impl<D: Disk> AnyStore<D> {
         Ok(())
     }
 
-    /// Those of the versions that are not what was written.
+    /// The versions whose bytes are not those that were written.
     fn damaged(&mut self, versions: &[(u64, Entry)]) -> Result<Vec<(u64, Entry)>, StoreError> {
         let page_bytes = self.geometry().page_bytes as usize;
         let mut bytes = AlignedBytes::zeroed(versions.len() * page_bytes);
         let addresses = versions.iter().map(|(_, entry)| self.byte_of(entry.address));
         let reads = addresses.zip(bytes.chunks_exact_mut(page_bytes));
         let mut reads: Vec<Transfer> = reads.map(|(at, bytes)| Transfer::Read { at, bytes }).collect();
-        // A device that cannot read one of them is asked for each again below.
+        // A failed submission is repeated below, page by page.
         let all = self.disk().submit(&mut reads).is_ok();
         drop(reads);
         let mut damaged = Vec::new();
         let mut again = vec![0; page_bytes];
         for (&(page, entry), bytes) in versions.iter().zip(bytes.chunks_exact(page_bytes)) {
             let sound = all && crc32c(bytes) == entry.crc;
-            // A copy is bad when it is bad more than once.
+            // A copy is bad only if a second read is bad too.
             if !sound && self.read(entry, &mut again).is_err() {
                 damaged.push((page, entry));
             }

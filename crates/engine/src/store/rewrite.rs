@@ -1,8 +1,8 @@
-//! A table or block of the journal that could not be read and was taken from its copy: a repair writes it anew, so that the next
-//! fault does not find the copy alone.
+//! Repair of a table, or block of the journal, that was unreadable and was taken from its copy. The block is written
+//! again, so that the next fault does not hit the only copy.
 //!
-//! The copy has all that the table said but what was of use only until it was durable. The table after it repeats the CRC of
-//! what was there, so the last four bytes of the block, which nothing else uses, are those that give it this CRC again.
+//! The copy lacks the fields that were of use only until the table was durable. The table after it repeats the CRC of
+//! the original. So the last four bytes of the block, otherwise unused, are chosen to give the block this CRC again.
 
 use super::table::{CRC_AT, crc_of};
 use crate::disk::{AlignedBytes, Disk};
@@ -17,8 +17,8 @@ pub(super) struct Copied {
 }
 
 impl Copied {
-    /// The block that `encode` writes, with this CRC. None where it has another and the block has
-    /// no room (`has_room`) for the bytes that would change that.
+    /// The block that `encode` writes, with this CRC. None if `encode` gives another CRC and the block has no space
+    /// (`has_room`) for the bytes that would change it.
     pub fn new(
         byte: u64,
         page_bytes: usize,
@@ -38,37 +38,36 @@ impl Copied {
     }
 }
 
-/// A table that was durable and is damaged, with every copy of it: what it said is not known.
+/// A table that was durable and is damaged with every copy of it. Its contents are unknown.
 pub(super) struct Hole {
-    /// Offset on the device at which the table was, in bytes.
+    /// Offset of the missing table on the device, in bytes.
     pub byte: u64,
-    /// Pages of which it may have told, at most.
+    /// Most pages that the table may have named.
     pub pages: u64,
-    /// A table that says nothing and takes its place, so that what came after it can be read as before.
+    /// An empty table in place of the missing one, so that the tables after it are read as before.
     pub filler: Option<Copied>,
-    /// Pages that it must have given up: what came after it says that other pages have their slots.
+    /// Pages that the table must have given up: later tables give their slots to other pages.
     pub given_up: Vec<u64>,
 }
 
-/// Findings of an open that goes on in spite of such damage.
+/// Findings of an open that continues in spite of missing tables.
 #[derive(Default)]
 pub(super) struct Past {
     pub holes: Vec<Hole>,
-    /// Pages of which something was said after the last of them.
+    /// Pages named by tables after the last hole.
     pub named: HashSet<u64>,
-    /// Pages of which nothing is known any more but that they had been there.
+    /// Pages of which nothing is known except that they were in the store.
     pub displaced: HashSet<u64>,
 }
 
 impl Past {
-    /// Something of these pages is read.
+    /// Notes that a table names these pages.
     pub fn names(&mut self, pages: impl Iterator<Item = u64>) {
         if !self.holes.is_empty() {
             self.named.extend(pages);
         }
     }
 
-    /// A table is missing here.
     pub fn falls_into(&mut self, hole: Hole) {
         self.holes.push(hole);
         self.named.clear();
@@ -84,7 +83,7 @@ pub(super) fn write<D: Disk>(disk: &D, copied: &[Copied]) -> io::Result<Vec<u64>
     Ok(copied.iter().map(|copied| copied.byte).collect())
 }
 
-/// Chooses the last four bytes such that the block has this CRC. What each of their bits changes of it does not depend on the others.
+/// Sets the last four bytes such that the block has this CRC. The effects of their bits on the CRC are independent.
 fn give_crc(block: &mut [u8], wanted: u32, crc_of: impl Fn(&[u8]) -> u32) {
     let at = block.len() - 4;
     let mut crc_with = |bits: u32| {

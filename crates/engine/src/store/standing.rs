@@ -1,4 +1,4 @@
-//! State that both layouts note of themselves on the device: superblocks, commit records, generations and the clock.
+//! State of a store that both layouts record on the device: superblocks, commit records, generations and the clock.
 
 use super::age;
 use super::ages::Ages;
@@ -14,31 +14,31 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A store that is in use, as its superblock has it.
+/// State of a store in use, as its superblock has it.
 pub(super) struct Standing {
-    /// The one that is written next, but for its state and end.
+    /// The superblock that is written next, except for its state and end.
     superblock: Superblock,
     commits: Arc<Commits>,
-    /// A copy of the last table, unless it has one at the end of its batch.
+    /// A copy of the last table, unless the table's own batch has one.
     pub carried: Option<Arc<Carried>>,
-    /// Seconds of cache time when it was found.
+    /// Seconds of cache time when the store was found.
     clock: u64,
-    /// Cache time that goes on from `clock`, where ages are kept.
+    /// Cache time, which continues from `clock` while ages are kept.
     time: Option<CacheTime>,
-    /// Cache time in seconds that was last noted on the device.
+    /// Cache time last recorded on the device, in seconds.
     stored: Cell<u64>,
-    /// Since when pages differ from the backing store, where ages are kept.
+    /// Times since which pages differ from the backing store, while ages are kept.
     pub ages: Option<Ages>,
 }
 
-/// Seconds of cache time after which the device is told of it at the latest, as long as any page is dirty.
+/// Most seconds of cache time between two records of it on the device while any page is dirty.
 pub(crate) const STORED_EVERY: u64 = 10;
 
-/// Seconds by which the device may not have been told of it when a process ends without closing the store, or the power
-/// goes: what was written last need not be down, what was written before it is.
+/// Most seconds by which the recorded cache time may be late after a kill or a loss of power. The last record
+/// need not be durable; the one before it is.
 const UNTOLD_MAX: u64 = 2 * STORED_EVERY;
 
-/// The end of what was written when a sync of the device began, and what is noted of it when the sync is done.
+/// The end of all writes when a sync of the device began, and the commit record written after the sync.
 #[derive(Clone, Debug)]
 pub(crate) struct SyncPoint {
     pub(super) end: LogEnd,
@@ -46,7 +46,7 @@ pub(crate) struct SyncPoint {
 }
 
 impl SyncPoint {
-    /// Notes on the device that the sync has succeeded, before anybody hears of it. That is not synced itself.
+    /// Writes the commit record of a successful sync, before the success is reported. The record itself is not synced.
     ///
     /// # Errors
     /// The error that the device returned.
@@ -56,8 +56,8 @@ impl SyncPoint {
 }
 
 impl Standing {
-    /// Standing of a store that was found with this superblock and these records, and is to be opened. Its last table
-    /// shows this time.
+    /// State of a store found with this superblock and these records, about to be opened. `clock` is that of its last
+    /// table.
     pub fn found(superblock: Superblock, records: &[Option<Commit>; 2], clock: u64) -> Self {
         let told = records.iter().flatten().map(|commit| commit.clock);
         let told = told.fold(superblock.clock.max(clock), u64::max);
@@ -66,7 +66,7 @@ impl Standing {
             superblock: superblock.next(),
             commits: Commits::after(records),
             carried: None,
-            // Where nobody ever kept ages there is no time to be lost.
+            // No time can be lost of a store that never kept ages.
             clock: if told == 0 { 0 } else { told.saturating_add(untold) },
             time: None,
             stored: Cell::new(told),
@@ -76,19 +76,19 @@ impl Standing {
 
     /// Keeps these ages from now on, by this clock.
     pub fn keep_ages(&mut self, ages: Ages, clock: Clock) {
-        // Second 0 is that of ages that nobody knows.
+        // Second 0 stands for unknown ages.
         self.time = Some(CacheTime::from(self.clock().max(1), clock));
         self.ages = Some(ages);
     }
 
-    /// Keeps no ages any more. Cache time stands still.
+    /// Stops keeping ages. Cache time stands still.
     pub fn drop_ages(&mut self) {
         self.clock = self.clock();
         self.time = None;
         self.ages = None;
     }
 
-    /// The code of the age that a dirty page has when the clock shows this.
+    /// Age code of a dirty page at this time of the cache.
     pub fn age_code(&self, page: u64, clock: u64) -> u8 {
         let since = self.ages.as_ref().and_then(|ages| ages.since(page));
         since
@@ -96,68 +96,62 @@ impl Standing {
             .map_or(age::UNKNOWN, |since| age::encode(clock.saturating_sub(since)))
     }
 
-    /// Number of this use of the store.
+    /// Epoch: number of this use of the store.
     pub fn epoch(&self) -> u64 {
         self.superblock.epoch
     }
 
-    /// UUID of the cache.
     pub fn uuid(&self) -> [u8; 16] {
         self.superblock.identity.uuid
     }
 
-    /// The form of its tables.
     pub fn tables(&self) -> Tables {
         self.superblock.tables
     }
 
-    /// The store has so many segments now.
     pub fn set_segments(&mut self, segments: u32) {
         self.superblock.geometry.segments = segments;
     }
 
-    /// Whose cache it is.
     pub fn identity(&self) -> Identity {
         self.superblock.identity
     }
 
-    /// The backing store is larger now, or known by another name: the next superblock says so.
+    /// Sets the identity after the backing store has grown or changed its name. The next superblock has it.
     pub fn set_identity(&mut self, identity: Identity) {
         self.superblock.identity = identity;
     }
 
-    /// Seconds of cache time. They never run backwards.
+    /// Seconds of cache time, which never runs backwards.
     pub fn clock(&self) -> u64 {
         self.now().as_secs()
     }
 
-    /// Cache time.
     pub fn now(&self) -> Duration {
         self.time.as_ref().map_or(Duration::from_secs(self.clock), CacheTime::now)
     }
 
-    /// Has cache time gone on so far since the device was told of it that it should be told again? A store of version 2
-    /// has no room for it.
+    /// True if the device's record of cache time is so old that another is due. A store of version 2 has no field for
+    /// it.
     pub fn is_clock_old(&self) -> bool {
         self.time.is_some() && self.tables() == Tables::V3 && self.clock() >= self.stored.get() + STORED_EVERY
     }
 
-    /// The generations.
     pub fn generations(&self) -> Generations {
         self.superblock.generations
     }
 
-    /// Does its superblock have room for them?
+    /// True if the superblock has fields for generations.
     pub fn keeps_generations(&self) -> bool {
         !self.superblock.before
     }
 
-    /// The backing store is about to get this generation: the next superblock says so.
+    /// Sets the generation that the backing store is about to get. The next superblock has it.
     pub fn propose(&mut self, generation: Generation) {
         self.superblock.generations.pending = Some(generation);
     }
 
-    /// The backing store has the pending generation, durably: the next superblock says so.
+    /// Notes that the backing store has the pending generation, durably. The next superblock says so.
     pub fn settle(&mut self) {
         self.superblock.generations.settle();
     }
@@ -176,7 +170,7 @@ impl Standing {
         Commit { uuid: self.uuid(), epoch: self.epoch(), end, clock: self.clock(), carried: self.carried.clone() }
     }
 
-    /// Writes both superblocks, and for a store that begins to be used what is known of its end.
+    /// Writes both superblocks with this state and end.
     pub fn write<D: Disk>(&mut self, disk: &D, state: State, end: LogEnd) -> io::Result<()> {
         self.superblock.writes += 1;
         let clock = self.clock();
@@ -184,12 +178,13 @@ impl Standing {
         Superblock { state, end, clock, ..self.superblock }.write(disk)
     }
 
-    /// Begins to use the store, whose end this is.
+    /// Begins to use a store that ends here.
     pub fn begin<D: Disk>(&mut self, disk: &D, end: LogEnd) -> io::Result<()> {
-        // What was just read may be in the kernel's cache only, after the process alone died.
+        // After a kill the bytes read at the open may be in the kernel's cache only.
         disk.sync()?;
         if self.tables() == Tables::V3 {
-            // Of the epoch that ends here: as long as the superblock is of it, this is what is known of its end.
+            // The record is of the epoch that ends here. The end in it counts as long as the superblock is of that
+            // epoch.
             let commit = Commit { epoch: self.epoch() - 1, ..self.commit(end) };
             self.commits.write(disk, &commit)?;
         }
@@ -197,7 +192,7 @@ impl Standing {
     }
 }
 
-/// The records of a store; none of one of the version before.
+/// The commit records of a store; a store of version 2 has none.
 pub(super) fn records<D: Disk>(disk: &D, superblock: &Superblock, each: usize) -> io::Result<[Option<Commit>; 2]> {
     match superblock.tables {
         Tables::V2 => Ok([None, None]),
@@ -205,7 +200,7 @@ pub(super) fn records<D: Disk>(disk: &D, superblock: &Superblock, each: usize) -
     }
 }
 
-/// Durable end of the store as the commit records of this use of it state it.
+/// Durable end of the store as the commit records of this epoch state it.
 pub(super) fn recorded_end(superblock: &Superblock, records: &[Option<Commit>; 2]) -> Option<LogEnd> {
     let of_this_epoch = |commit: &&Commit| commit.epoch == superblock.epoch;
     let ends = records.iter().flatten().filter(of_this_epoch).map(|commit| commit.end);

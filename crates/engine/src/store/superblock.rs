@@ -1,4 +1,4 @@
-//! The superblock: what the cache is, whose it is and where its log ended when it was opened. Layout:
+//! The superblock: the sizes, state and owner of a cache, and the end of its log when it was opened. Layout:
 //! `docs/cache-format.md`.
 
 use super::error::StoreError;
@@ -12,24 +12,24 @@ use std::fmt;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes between the two copies, and what is read and written of each.
+/// Bytes between the two copies, and bytes read and written of each.
 const COPY_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"\x89ETCACHE";
-/// The version of the superblock, and the one that programs before it wrote.
+/// The version of the superblock, and the version before it.
 const VERSION: u32 = 3;
 const VERSION_BEFORE: u32 = 2;
-/// Blocks of a ring are counted in 32 bits, and one number is none.
+/// Blocks of a ring are counted in 32 bits, and one number stands for none.
 const BLOCKS_MAX: u64 = u32::MAX as u64 - 1;
-/// The greatest place or number that is believed: nobody writes so much, or lives so long.
+/// The greatest log address or number that is taken for valid. No device is written so often.
 pub(super) const PLACES_MAX: u64 = 1 << 56;
 
 /// Layout: the way in which a store keeps pages on its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// Appended to a log, many at once: for flash, and for anything that likes long writes.
+    /// Appended to a log, many pages at once: for flash, and for other devices that favour long writes.
     #[default]
     Log = 0,
-    /// Each in a slot, with a journal that says which is in which: for devices that take single pages well.
+    /// Each page in a slot, and a journal of the pages in slots: for devices that favour single pages.
     Slots = 1,
 }
 
@@ -42,8 +42,8 @@ impl Layout {
         }
     }
 
-    /// The one in which a policy's evictions make room at no further cost: a log gives its oldest segment back, and whatever of it
-    /// a policy with an order of its own still keeps has to be copied first.
+    /// The layout in which a policy's evictions free space at no further cost. A log frees its oldest segment, and
+    /// must first copy the pages there that a policy with another order still holds.
     pub fn suiting(policy: &Info) -> Self {
         if policy.log { Layout::Log } else { Layout::Slots }
     }
@@ -70,11 +70,11 @@ impl fmt::Display for Geometry {
 }
 
 impl Geometry {
-    /// The default for a device of this size: 1-MiB segments of 4-KiB pages, or smaller ones where fewer than 64 of
-    /// those would fit.
+    /// Default sizes for a device of so many bytes: 1-MiB segments, or smaller ones where fewer than 64 of those
+    /// would fit.
     ///
     /// # Errors
-    /// When the device is too small for any.
+    /// If the device is too small for any store.
     pub fn for_device(size_bytes: u64, page_bytes: u32) -> Result<Self, StoreError> {
         let room = |segment_pages: u32| {
             let geometry = Geometry { page_bytes, segment_pages, segments: 0, layout: Layout::Log };
@@ -95,10 +95,10 @@ impl Geometry {
         Geometry { layout, ..self }
     }
 
-    /// The same with as many segments as fit into so many bytes, at least one more.
+    /// The same store with as many segments as fit into so many bytes, at least one more than now.
     ///
     /// # Errors
-    /// `TooSmall` when none is added, `Geometry` of a store of slots.
+    /// `TooSmall` if no segment can be added, `Geometry` for the slots layout.
     pub fn grown_to(&self, size_bytes: u64) -> Result<Self, StoreError> {
         if self.layout == Layout::Slots {
             let why = "a store of slots does not grow: its journal lies before them; drain it and format it anew";
@@ -117,10 +117,10 @@ impl Geometry {
         self.segments * self.segment_pages
     }
 
-    /// Are the sizes ones that a store can have?
+    /// Checks that a store can have these sizes.
     ///
     /// # Errors
-    /// `Geometry` with what is wrong.
+    /// `Geometry` with the fault.
     pub fn check(&self) -> Result<(), StoreError> {
         Tables::V3.check(self)
     }
@@ -150,26 +150,25 @@ impl Geometry {
         u64::from(self.page_bytes) * u64::from(self.segment_pages)
     }
 
-    /// Bytes of the whole store, if it is a new one.
+    /// Bytes of a whole new store.
     pub fn size_bytes(&self) -> u64 {
         self.base() + self.segment_bytes() * u64::from(self.segments)
     }
 
-    /// Pages that a policy may hold at once in a new store. Four segments are reclaim's to work in; of the rest a quarter stays
-    /// free for versions that are dead but lie between live ones. A segment is reckoned with one table more than it needs, for
-    /// the batches that a flush or reclaim cuts short. (In the slots layout more of them may be held: nothing dead lies
-    /// between them.)
+    /// Capacity of a new store for a policy, in pages. Four segments are left to reclaim. A quarter of the rest stays
+    /// free for dead versions between live ones. A segment counts with one table more than it needs, for batches cut
+    /// short by a flush or reclaim. (The slots layout has no dead versions between live ones, and holds more.)
     pub fn capacity_pages(&self) -> u64 {
         Tables::V3.capacity_pages(self)
     }
 }
 
-/// The form of what lies behind the superblocks: of tables, and of blocks of the journal.
+/// The form of tables and of blocks of the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tables {
-    /// As programs before version 3 made them: without commit records, without copies of tables.
+    /// Form before version 3: without commit records, without copies of tables.
     V2 = 2,
-    /// As `format` makes them.
+    /// Form that `format` makes.
     #[default]
     V3 = 3,
 }
@@ -189,7 +188,7 @@ impl Tables {
         self.base(geometry) + geometry.segment_bytes() * u64::from(geometry.segments)
     }
 
-    /// Pages that a policy may hold at once.
+    /// Capacity for a policy, in pages.
     pub(super) fn capacity_pages(self, geometry: &Geometry) -> u64 {
         if geometry.layout == Layout::Slots {
             return Areas::of(geometry, self).capacity_pages();
@@ -203,7 +202,7 @@ impl Tables {
         full - full / 4
     }
 
-    /// Are the sizes ones that such a store can have?
+    /// Checks that a store of this form can have these sizes.
     fn check(self, geometry: &Geometry) -> Result<(), StoreError> {
         geometry.check_sizes()?;
         if self.capacity_pages(geometry) == 0 {
@@ -217,32 +216,32 @@ impl Tables {
     }
 }
 
-/// End of the log, and its beginning.
+/// End of the log, with its tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogEnd {
-    /// Place of the next batch.
+    /// Log address of the next batch.
     pub address: u64,
-    /// Slot of its segment.
+    /// Slot of that batch's segment.
     pub slot: u32,
-    /// First live place: the start of a segment.
+    /// First live log address: the start of a segment.
     pub tail: u64,
     /// CRC of the last table.
     pub chain: u32,
 }
 
 impl LogEnd {
-    /// The one of two that is further on; this one of two that are the same.
+    /// The end that is further on; `self` if both are equal.
     pub fn later(self, other: LogEnd) -> LogEnd {
         if other.address > self.address { other } else { self }
     }
 }
 
-/// Whose cache it is.
+/// Identity of a cache and of its backing store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Distinguishes this life of the cache from all others.
+    /// Distinguishes caches from one another, and from the same cache before its last format.
     pub uuid: [u8; 16],
-    /// The backing store, in whatever way its owner tells stores apart.
+    /// The backing store, as identified by the program that formats.
     pub backing: [u8; 16],
     /// Size of the backing store in pages.
     pub backing_pages: u64,
@@ -251,7 +250,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// End of the backing store in bytes, if that is in the middle of a page.
+    /// End of the backing store in bytes, if it is in the middle of a page.
     pub(crate) fn torn_end(&self, page_bytes: u64) -> Option<u64> {
         (!self.backing_bytes.is_multiple_of(page_bytes)).then_some(self.backing_bytes)
     }
@@ -274,14 +273,14 @@ pub(super) struct Superblock {
     pub writes: u64,
     pub epoch: u64,
     pub end: LogEnd,
-    /// The form of what lies behind it.
+    /// Form of the tables.
     pub tables: Tables,
-    /// It is of the version before: what follows is not in it.
+    /// True for a superblock of version 2, which lacks the fields below.
     pub before: bool,
     pub generations: Generations,
     /// Seconds of cache time, at least.
     pub clock: u64,
-    /// Which of the two copies it was read from.
+    /// The copy that was read, 0 or 1.
     pub copy: usize,
 }
 
@@ -335,7 +334,7 @@ impl From<&RawGeneration> for Generation {
 
 const RAW: usize = size_of::<Raw>();
 
-/// Blocks of the journal; none in a log.
+/// Blocks of the journal; none in the log layout.
 fn journal_blocks(geometry: &Geometry, tables: Tables) -> u32 {
     if geometry.layout == Layout::Slots { Areas::of(geometry, tables).journal as u32 } else { 0 }
 }
@@ -386,7 +385,7 @@ impl Superblock {
     /// Decodes one copy.
     ///
     /// # Errors
-    /// Says what it is instead of a superblock.
+    /// States why the bytes are no valid superblock.
     pub fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
         let raw = Raw::read_from_prefix(bytes).map_err(|_| StoreError::NotACache)?.0;
         if raw.magic != MAGIC {
@@ -440,7 +439,7 @@ impl Superblock {
         }
         let backing_pages = raw.backing_pages.get();
         let backing_bytes = if before { 0 } else { raw.backing_bytes.get() };
-        // After a crash while it grew the pages are those of now, and the bytes of before.
+        // After a crash during growth the pages are the new size, and the bytes the old one.
         if backing_bytes.div_ceil(geometry.page_bytes.into()) > backing_pages {
             return Err(StoreError::Superblocks);
         }
@@ -459,14 +458,14 @@ impl Superblock {
         })
     }
 
-    /// The next one, of a store that is opened: one that was left in good order is written in this version from here on.
+    /// The superblock for the next use of a store. A store closed in good order is written in this version from now on.
     pub fn next(self) -> Self {
         let before = self.before && self.state != State::Closed;
         Superblock { state: State::Open, epoch: self.epoch + 1, before, ..self }
     }
 
-    /// Writes both copies, each synced before the next is touched: first the one that does not count so far, as a crash
-    /// may have left nothing whole of it.
+    /// Writes both copies, each synced before the next is touched. The one that does not count so far goes first, as a
+    /// crash may have torn it.
     pub fn write<D: Disk>(&self, disk: &D) -> std::io::Result<()> {
         let mut copy = AlignedBytes::zeroed(COPY_BYTES);
         self.encode(&mut copy);
@@ -479,7 +478,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// Reads both copies. One that is not valid is read again: what is wrong on the way may be right on the device.
+    /// Reads both copies. An invalid one is read again: a transfer may have damaged bytes that are sound on the device.
     fn read_copies<D: Disk>(disk: &D) -> std::io::Result<[Result<Self, StoreError>; 2]> {
         let read = || -> std::io::Result<[Result<Self, StoreError>; 2]> {
             let mut copies = AlignedBytes::zeroed(2 * COPY_BYTES);
@@ -499,7 +498,7 @@ impl Superblock {
     /// Reads the newer valid copy.
     ///
     /// # Errors
-    /// When neither is valid: what the first one is instead.
+    /// If neither copy is valid: the fault of the first, or of the second if the first is no superblock at all.
     pub fn read<D: Disk>(disk: &D) -> Result<Self, StoreError> {
         if disk.size_bytes() < 2 * COPY_BYTES as u64 {
             return Err(StoreError::NotACache);
@@ -596,7 +595,7 @@ mod tests {
         }
     }
 
-    /// A crash in the middle of the second copy leaves nothing of it; one in the middle of the next write must not take the other.
+    /// A crash while the second copy is written tears it. A crash in the next write must not take the other copy.
     #[test]
     fn what_counts_is_written_last() {
         for copy in [0, 1] {
@@ -604,7 +603,7 @@ mod tests {
             let power = entresol_crashtest::Power::steady();
             let disk = entresol_crashtest::SimDisk::new(size, &power);
             Superblock { copy, ..example() }.write(&disk).expect("a write");
-            // Nothing is whole of the copy that was written last.
+            // The copy written last is torn.
             disk.flip(copy as u64 * 4096, 1);
             let found = Superblock::read(&disk).expect("the other");
             assert_eq!(found.copy, 1 - copy);

@@ -1,4 +1,5 @@
-//! The table of a batch: which page versions follow it, and what became of others. Layout: `docs/cache-format.md`.
+//! The table of a batch: the page versions that follow it, and statements about other pages. Layout:
+//! `docs/cache-format.md`.
 
 use super::carried::{CARRIED_HEADER, Carried};
 use super::commit::CARRIED_ROOM;
@@ -10,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"\x89ETBATCH";
 
-/// Kind of an entry: what the entry says of its page.
+/// Kind of an entry: its statement about the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -31,13 +32,13 @@ impl Kind {
 pub(super) struct Record {
     pub page: u64,
     pub kind: Kind,
-    /// Age code: the time from when the page first differed from the backing store to the clock of the table. See
+    /// Age code: time from when the page first differed from the backing store to the clock of the table. See
     /// [`age`](super::age).
     pub age: u8,
     pub crc: u32,
 }
 
-/// The first page number that an entry has no room for.
+/// The first page number that does not fit into an entry.
 pub(super) const PAGES_MAX: u64 = 1 << 48;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -74,7 +75,7 @@ const HEADER: usize = size_of::<RawHeader>();
 /// Header of a table of version 3, which ends with a clock, in bytes.
 const HEADER_3: usize = HEADER + 8;
 pub(super) const ENTRY: usize = size_of::<RawEntry>();
-/// The byte at which a table has its CRC, and a block of the journal too.
+/// Byte at which a table has its CRC, and a block of the journal too.
 pub(super) const CRC_AT: usize = 80;
 
 const fn header(tables: Tables) -> usize {
@@ -84,18 +85,18 @@ const fn header(tables: Tables) -> usize {
     }
 }
 
-/// Entries that a table of one block has room for.
+/// Most entries of a table, which is one block.
 pub(super) const fn entries_max(tables: Tables, page_bytes: usize) -> usize {
     (page_bytes - header(tables)) / ENTRY
 }
 
-/// Entries that a table has room for beside the copy that it carries of the one before.
+/// Most entries of a table beside the copy that it carries of the table before it.
 pub(super) fn entries_beside(tables: Tables, page_bytes: usize, carried: Option<&Carried>) -> usize {
     (page_bytes - header(tables) - carried.map_or(0, Carried::len)) / ENTRY
 }
 
-/// Entries of a table up to which the next one, and the commit record, carries a copy of it; one of more is at the end of its
-/// batch once more.
+/// Most entries of a table that the next table, and the commit record, carries as a copy. A larger table is repeated at
+/// the end of its own batch.
 pub(super) fn carried_max(page_bytes: usize) -> usize {
     let half = (page_bytes - HEADER_3 - CARRIED_HEADER) / 2 / ENTRY;
     half.min((CARRIED_ROOM - CARRIED_HEADER) / ENTRY)
@@ -106,35 +107,34 @@ pub(super) fn copies(tables: Tables, page_bytes: usize, entries: usize) -> usize
     usize::from(tables == Tables::V3 && entries > carried_max(page_bytes))
 }
 
-/// Everything of a table but its entries.
+/// All of a table except its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub uuid: [u8; 16],
     pub epoch: u64,
     pub address: u64,
-    /// Slot of its segment.
+    /// Slot of the table's segment.
     pub slot: u32,
     /// Slot of the segment after it.
     pub next: u32,
     pub tail: u64,
     pub durable: LogEnd,
     pub chain: u32,
-    /// Seconds of cache time when it was written; 0 before version 3.
+    /// Seconds of cache time when the table was written; 0 before version 3.
     pub clock: u64,
 }
 
-/// A decoded table.
 #[derive(Debug)]
 pub(super) struct Table {
     pub head: Head,
     pub records: Vec<Record>,
-    /// Pages that follow.
+    /// Pages of the batch.
     pub pages: u32,
-    /// Its CRC: the chain of the table after it.
+    /// CRC of the table: the chain of the table after it.
     pub crc: u32,
-    /// Its blocks, its pages and a copy of it included.
+    /// Blocks of the batch: the table, its pages, and the table's copy if it has one.
     pub blocks: u64,
-    /// The copy that it carries of the table before.
+    /// The copy of the table before, if this one carries it.
     pub carried: Option<Carried>,
 }
 
@@ -195,7 +195,7 @@ fn encode_entries(records: &[Record], entries: &mut [u8]) {
     }
 }
 
-/// A copy of a table for the one after it.
+/// A copy of a table, for the next table to carry.
 pub(super) fn carry(head: &Head, records: &[Record], crc: u32) -> Carried {
     let mut entries = vec![0; records.len() * ENTRY];
     encode_entries(records, &mut entries);
@@ -203,7 +203,7 @@ pub(super) fn carry(head: &Head, records: &[Record], crc: u32) -> Carried {
     Carried { address, tail, clock, chain, crc, slot, next, entries, count: records.len() as u32 }
 }
 
-/// The table of which this is a copy; none if its entries are none.
+/// The table of which this is a copy; none if an entry is invalid.
 pub(super) fn carried_table(carried: &Carried, uuid: [u8; 16]) -> Option<Table> {
     let Carried { address, tail, clock, chain, crc, slot, next, .. } = *carried;
     if address > PLACES_MAX || tail > address {
@@ -211,13 +211,13 @@ pub(super) fn carried_table(carried: &Carried, uuid: [u8; 16]) -> Option<Table> 
     }
     let records = carried.entries.chunks_exact(ENTRY).map(decode_entry).collect::<Option<Vec<_>>>()?;
     let pages = records.iter().filter(|record| record.kind.has_page()).count() as u32;
-    // What else it said was of use only while it was not durable.
+    // The other fields were of use only while the table was not durable.
     let durable = LogEnd { address: 0, slot: 0, tail: 0, chain: 0 };
     let head = Head { uuid, epoch: 0, address, slot, next, tail, durable, chain, clock };
     Some(Table { head, records, pages, crc, blocks: 1 + u64::from(pages), carried: None })
 }
 
-/// CRC of a block, the four bytes where it is kept taken as zeros.
+/// CRC of a block, with the four bytes of the CRC itself taken as zeros.
 pub(super) fn crc_of(block: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(&block[..CRC_AT]);
@@ -226,7 +226,7 @@ pub(super) fn crc_of(block: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// The header of a block that is a whole table.
+/// The header of a block that is a valid table.
 fn whole(tables: Tables, block: &[u8]) -> Option<RawHeader> {
     let (raw, _) = RawHeader::read_from_prefix(block).ok()?;
     let sound = raw.magic == MAGIC && (mutant::is(Mutant::NoTableCheck) || crc_of(block) == raw.crc.get());
@@ -259,12 +259,12 @@ fn head(tables: Tables, raw: &RawHeader, block: &[u8]) -> Head {
     }
 }
 
-/// Reads everything of a table but its entries; none when the block is not a whole one.
+/// Reads all of a table except its entries; none if the block is not a valid table.
 pub(super) fn decode_head(tables: Tables, block: &[u8]) -> Option<Head> {
     whole(tables, block).map(|raw| head(tables, &raw, block))
 }
 
-/// Reads a table from a block; none when it is not a whole one.
+/// Reads a table from a block; none if the block is not a valid table.
 pub(super) fn decode(tables: Tables, block: &[u8]) -> Option<Table> {
     let raw = whole(tables, block)?;
     let (entries, rest) = block[header(tables)..].split_at(raw.entries.get() as usize * ENTRY);

@@ -5,8 +5,8 @@ use crate::pool::Array;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 
-/// One `u32` per page of the database, 4 bytes, whether the page is cached or not. For databases of one object; a
-/// lookup is one load. On 2^32 - 1 frames or fewer.
+/// One `u32` (4 bytes) per page of the database, cached or not. For databases of one object, and at most 2^32 - 1
+/// frames. A lookup is one load.
 pub struct ArrayTable {
     /// Frame number plus one; 0 for none.
     frames: Array<AtomicU32>,
@@ -14,7 +14,7 @@ pub struct ArrayTable {
 }
 
 impl ArrayTable {
-    /// A table of the blocks `0..pages` of object 0, divided as it says.
+    /// A table of the blocks `0..pages` of object 0, divided by `sharding`.
     ///
     /// # Errors
     /// No memory.
@@ -31,7 +31,7 @@ impl ArrayTable {
 impl PageTable for ArrayTable {
     #[inline(always)]
     fn covers(&self, key: TableKey) -> bool {
-        // The object is above the block in the key, so that other objects lie beyond the end.
+        // The key has the object above the block, so other objects lie beyond the end.
         key.0.0 < self.frames.len() as u64
     }
 

@@ -1,12 +1,12 @@
 //! The page table for (object, page) keys: open addressing, linear probing, no tombstones.
 //!
-//! An entry is one word, `tag (32 bits) | frame + 1 (32 bits)`. The tag is a part of the key's hash and gives the
-//! home slot too, so entries can be moved without reading their pages. Each shard has its own run of slots, twice as
-//! many as it has frames, so probes are short and no insertion can fail.
+//! An entry is one word, `tag (32 bits) | frame + 1 (32 bits)`. The tag is a part of the key's hash and also gives the
+//! home slot, so entries can be moved without reading their pages. Each shard has its own run of slots, twice as
+//! many as its frames and one more, so probes are short and no insertion can fail.
 //!
-//! Deletion shifts the entries behind back (Knuth, TAOCP 3, 6.4, algorithm R). A reader may meet a shift half done:
-//! a frame that it finds is right whatever happens, since it asks the frame; that it finds nothing counts only when no
-//! change of the shard came between, which the shard's sequence number tells.
+//! Deletion shifts the entries behind the hole back (Knuth, TAOCP 3, 6.4, algorithm R). A reader may meet a shift half
+//! done. A frame that it finds is right in any case, since the reader checks the frame. An unsuccessful search counts
+//! only if the shard's sequence number shows that no change came between.
 
 use super::{PageTable, Sharding, TableKey, scatter};
 use crate::pool::Array;
@@ -14,7 +14,7 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, pause};
 use std::io;
 
-/// 16 bytes per frame: two slots of 8.
+/// Hash table of 16 bytes per frame: two slots of 8.
 pub struct HashTable {
     slots: Array<AtomicU64>,
     shards: Vec<Shard>,
@@ -22,7 +22,7 @@ pub struct HashTable {
     sharding: Sharding,
 }
 
-/// A cache line of its own for what readers of a shard check and writers change.
+/// State that a shard's readers check and its writers change, on a cache line of its own.
 #[repr(align(64))]
 struct Shard {
     /// Odd while a change is being made.
@@ -60,7 +60,7 @@ impl HashTable {
         if slot + 1 == self.slots_per_shard { 0 } else { slot + 1 }
     }
 
-    /// Makes a change that readers can tell from a quiet shard.
+    /// Makes a change that readers detect by the sequence number.
     fn change(&self, shard: usize, make: impl FnOnce(&[AtomicU64])) {
         let state = &self.shards[shard];
         let _writer = state.writer.lock().expect("a change does not panic");
@@ -106,7 +106,7 @@ impl PageTable for HashTable {
         loop {
             let sequence = state.sequence.load(Ordering::Acquire);
             let mut slot = self.home(tag);
-            // A shard being changed can look full for a moment: no probe is longer than the run.
+            // A shard under change can look full for a moment: no probe is longer than the run.
             for _ in 0..self.slots_per_shard {
                 let found = slots[slot].load(Ordering::Acquire);
                 if found == 0 {
@@ -152,7 +152,7 @@ impl PageTable for HashTable {
                 }
                 hole = self.next(hole);
             }
-            // Whatever stands behind the hole and may stand in it moves up, and leaves a hole of its own.
+            // Each entry behind the hole that may stand in the hole moves there, and leaves a hole of its own.
             let mut slot = self.next(hole);
             loop {
                 let found = slots[slot].load(Ordering::Relaxed);

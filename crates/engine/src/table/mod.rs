@@ -1,8 +1,8 @@
-//! Page tables: which frame holds a page.
+//! Page tables: maps from pages to frames.
 //!
 //! Lookups take no lock; changes are made under the lock of one shard. Nothing is allocated after construction, and
-//! a table never holds more entries than frames. An entry holds no page: whether a frame is the right one is read in
-//! its descriptor, which the reader needs anyway, so an entry is one atomic word and cannot be torn.
+//! a table never holds more entries than frames. An entry holds no page: a lookup reads the page in the frame's
+//! descriptor, which the reader needs anyway. So an entry is one atomic word and cannot be torn.
 
 mod array;
 mod hash;
@@ -15,27 +15,27 @@ pub use hash::HashTable;
 
 use crate::frame::Key;
 
-/// A page's place among the shards, and what a table keeps of a page. Made by the buffer manager from an address.
+/// A page as tables know it: the key of an entry, and of the page's shard. The buffer manager makes it from an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableKey(pub(crate) Key);
 
 /// A map from pages to frames with lock-free lookups.
 pub trait PageTable: Send + Sync {
-    /// Can the table hold this page at all?
+    /// True if the table can hold this page.
     fn covers(&self, key: TableKey) -> bool;
 
     /// The shard that decides about a page.
     fn shard(&self, key: TableKey) -> usize;
 
-    /// The frame of a page. `holds` tells whether a frame's page is the one; a table that cannot confuse pages need
-    /// not ask it. The answer may be outdated when it is given, so the caller checks the frame after taking it.
-    /// `None` is exact: at some moment of the call the page had no frame.
+    /// The frame of a page. `holds` returns true if a frame's page is the one sought; a table that cannot confuse pages
+    /// need not call it. The answer may be outdated when it is returned, so the caller checks the frame after taking
+    /// it. `None` is exact: at some moment of the call the page had no frame.
     fn get(&self, key: TableKey, holds: impl Fn(u32) -> bool) -> Option<u32>;
 
     /// Adds a page that is not in the table. The caller owns the frame and has written the page into it.
     fn insert(&self, key: TableKey, frame: u32);
 
-    /// Takes a page out that is in the table with this frame.
+    /// Removes a page that is in the table with this frame.
     fn remove(&self, key: TableKey, frame: u32);
 
     /// Bytes of memory.
@@ -45,7 +45,7 @@ pub trait PageTable: Send + Sync {
 /// Scatters keys over `u64`.
 #[inline(always)]
 fn scatter(key: u64) -> u64 {
-    // One multiplication to 128 bits whose halves are folded: a lookup waits for it, so a second one would be felt.
+    // One multiplication to 128 bits whose halves are folded: a lookup waits for it, so a second one would show.
     let wide = u128::from(key ^ 0x9E37_79B9_7F4A_7C15) * u128::from(0xD6E8_FEB8_6659_FD93u64);
     wide as u64 ^ (wide >> 64) as u64
 }
@@ -58,7 +58,7 @@ pub struct Sharding {
 }
 
 impl Sharding {
-    /// Each page for itself, so that hot pages which are neighbours do not all meet in one shard.
+    /// Each page by itself, so that hot neighbouring pages do not all meet in one shard.
     ///
     /// # Panics
     /// When `shards` is not a power of two.

@@ -1,4 +1,4 @@
-//! Both tables against a plain map, and lookups against changes by other threads.
+//! Both tables against a plain map, and lookups during changes by other threads.
 
 use super::*;
 use entresol_core::Random;
@@ -55,7 +55,7 @@ proptest! {
 fn pages_that_share_a_tag_are_told_apart_by_their_frames() {
     // Search for two keys with one tag: by the birthday rule there is a pair among a few hundred thousand.
     let mut seen = HashMap::new();
-    // Keys that follow each other are spread evenly and would not meet for long.
+    // Consecutive keys are spread evenly and would not share a tag for long.
     let (a, b) = (0u64..)
         .map(Random::mix)
         .find_map(|key| seen.insert((scatter(key) >> 32) as u32, key).map(|earlier| (earlier, key)))
@@ -123,8 +123,8 @@ fn shards_get_equal_shares_and_runs_stay_together_where_they_should() {
     assert!((0..8000).all(|page| runs.of(TableKey(Key(page))) == runs.of(TableKey(Key(page / 64 * 64)))));
 }
 
-/// A page that stays is found at every moment, however its neighbours are shifted about; one that is out is not found
-/// in a frame that is not its own.
+/// A page that stays is found at every moment, however its neighbours are shifted. A page that is out is not found in a
+/// frame that holds another page.
 #[test]
 fn readers_never_miss_a_page_that_stays() {
     let seed = 11;

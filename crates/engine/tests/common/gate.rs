@@ -1,4 +1,4 @@
-//! Transfers that are held up.
+//! A gate that holds up transfers.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex};
@@ -24,7 +24,7 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// Transfers that wait.
+    /// Number of waiting transfers.
     pub fn waiting(&self) -> u64 {
         self.waiting.load(SeqCst)
     }

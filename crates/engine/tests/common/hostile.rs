@@ -1,4 +1,4 @@
-//! Stores whose fields somebody has changed who knows how to make the checksums right.
+//! Stores with fields changed on purpose, and their checksums made right again.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -27,7 +27,7 @@ fn put(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Stores in order: of both layouts, left in good order or killed, nearly empty and gone round.
+/// Stores in order: of both layouts, closed or killed, nearly empty, and filled more than once.
 pub fn sound() -> Vec<Vec<u8>> {
     let mut images = Vec::new();
     for (seed, layout) in [Layout::Log, Layout::Slots, Layout::Log, Layout::Slots].into_iter().enumerate() {
@@ -62,7 +62,7 @@ pub fn config() -> CacheConfig {
 pub trait Chance {
     /// A number below a bound.
     fn below(&mut self, bound: u64) -> u64;
-    /// A thing that happens so often, of 1.
+    /// True with this probability.
     fn chance(&mut self, share: f64) -> bool;
     /// Any number.
     fn any(&mut self) -> u64;
@@ -126,7 +126,7 @@ fn seal_copy(bytes: &mut [u8], entry: usize) {
     }
 }
 
-/// Changes some fields of a store, and makes all checksums right that depend on them; what was changed.
+/// Changes some fields of a store, and makes all checksums over them right. Returns a description of the change.
 pub fn mutate(image: &mut [u8], random: &mut impl Chance) -> String {
     let is_table = |block: &[u8]| block.starts_with(b"\x89ETBATCH") || block.starts_with(b"\x89ETJOURN");
     let slots = image.chunks_exact(PAGE).any(|block| block.starts_with(b"\x89ETJOURN"));
@@ -195,7 +195,7 @@ pub fn mutate(image: &mut [u8], random: &mut impl Chance) -> String {
     format!("{said}, tables at {changed:?}")
 }
 
-/// A disk with this store on it, and one for what it stands before.
+/// A disk with this store on it, and one for its backing store.
 pub fn disks(image: &[u8]) -> [SimDisk; 2] {
     let power = Power::steady();
     let disks = [SimDisk::new(image.len() as u64, &power), SimDisk::new(BACKING_PAGES * PAGE as u64, &power)];
@@ -204,14 +204,14 @@ pub fn disks(image: &[u8]) -> [SimDisk; 2] {
     disks
 }
 
-/// Uses a cache as its owner would; whether it could be opened.
+/// Uses a cache as its owner would. Returns whether it could be opened.
 pub fn is_served(image: &[u8]) -> bool {
     let disks = disks(image);
     let Ok(cache) = BlockCache::open(disks[0].clone(), disks[1].clone(), ID, &config()) else { return false };
     let mut bytes = [0; PAGE];
     for page in 0..BACKING_PAGES {
         let at = page * PAGE as u64;
-        // What is damaged is an error, and so may be what moves it.
+        // Reading a damaged page is an error, and so may be a request that moves it.
         let _damaged = cache.read(at, &mut bytes);
         if page % 3 == 0 {
             let _damaged = cache.write(at, &[page as u8; PAGE], page % 6 == 0);

@@ -1,4 +1,4 @@
-//! Devices and logs that fail when they are told, and the policies of two tiers: shared by the tests of the buffers.
+//! Devices and WALs that fail on demand, and the policies of two tiers: shared by the tests of the buffers.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -11,12 +11,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// An error while the flag is up.
+/// An error while the flag is set.
 pub fn fail_if(flag: &AtomicBool) -> io::Result<()> {
     if flag.load(Ordering::SeqCst) { Err(io::Error::other("the device is on fire")) } else { Ok(()) }
 }
 
-/// A log that notes how far it was asked for, and can fail.
+/// A WAL that notes how far it was flushed, and can fail.
 #[derive(Default)]
 pub struct Log {
     pub flushed: AtomicU64,
@@ -42,8 +42,8 @@ pub fn two_tiers() -> impl Iterator<Item = &'static Info> {
     catalogue::ALL.iter().copied().filter(|info| info.tiers.len() == 2 && !info.future)
 }
 
-/// So many requests that favour few of 600 pages, and half as many that favour few of 900, as a buffer gets them, which is not told
-/// what is sequential.
+/// So many requests that favour few of 600 pages, then half as many that favour few of 900. None is marked as
+/// sequential, since a buffer does not know which are.
 pub fn two_phases(requests: u64, seed: u64) -> Trace {
     let first = format!("zipf:n={requests}:pages=600:exponent=0.9:seed={seed}:write=30:update=60");
     let spec = format!("{first} | zipf:n={}:pages=900:seed={seed}:write=60", requests / 2);
@@ -53,7 +53,7 @@ pub fn two_phases(requests: u64, seed: u64) -> Trace {
     trace
 }
 
-/// A buffer with so many pages of DRAM and of NVM, for a trace that a simulator runs, too.
+/// Options of a buffer with so many pages of DRAM and of NVM, for a trace that a simulator runs, too.
 pub fn simulated_options(trace: &Trace, pages: [usize; 2], seed: u64) -> TieredOptions {
     TieredOptions {
         handles_per_page: trace.footprint().div_ceil(pages[0] + pages[1]),
@@ -64,7 +64,7 @@ pub fn simulated_options(trace: &Trace, pages: [usize; 2], seed: u64) -> TieredO
     }
 }
 
-/// Asks a buffer for what a trace asks for.
+/// Makes the requests of a trace to a buffer.
 pub fn drive<I: PageIo + 'static, C: DeviceClock + 'static>(buffer: &TieredBuffer<I, C>, trace: &Trace) {
     let (mut word, whole) = ([0; 8], vec![0; trace.page_bytes as usize]);
     for at in 0..trace.len() {

@@ -8,7 +8,7 @@ use entresol_policy::catalogue;
 pub const ID: [u8; 16] = [6; 16];
 pub const PAGES: u64 = 60;
 
-/// A formatted cache device, and the backing store of so many pages before which it stands.
+/// A formatted cache device, and its backing store of [`PAGES`] pages.
 pub fn formatted(layout: Layout, page_bytes: u32) -> [SimDisk; 2] {
     let segments = if layout == Layout::Log { 20 } else { 80 };
     let geometry = Geometry { page_bytes, segment_pages: 32, segments, layout };
@@ -18,14 +18,14 @@ pub fn formatted(layout: Layout, page_bytes: u32) -> [SimDisk; 2] {
     disks
 }
 
-/// An open of it under an LRU that keeps all pages.
+/// Opens the cache under an LRU that keeps all pages.
 pub fn open(disks: &[SimDisk; 2]) -> Result<BlockCache, String> {
     let policy = catalogue::info("lru").expect("a policy");
     let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(policy, &[80]) };
     BlockCache::open(disks[0].clone(), disks[1].clone(), ID, &config).map_err(|error| error.to_string())
 }
 
-/// Bytes at which tables and blocks of the journal are, and copies of tables at the ends of batches; the contents of each.
+/// Offsets and contents of tables, of blocks of the journal, and of copies of tables at the ends of batches.
 pub fn tables(disk: &SimDisk, page_bytes: usize) -> Vec<(u64, Vec<u8>)> {
     let is_table = |block: &[u8]| block.starts_with(b"\x89ETBATCH") || block.starts_with(b"\x89ETJOURN");
     let image = disk.copy();

@@ -1,7 +1,7 @@
-//! The file system below: all that this crate asks of one, behind traits, so that a test can put a simulated one in its place.
+//! The backing file system behind traits that name all the calls of this crate, so that a test can simulate it.
 //!
-//! [`System`] is the operating system's. Which one a handle belongs to is a branch of an enum, and in a build without tests
-//! there is but one: a call costs what the system call costs.
+//! [`System`] is the operating system's. Each handle is an enum, so a call branches on it. In a build without tests the
+//! enum has one variant: a call costs no more than the system call.
 
 mod system;
 
@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Declares a trait, and an enum's way of passing each of its calls on to whichever implementation it holds.
+/// Declares a trait and implements it for an enum that passes each call on to the implementation it holds.
 macro_rules! passed_on {
     ($(#[$about:meta])* trait $name:ident by $any:ty;
      $($(#[$what:meta])* fn $call:ident(&self $(, $given:ident: $kind:ty)*) -> $answer:ty;)*) => {
@@ -43,14 +43,14 @@ macro_rules! passed_on {
 pub(crate) enum FileSystem {
     /// The operating system's.
     System(System),
-    /// One in memory, of which a crash keeps what it may.
+    /// In memory; a crash keeps a random part of the unsynced changes.
     #[cfg(test)]
     Simulated(SimFileSystem),
 }
 
 impl FileSystem {
-    /// Names in a directory as paths, without those of files which it says to have none of these numbers. Only a file system may be
-    /// asked that [tells numbers](crate::kind::tells_numbers).
+    /// Names in a directory as paths, without files whose numbers are not in `numbers`. Only for a file system that
+    /// [tells numbers](crate::kind::tells_numbers).
     pub fn entries_of(&self, path: &Path, numbers: &HashSet<u64>) -> io::Result<Entries> {
         match self {
             Self::System(system) => system.entries_of(path, numbers),
@@ -64,17 +64,17 @@ impl FileSystem {
 pub(crate) enum File {
     /// The operating system's.
     System(std::fs::File),
-    /// One in memory.
+    /// In memory.
     #[cfg(test)]
     Simulated(SimFile),
 }
 
-/// An open directory of the file system below.
+/// An open backing directory.
 #[non_exhaustive]
 pub enum Directory {
     /// The operating system's.
     System(std::fs::File),
-    /// One in memory.
+    /// In memory.
     #[cfg(test)]
     Simulated(SimDirectory),
 }
@@ -88,12 +88,12 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// Attributes that `statx` returns: those that tell a file from all others.
+/// Attributes that `statx` returns, which tell a file from all others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     pub kind: Kind,
     pub id: FileId,
-    /// When it was made, in nanoseconds since 1970, if the file system keeps that.
+    /// Time of making in nanoseconds since 1970, if the file system keeps it.
     pub made: Option<u64>,
     /// Bytes.
     pub size: u64,
@@ -106,11 +106,11 @@ pub(crate) struct Attributes {
     /// Bytes.
     pub size: u64,
     pub modified: (i64, i64),
-    /// When anything about the file was changed, which nobody can set.
+    /// Time of the last change of any kind (ctime), which no program can set.
     pub changed: (i64, i64),
 }
 
-/// Rights of a program in a file, which the file system takes away when the file is written.
+/// Rights that a program file grants (set-user-ID and the like); the file system removes them when the file is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
     /// The bits set-user-ID and set-group-ID of the mode, as they are there.
@@ -120,7 +120,7 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// Has it none?
+    /// True if there are no such rights.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -131,11 +131,11 @@ impl Rights {
 pub(crate) enum For {
     Reading,
     Writing,
-    /// For writing, and made if it is not there, for its owner alone.
+    /// For writing; made if missing, for its owner alone.
     Making,
 }
 
-/// A time of modification that is set.
+/// A time of modification to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Modified {
     /// Seconds since 1970 and nanoseconds.
@@ -153,10 +153,11 @@ passed_on! {
     /// Opens a directory.
     fn open_directory(&self, path: &Path) -> io::Result<Directory>;
 
-    /// Opens a file, to be written too or not.
+    /// Opens a file for reading, or for both reading and writing.
     fn open_file(&self, path: &Path, writable: bool) -> io::Result<File>;
 
-    /// Opens a file to be read that its mode keeps from its owner, who we are; with its attributes as they were before.
+    /// Opens a file for reading although its mode forbids that to its owner, who runs this process. Also returns its
+    /// earlier attributes.
     fn open_despite_mode(&self, path: &Path) -> io::Result<(File, Attributes)>;
 
     /// The names in a directory.
@@ -165,7 +166,7 @@ passed_on! {
     /// Kind, identity, time of making and size of the file at a path; a symbolic link is not followed.
     fn found(&self, path: &Path) -> io::Result<Found>;
 
-    /// True if a path leads to a directory, over links too.
+    /// True if a path leads to a directory; links are followed.
     fn is_directory(&self, path: &Path) -> bool;
 }
 
@@ -173,34 +174,34 @@ passed_on! {
     /// An open file.
     trait OpenFile by File;
 
-    /// Reads from `offset` on; fewer bytes mean nothing but that they are fewer, and none the end.
+    /// Reads from `offset` on. Fewer bytes than asked for do not mean the end of the file; no bytes do.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
 
-    /// As [`read_at`](Self::read_at), of what needs no waiting for a device.
+    /// Like [`read_at`](Self::read_at), for the part that can be read without waiting for a device.
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
 
     /// Writes all of `bytes`; after an error any part of them may have been written.
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Sets the size: zeroes are added, or bytes are cut off.
+    /// Sets the size: adds zeroes or cuts bytes off.
     fn set_size(&self, bytes: u64) -> io::Result<()>;
 
     /// `fallocate`.
     fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> rustix::io::Result<()>;
 
-    /// The next place of the kind; `ENXIO` without one.
+    /// The next data or hole; `ENXIO` without one.
     fn seek(&self, sought: Sought, offset: u64) -> rustix::io::Result<u64>;
 
     /// `fsync`.
     fn sync_all(&self) -> io::Result<()>;
 
-    /// `fdatasync`: bytes, and what is needed to read them.
+    /// `fdatasync`: the bytes, and the metadata needed to read them.
     fn sync_data(&self) -> io::Result<()>;
 
-    /// `syncfs`: all that was done in its file system.
+    /// `syncfs`: all changes in the file system of this file.
     fn sync_file_system(&self) -> rustix::io::Result<()>;
 
-    /// Size and identity, with the moment of making.
+    /// Size and identity, with the time of making.
     fn found(&self) -> io::Result<Found>;
 
     /// Size and times.
@@ -212,13 +213,14 @@ passed_on! {
     /// Rights that a write would take from the file.
     fn rights(&self) -> io::Result<Rights>;
 
-    /// Gives it these rights back, where it has them no more.
+    /// Restores rights that the file has lost.
     fn restore(&self, rights: &Rights) -> io::Result<()>;
 
-    /// Path of the file now, as the system tells it.
+    /// Current path of the file, as the system gives it.
     fn path(&self) -> io::Result<PathBuf>;
 
-    /// The same file, opened to be written too. Where its mode forbids that to its owner, its mode allows it for the moment of the call.
+    /// The same file, opened for writing too. A mode that forbids that to the owner is changed for the moment of the
+    /// call.
     fn to_write(&self) -> io::Result<File>;
 }
 
@@ -226,54 +228,55 @@ passed_on! {
     /// An open directory.
     trait OpenDirectory by Directory;
 
-    /// Its identity, with the moment of making.
+    /// Identity of the directory, with the time of making.
     fn found(&self) -> io::Result<Found>;
 
-    /// Its identity.
+    /// Identity and times of the directory.
     fn attributes(&self) -> rustix::io::Result<Attributes>;
 
-    /// Path of the directory now, as the system tells it.
+    /// Current path of the directory, as the system gives it.
     fn path(&self) -> io::Result<PathBuf>;
 
-    /// Opens a directory in it, not over a link.
+    /// Opens a directory in this one; a link is not followed.
     fn open_directory(&self, name: &str) -> rustix::io::Result<Directory>;
 
-    /// Makes a directory in it, for its owner alone.
+    /// Makes a directory in this one, for its owner alone.
     fn make_directory(&self, name: &str) -> rustix::io::Result<()>;
 
-    /// Takes it for this handle alone; `EWOULDBLOCK` when another has it.
+    /// Locks the directory for this handle alone; `EWOULDBLOCK` when another handle has it.
     fn lock(&self) -> rustix::io::Result<()>;
 
-    /// Opens a file in it, not over a link.
+    /// Opens a file in this directory; a link is not followed.
     fn open_file(&self, name: &str, how: For) -> rustix::io::Result<File>;
 
-    /// The size of a file in it.
+    /// Size of a file in this directory.
     fn size_of(&self, name: &str) -> rustix::io::Result<u64>;
 
-    /// Gives a file in it another name in it, which another file loses.
+    /// Renames a file within this directory; a file that had the new name loses it.
     fn rename(&self, from: &str, to: &str) -> rustix::io::Result<()>;
 
-    /// Takes the name of a file in it away.
+    /// Removes the name of a file in this directory.
     fn remove(&self, name: &str) -> rustix::io::Result<()>;
 
-    /// Has two names in it change places.
+    /// Exchanges two names in this directory.
     fn exchange(&self, one: &str, other: &str) -> rustix::io::Result<()>;
 
-    /// `fsync`: the names in it.
+    /// `fsync`: the names in this directory.
     fn sync(&self) -> rustix::io::Result<()>;
 
-    /// `syncfs`: all that was done in its file system.
+    /// `syncfs`: all changes in the file system of this directory.
     fn sync_file_system(&self) -> rustix::io::Result<()>;
 }
 
 impl File {
-    /// The file whose place is open here, whatever its mode allows its owner; and whether its mode was another one for a moment.
+    /// Opens the file of an `O_PATH` descriptor, whatever its mode allows its owner; also returns true if the mode was
+    /// changed for a moment.
     pub fn at(place: &OwnedFd, writable: bool) -> io::Result<(Self, bool)> {
         let (file, had_another_mode) = open_despite_mode(place.as_fd(), writable)?;
         Ok((file.into(), had_another_mode))
     }
 
-    /// Its descriptor, where it has one.
+    /// The descriptor; none for a simulated file.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             File::System(file) => Some(file.as_fd()),
@@ -284,7 +287,7 @@ impl File {
 }
 
 impl Directory {
-    /// Its descriptor, where it has one.
+    /// The descriptor; none for a simulated directory.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Directory::System(directory) => Some(directory.as_fd()),

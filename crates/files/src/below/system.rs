@@ -20,7 +20,7 @@ use std::time::UNIX_EPOCH;
 pub(crate) struct System;
 
 impl System {
-    /// Names in a directory as paths, without those of files which it says to have none of these numbers.
+    /// Names in a directory as paths, without files whose inode numbers are not in `numbers`.
     pub fn entries_of(self, path: &Path, numbers: &HashSet<u64>) -> io::Result<Entries> {
         let (_held, near) = near(path)?;
         let is_other = |entry: &DirEntry| {
@@ -58,23 +58,22 @@ fn attributes(stat: &Stat) -> Attributes {
     }
 }
 
-/// Path of an open file or directory now, as the system tells it.
+/// Current path of an open file or directory, as the system gives it.
 fn path_of(open: &impl AsRawFd) -> io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", open.as_raw_fd()))
 }
 
-/// The bits of a mode that run a program with rights of the file's.
+/// Bits of a mode that run a program with the rights of its file's owner or group.
 const PRIVILEGED: u32 = 0o6000;
 
-/// The attribute in which a file has its capabilities.
+/// Extended attribute with a file's capabilities.
 const CAPABILITIES: &str = "security.capability";
 
-/// Opens a file by its place to be read, and perhaps written, once more. Where its mode forbids that to its owner, whose this process
-/// is, the mode allows it for the moment of the call: who may have it open is decided above, and a cache must read what it writes. The
-/// file, and whether its mode was another one for that moment.
+/// Opens the file of an `O_PATH` descriptor again, for reading and perhaps writing. Where the mode forbids that to its
+/// owner, who runs this process, the mode allows it for the moment of the call. The server above decides who may have
+/// the file open, and a cache must read what it writes. Also returns true if the mode was changed for that moment.
 ///
-/// # Errors
-/// The error of the system; `EACCES` where the file is somebody else's.
+/// # Errors The error of the system; `EACCES` where the file belongs to another user.
 pub fn open_despite_mode(place: BorrowedFd<'_>, writable: bool) -> io::Result<(std::fs::File, bool)> {
     let path = format!("/proc/self/fd/{}", place.as_raw_fd());
     let open = || OpenOptions::new().read(true).write(writable).open(&path);
@@ -87,18 +86,18 @@ pub fn open_despite_mode(place: BorrowedFd<'_>, writable: bool) -> io::Result<(s
     if refused.kind() != io::ErrorKind::PermissionDenied || mode.contains(wanted) {
         return Err(refused);
     }
-    // By its path, for a place alone has no mode to be set. A crash between the two leaves the owner a bit that he can take away: no
-    // byte, and nobody else's access, depends on it.
+    // By its path, for an `O_PATH` descriptor cannot change a mode. A crash between the two changes leaves the owner a
+    // bit that the owner can remove: no byte, and no other user's access, depends on it.
     rustix::fs::chmod(&path, mode | wanted).map_err(|_| refused)?;
     let opened = open();
     rustix::fs::chmod(&path, mode)?;
     Ok((opened?, true))
 }
 
-/// Bytes of a path that the system takes at once.
+/// Longest path in bytes that is given to the system in one call.
 const AT_ONCE: usize = 3500;
 
-/// A path that the system takes, which leads to the same place as long as the directory is held.
+/// A path short enough for the system that leads to the same file while the returned directory is held open.
 fn near(path: &Path) -> io::Result<(Option<OwnedFd>, PathBuf)> {
     let mut held: Option<OwnedFd> = None;
     let mut rest = path.to_owned();
@@ -175,7 +174,7 @@ impl OpenFile for std::fs::File {
     }
 
     fn seek(&self, sought: Sought, offset: u64) -> rustix::io::Result<u64> {
-        // The position is of no use to anybody: all else says its offset.
+        // The position that `seek` leaves is never used: all other calls state their offset.
         rustix::fs::seek(
             self,
             match sought {
@@ -221,7 +220,7 @@ impl OpenFile for std::fs::File {
     fn rights(&self) -> io::Result<Rights> {
         let bits = rustix::fs::fstat(self)?.st_mode & PRIVILEGED;
         let mut capabilities = vec![0; 64];
-        // A file system without such attributes has none.
+        // Without support for such attributes a file has no capabilities.
         let length = rustix::fs::fgetxattr(self, CAPABILITIES, &mut capabilities[..]).unwrap_or(0);
         capabilities.truncate(length);
         Ok(Rights { bits, capabilities })
@@ -229,7 +228,7 @@ impl OpenFile for std::fs::File {
 
     fn restore(&self, rights: &Rights) -> io::Result<()> {
         let now = OpenFile::rights(self)?;
-        // The mode first: to change it takes no capabilities away, as a change of owners would.
+        // The mode first: unlike a change of owner, a change of mode takes no capabilities away.
         if rights.bits & !now.bits != 0 {
             let mode = rustix::fs::fstat(self)?.st_mode | rights.bits;
             rustix::fs::fchmod(self, Mode::from_raw_mode(mode))?;

@@ -1,4 +1,4 @@
-//! Queries that databases tell of, in the words of the cache: files are objects.
+//! Queries announced by databases, in the cache's terms: files are objects.
 
 use super::CachedFiles;
 use crate::Advised;
@@ -13,7 +13,7 @@ impl Advised for CachedFiles {
             let object = |id: &FileId| known.get(id)?.file.object().filter(|&object| object != REST);
             files.iter().filter_map(object).collect()
         };
-        // A cache that has stopped says so to the next request.
+        // A cache that has stopped reports that to the next request.
         let _stopped = self.shared.cache.query_begins(query, &objects);
         if self.shared.cache.places_objects() {
             self.placer.wake(&self.shared.cache, self.shared.page_bytes);

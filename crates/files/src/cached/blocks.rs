@@ -1,5 +1,5 @@
-//! Blocks below for what is written into holes of a file: they are taken when the cache takes the write, so that they are not missing
-//! when it is written back.
+//! Blocks in the backing store for writes into holes of a file. They are taken when the cache takes the write, so that
+//! they are not missing at write-back.
 
 use crate::Sought;
 use crate::below::{File, OpenFile};
@@ -10,20 +10,20 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes that are taken ahead of a sequential writer at most.
+/// Most bytes taken ahead of a sequential writer.
 const AHEAD_MAX: u64 = 1 << 20;
-/// Runs that are remembered of a file; what is more is found out again.
+/// Runs remembered per file; beyond that all are forgotten and found again.
 const RUNS_MAX: usize = 1024;
 
 /// Calls on the backing file that find its holes and take blocks for it.
 pub(super) trait Extents {
-    /// The next hole from an offset on, or the end. A file system may call blocks without bytes a hole.
+    /// The next hole from an offset on, or the end. A file system may report blocks without bytes as a hole.
     fn hole_from(&self, offset: u64) -> rustix::io::Result<u64>;
 
-    /// The next bytes from an offset on; `ENXIO` when there are none.
+    /// The next data from an offset on; `ENXIO` when there is none.
     fn data_from(&self, offset: u64) -> rustix::io::Result<u64>;
 
-    /// Takes blocks for a range; size and bytes stay.
+    /// Takes blocks for a range; size and contents stay.
     fn take(&self, range: Range<u64>) -> rustix::io::Result<()>;
 }
 
@@ -41,17 +41,17 @@ impl Extents for File {
     }
 }
 
-/// Which bytes of a file are known to have blocks below.
+/// Byte ranges of a file that are known to have blocks in the backing store.
 #[derive(Default)]
 pub(super) struct Blocks {
     known: Mutex<Known>,
-    /// The file system below takes no blocks ahead.
+    /// The backing file system cannot take blocks ahead.
     unsupported: AtomicBool,
 }
 
 #[derive(Default)]
 struct Known {
-    /// By their starts, none touching another.
+    /// End by start; the runs neither overlap nor touch.
     runs: BTreeMap<u64, u64>,
     /// End of the last range that was taken, and its length, in bytes.
     next: u64,
@@ -59,7 +59,7 @@ struct Known {
 }
 
 impl Known {
-    /// The end of the run that an offset lies in.
+    /// The end of the run that contains an offset.
     fn end_at(&self, offset: u64) -> Option<u64> {
         self.runs.range(..=offset).next_back().map(|(_, &end)| end).filter(|&end| end > offset)
     }
@@ -94,20 +94,20 @@ impl Blocks {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A range has blocks.
+    /// Notes that a range has blocks.
     pub fn note(&self, range: Range<u64>) {
         if range.start < range.end {
             self.known().add(range);
         }
     }
 
-    /// A range may have none any more.
+    /// Notes that a range may have lost its blocks.
     pub fn forget(&self, range: Range<u64>) {
         self.known().remove(range);
     }
 
-    /// Takes blocks for what has none of a range, which lies in a file of this size; whether there was anything to be taken. A
-    /// sequential writer has more taken with each call, so that it costs a call for each MiB.
+    /// Takes the missing blocks of a range in a file of `size` bytes; true if any were taken. A sequential writer has
+    /// more taken with each call, up to 1 MiB, so that it costs one call per MiB.
     ///
     /// # Errors
     /// `ENOSPC`, `EDQUOT` and the like: a write there could not be written back.
@@ -122,7 +122,7 @@ impl Blocks {
                 at = run_end;
                 continue;
             }
-            // What cannot be told may be a hole.
+            // An error may hide a hole.
             let hole = file.hole_from(at).unwrap_or(at);
             if hole > at {
                 known.add(at..hole);
@@ -143,7 +143,7 @@ impl Blocks {
         Ok(taken)
     }
 
-    /// Takes what is wished, or what is needed; none where no blocks are taken ahead.
+    /// Takes blocks for `wish`, else for `need`; none where no blocks can be taken ahead.
     fn take_one(file: &impl Extents, need: Range<u64>, wish: Range<u64>) -> rustix::io::Result<Option<Range<u64>>> {
         let tries = if wish == need { vec![need] } else { vec![wish, need] };
         let mut refused = Errno::NOSPC;
@@ -172,7 +172,7 @@ mod tests {
 
     const BLOCK: u64 = 4096;
 
-    /// A file of which each block is there or not, on a file system with so many free.
+    /// A file whose blocks are present or absent, on a file system with `free` blocks left.
     struct Model {
         blocks: RefCell<Vec<bool>>,
         free: Cell<u64>,
@@ -231,7 +231,7 @@ mod tests {
                 next = range.end;
                 let within = range.start / BLOCK..range.end.div_ceil(BLOCK);
                 if random.chance(0.1) {
-                    // A hole is punched.
+                    // Punch a hole.
                     let whole = range.start.next_multiple_of(BLOCK)..range.end / BLOCK * BLOCK;
                     for at in whole.start / BLOCK..(whole.end / BLOCK).max(whole.start / BLOCK) {
                         if std::mem::replace(&mut model.blocks.borrow_mut()[at as usize], false) {

@@ -1,4 +1,4 @@
-//! The backing store of a cache that is all files of a directory: an address space in which each file has regions.
+//! The backing store of a cache over all files of a directory: an address space in which each file has regions.
 
 mod nowhere;
 
@@ -24,41 +24,40 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A file below the cache.
+/// A backing file.
 pub(super) struct Below {
     pub key: FileKey,
-    /// Ourselves, for who closes descriptors.
+    /// Reference to itself, for the pool that closes descriptors.
     me: Weak<Self>,
-    /// Held to read and write bytes, and alone to make the file shorter: a write that is under way must not lengthen it
+    /// Shared to read and write bytes, exclusive to shorten the file: a write under way must not lengthen the file
     /// again.
     shape: RwLock<()>,
     place: Place<File>,
     writable: AtomicBool,
-    /// Watch for changes that somebody else makes to the file.
+    /// Watch for changes that another program makes to the file.
     pub watch: Watch,
-    /// Something was written here that is not synced.
+    /// Writes to the file have not been synced.
     unsynced: AtomicBool,
-    /// A sync failed and the cache has not been told.
+    /// A sync failed and the cache has not been notified.
     failed: AtomicBool,
-    /// A write or a sync of the cache's failed since that was last asked.
+    /// A write or a sync by the cache failed since the last call of `failures`.
     fails: AtomicBool,
     /// Size or allocation may not be durable.
     reshaped: AtomicBool,
     /// Bytes of the file that are known to have blocks.
     blocks: Blocks,
-    /// Held to make attributes durable: who finds nothing to do must not return before it is done.
+    /// Held to make attributes durable: a caller with nothing to do must not return before a sync under way has ended.
     syncing: Mutex<()>,
-    /// When a write above was not yet told to the file's times: nanoseconds since 1970, else 0.
+    /// Time of the last write to the cache that the file's times do not show yet: nanoseconds since 1970, else 0.
     modified: AtomicI64,
-    /// It may have rights that a write here takes away; changed under `times`.
+    /// The file may have rights that a write here would remove; changed under `times`.
     privileged: AtomicBool,
     times: Mutex<Times>,
 }
 
 #[derive(Default)]
 struct Times {
-    /// Time of the last change of attributes that is durable, or is of no importance because it was made by a
-    /// write-back.
+    /// Time of the last attribute change that is durable, or that a write-back made and that need not be durable.
     durable: Option<(i64, i64)>,
 }
 
@@ -71,8 +70,8 @@ fn now() -> i64 {
 }
 
 impl Below {
-    /// A file, of which it is not known whether anything about it is durable.
-    /// `left` is how our last change left it, if that is known, and how many of ours are under way.
+    /// A file of which nothing is known to be durable. `left` is its stamp after our last change, if known, and the
+    /// number of our changes under way.
     pub fn new(
         key: FileKey,
         file: File,
@@ -99,7 +98,8 @@ impl Below {
         })
     }
 
-    /// From now on its descriptor may be closed when there are too many. Not to be called with a lock held that `removed` takes.
+    /// Enters the file into the pool of descriptors that may be closed. The caller must hold no lock that `removed`
+    /// takes.
     pub fn admit(&self) {
         self.place.admit(self.holder());
     }
@@ -108,7 +108,7 @@ impl Below {
         self.me.clone()
     }
 
-    /// Opens it again by its place alone.
+    /// Opens the file again by its `O_PATH` descriptor.
     fn open_again(&self, place: OwnedFd) -> io::Result<File> {
         let (file, had_another_mode) = File::at(&place, self.writable.load(Relaxed))?;
         if had_another_mode {
@@ -126,7 +126,7 @@ impl Below {
         self.place.get(&self.holder(), |place| self.open_again(place))
     }
 
-    /// The file, which nobody makes shorter meanwhile.
+    /// The file, guarded against being shortened meanwhile.
     ///
     /// # Errors
     /// The error of the system when the file has to be opened again.
@@ -139,10 +139,10 @@ impl Below {
         self.shape.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Path of the file now, relative to the backing directory, whose path is `root`; the system's path if it is not in
-    /// there.
+    /// Current path of the file relative to the backing directory, whose path is `root`; the absolute path if the file
+    /// is outside.
     pub fn path(&self, root: &Path) -> io::Result<PathBuf> {
-        // Nothing is opened for it, so that it can be asked with any lock held. Between the two it may have been opened.
+        // Nothing is opened here, so a caller may hold any lock. The file may be opened between the two looks.
         for _ in 0..2 {
             if let Some(path) = self.place.closed_path() {
                 return Ok(path);
@@ -159,7 +159,7 @@ impl Below {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a handle that may write in place of one that may not.
+    /// Replaces a read-only handle with a writable one.
     pub fn may_write(&self, file: File) {
         if !self.writable.load(Relaxed) {
             let _alone = self.alone();
@@ -168,11 +168,11 @@ impl Below {
         }
     }
 
-    /// Has the file open so that it can be written: it may have been found with a mode that forbids that, as `git` makes its objects,
-    /// while the cache had dirty pages of it.
+    /// Makes the handle writable. The file may have been opened read-only because of its mode, as `git` sets it for its
+    /// objects, while the cache had dirty pages of it.
     ///
     /// # Errors
-    /// The error of the system: the file is somebody else's, say, or its file system is read-only.
+    /// The error of the system: for example the file belongs to another user, or its file system is read-only.
     pub fn ensure_writable(&self) -> io::Result<()> {
         if !self.writable.load(Relaxed) {
             let file = self.opened()?;
@@ -205,28 +205,29 @@ impl Below {
         Ok(())
     }
 
-    /// As [`read`](Self::read), if the system has all of it in memory and nobody is making the file shorter; whether it did.
+    /// Like [`read`](Self::read), but true only if all of it is in the page cache and the file is not being shortened.
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
         let (Some(file), Ok(_shape)) = (self.place.if_open(), self.shape.try_read()) else { return false };
-        // Less may be the end of the file. What is wrong with it a read is told that may wait.
+        // Fewer bytes may mean the end of the file. An error is left to a read that may wait.
         file.read_now(offset, bytes).is_ok_and(|count| count == bytes.len())
     }
 
-    /// Changes mode or capabilities while nothing is written here.
+    /// Changes mode or capabilities while no write-back is under way.
     pub fn changing_rights(&self, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         let _times = self.times();
         self.privileged.store(true, Relaxed);
         act()
     }
 
-    /// Looks at times or changes them while nothing is written here: a write gives the file back those that it had before.
+    /// Reads or changes times while no write-back is under way: a write-back restores the times that the file had
+    /// before.
     pub fn while_still(&self, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         let _times = self.times();
         act()
     }
 
-    /// Does something of the cache's own to the file, which keeps its rights though the file system takes them away for it. Most files
-    /// have none, and are not asked again. `times` must be held.
+    /// Runs an act of the cache on the file and restores the rights that the file system removes because of it. Most
+    /// files have none and are not examined again. `times` must be held.
     fn keeping_rights<T>(&self, file: &File, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         if !self.privileged.load(Relaxed) {
             return act();
@@ -235,15 +236,14 @@ impl Below {
         self.privileged.store(!rights.is_none(), Relaxed);
         let done = act()?;
         if !rights.is_none() {
-            // Who may write a file but does not own it cannot give it back what it had.
+            // A user who may write a file but does not own it cannot restore its rights.
             let _not_ours = file.restore(&rights);
         }
         Ok(done)
     }
 
-    /// Writes what the cache has, except what is beyond the end. That is no change of the file, so its time and its rights stay. Where
-    /// somebody
-    /// else has changed the file it is kept aside.
+    /// Writes back a range, except bytes beyond the file's end. A write-back is no change of the file, so the file's
+    /// time and rights stay. If another program has changed the file, the range is kept aside.
     fn write(&self, offset: u64, bytes: &[u8], changes: &Changes, page_bytes: u64) -> io::Result<Went> {
         loop {
             if self.change().is_apart() && self.put_aside(offset, bytes, changes, page_bytes)? {
@@ -256,7 +256,7 @@ impl Below {
         }
     }
 
-    /// Writes what lies inside the file; how many bytes that are.
+    /// Writes the part of a range inside the file; returns its length.
     fn write_ours(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
         self.ensure_writable()?;
         let file = self.file()?;
@@ -271,7 +271,7 @@ impl Below {
         Ok(inside)
     }
 
-    /// Gives the file the time of modification that it had before an act of the cache's own, which has ended so.
+    /// Restores the time of modification that the file had before an act of the cache, whose result is `done`.
     fn put_back_time(
         &self,
         done: io::Result<()>,
@@ -286,19 +286,19 @@ impl Below {
         is_back.map(drop)
     }
 
-    /// A write that the cache took.
+    /// Notes a write taken by the cache.
     pub fn note_write(&self) {
         self.modified.store(now(), Relaxed);
     }
 
-    /// The file's times as they would be without a cache.
+    /// Sets the file's times as they would be without a cache.
     pub fn settle(&self) -> io::Result<()> {
         if self.modified.load(Relaxed) == 0 || self.change().is_apart() {
             return Ok(());
         }
         let file = self.file()?;
         let mut times = self.times();
-        // Where somebody else has written since, the time is his.
+        // If another program has written since, its time stands.
         let (_ours, before) = match self.changing(&file) {
             Err(_) if self.change().is_apart() => return Ok(()),
             ours => ours?,
@@ -308,10 +308,10 @@ impl Below {
             return Ok(());
         }
         let told = (modified.div_euclid(1_000_000_000), modified.rem_euclid(1_000_000_000));
-        // A file system may keep it less exactly.
+        // The file system may keep the time with less precision.
         self.watch.expect_any_time();
         match times.change(&file, before, told).map(drop) {
-            // It will be told if the file system can be written again; meanwhile the file can be looked at.
+            // The time is set once the file system can be written again; meanwhile the file can be examined.
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 let _newer = self.modified.compare_exchange(0, modified, Relaxed, Relaxed);
                 Ok(())
@@ -320,7 +320,7 @@ impl Below {
         }
     }
 
-    /// Makes durable what is not bytes of the cache: the size, and with `all` the owner, mode and the like.
+    /// Makes durable the attributes: the size, and with `all` the owner, mode and the like.
     pub fn sync_attributes(&self, all: bool) -> io::Result<()> {
         if mutant::is(Mutant::SizeUnsynced) {
             return Ok(());
@@ -338,7 +338,7 @@ impl Below {
         match synced {
             Ok(()) if attributes => self.times().durable = Some(changed),
             Ok(()) => {}
-            // The system says it once, and it may be about what the cache wrote.
+            // The system reports an error once, and it may concern bytes that the cache wrote.
             Err(_) => {
                 self.reshaped.store(true, Relaxed);
                 self.failed.fetch_or(self.unsynced.load(Relaxed), Relaxed);
@@ -347,7 +347,7 @@ impl Below {
         synced
     }
 
-    /// Makes durable what the cache wrote here.
+    /// Makes durable the bytes that the cache wrote here.
     fn sync_writes(&self) -> io::Result<()> {
         self.unsynced.store(false, Relaxed);
         self.sync_aside()?;
@@ -358,7 +358,7 @@ impl Below {
         }
     }
 
-    /// Makes everything durable and says how we left the file: where somebody else has changed it since, the next start finds that.
+    /// Makes everything durable and returns the file's stamp, by which the next start finds changes of other programs.
     pub fn leave(&self) -> io::Result<Stamp> {
         self.settle()?;
         let file = self.file()?;
@@ -369,12 +369,12 @@ impl Below {
         self.left().map_or_else(|| Ok(stamp(&file.attributes()?)), Ok)
     }
 
-    /// There is no time of a write above to be told.
+    /// Drops the noted time of a write.
     pub fn told(&self) {
         self.modified.store(0, Relaxed);
     }
 
-    /// Gives it the size that it had before somebody else changed it.
+    /// Restores the size that the file had before another program changed it.
     pub fn set_size_back(&self, bytes: u64) -> io::Result<Arc<File>> {
         let file = self.opened()?;
         self.blocks.forget(0..u64::MAX);
@@ -385,14 +385,13 @@ impl Below {
         Ok(file)
     }
 
-    /// Which of its blocks are there is to be found out again.
+    /// Forgets which blocks the file has; they are found again.
     pub fn forget_blocks(&self) {
         self.blocks.forget(0..u64::MAX);
     }
 
-    /// Takes blocks for what the cache is about to take of a range in holes, so that they are not missing when it is written here.
-    /// To take blocks is no change of the file, so its time of modification and its rights stay. The reason: a start
-    /// takes some for files that nobody writes.
+    /// Takes blocks in holes of a range that the cache is about to write, so that they are not missing at write-back.
+    /// The file's time of modification and rights stay: a start takes blocks for files that no program writes.
     pub fn take_blocks(&self, range: Range<u64>, size: u64) -> io::Result<()> {
         let file = self.file()?;
         if self.blocks.take(&Unchanged { below: self, file: &file }, range, size)? {
@@ -414,8 +413,8 @@ impl Below {
         resized
     }
 
-    /// Changes size or allocation, and notes that they need not be durable: before the change a sync that came in between would
-    /// take the note back.
+    /// Changes size or allocation, then notes that they may not be durable: a sync in between would clear an earlier
+    /// note.
     fn reshape(&self, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let changed = change();
         self.reshaped.store(true, Relaxed);
@@ -457,7 +456,7 @@ impl Below {
     }
 }
 
-/// A file whose blocks are taken without a change of its time of modification or its rights.
+/// A file whose blocks are taken without a change of its time of modification or rights.
 struct Unchanged<'a> {
     below: &'a Below,
     file: &'a Arc<File>,
@@ -482,7 +481,7 @@ impl Extents for Unchanged<'_> {
     }
 }
 
-/// The file below, as long as nobody makes it shorter.
+/// The backing file, guarded against being shortened.
 pub(super) struct LockedFile<'a> {
     file: Arc<File>,
     _shape: RwLockReadGuard<'a, ()>,
@@ -500,7 +499,7 @@ impl Holder for Below {
     fn let_go(&self) -> bool {
         let synced = !self.unsynced.load(Relaxed) || self.sync_writes().is_ok();
         if !synced {
-            // The system says it once, to this descriptor: the next sync that the cache asks for has to say it again.
+            // The system reports the error once, to this descriptor: the cache's next sync has to report it again.
             self.unsynced.store(true, Relaxed);
             self.failed.store(true, Relaxed);
         }
@@ -522,11 +521,10 @@ pub(super) fn stamp(found: &Attributes) -> Stamp {
 }
 
 impl Times {
-    /// Sets the time of modification after an act of the cache's own. That attributes have changed by it is of no
-    /// importance to who asks for them to be durable.
-    /// True if the file has that time now; false if it could only be set to the current time.
+    /// Sets the time of modification after an act of the cache. The attribute change that this causes need not be made
+    /// durable. True if the file has that time now; false if it could only be set to the current time.
     fn change(&mut self, file: &File, before: Attributes, modified: (i64, i64)) -> io::Result<bool> {
-        // Who may write a file but does not own it can set no other time than now.
+        // A user who may write a file but does not own it can set no time but the current one.
         let is_set = match file.set_modified(Modified::At(modified)) {
             Err(Errno::PERM | Errno::ACCESS) => {
                 let _as_close_as_can_be = file.set_modified(Modified::Now);
@@ -541,8 +539,8 @@ impl Times {
     }
 }
 
-/// All files that have regions, as the one disk below a cache. Bytes of a region that belongs to no file are zeroes, and
-/// writing them has no effect: its file is gone.
+/// All files with regions as one disk below a cache. A region without a file reads as zeroes, and writes to it have no
+/// effect: its file is gone.
 pub struct FilesDisk {
     size_bytes: u64,
     page_bytes: u64,
@@ -550,11 +548,11 @@ pub struct FilesDisk {
     regions: RwLock<HashMap<u64, (Arc<Below>, u64)>>,
     unsynced: Mutex<Vec<Arc<Below>>>,
     missing: HashMap<u64, FileKey>,
-    /// Pages that are kept from files that are missing, each by its file.
+    /// Pages kept aside whose files are missing, one entry of its file per page.
     missing_aside: Vec<FileKey>,
     absent: Vec<PathBuf>,
     not_written: NotWrittenCounts,
-    /// Link to the map and to the listener, for files that somebody else changed.
+    /// Link to the map and to the listener, for files that another program changed.
     pub(super) changes: Changes,
 }
 
@@ -562,7 +560,7 @@ impl FilesDisk {
     /// The address space of a cache with pages of this size.
     pub(super) fn new(page_bytes: u64) -> Self {
         Self {
-            // The log numbers pages with 48 bits.
+            // The log numbers pages with 48 bits; half of them are used.
             size_bytes: page_bytes << 47,
             page_bytes,
             voids: Mutex::default(),
@@ -576,23 +574,23 @@ impl FilesDisk {
         }
     }
 
-    /// Regions there can be.
+    /// Largest number of regions.
     pub(super) fn regions_max(&self) -> u64 {
         self.size_bytes / REGION_BYTES
     }
 
-    /// Gives a region to a part of a file.
+    /// Assigns a region to a part of a file.
     pub(super) fn join(&self, region: u64, file: Arc<Below>, extent: Extent) {
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         regions.insert(region, (file, extent.part * REGION_BYTES));
     }
 
-    /// A region belongs to nobody any more.
+    /// Takes a region from its file.
     pub(super) fn part(&self, region: u64) {
         self.regions.write().unwrap_or_else(PoisonError::into_inner).remove(&region);
     }
 
-    /// The file that an address belongs to, and where in it.
+    /// The file that an address belongs to, and the offset in that file.
     pub(super) fn file_at(&self, at: u64) -> Option<(Arc<Below>, u64)> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         let (file, start) = regions.get(&(at / REGION_BYTES))?;
@@ -606,7 +604,7 @@ impl FilesDisk {
         files.into_values().collect()
     }
 
-    /// Something of a file was changed that the next sync shall make durable.
+    /// Notes that a file has changes which the next sync must make durable.
     pub(super) fn note(&self, file: &Arc<Below>) {
         if !file.unsynced.swap(true, Relaxed) {
             self.to_sync().push(file.clone());
@@ -618,7 +616,7 @@ impl FilesDisk {
     }
 }
 
-/// The part of `bytes` from `at` on that lies in one region.
+/// Bytes from `at` on that lie in the same region, at most `bytes`.
 pub(super) fn within(at: u64, bytes: u64) -> u64 {
     bytes.min(REGION_BYTES - at % REGION_BYTES)
 }
@@ -655,10 +653,11 @@ impl Disk for FilesDisk {
             let count = within(at, (bytes.len() - done) as u64) as usize;
             let mut went = None;
             if let Some((file, offset)) = self.file_at(at) {
-                // Before too: whose sync fails meanwhile must know that this may be gone with it.
+                // Noted before the write too: a sync that fails meanwhile must count this write among those that may be
+                // lost.
                 self.note(&file);
                 let written = file.write(offset, &bytes[done..done + count], &self.changes, self.page_bytes);
-                // A sync may have come while it was written.
+                // A sync may have come during the write.
                 self.note(&file);
                 file.fails.fetch_or(written.is_err(), Relaxed);
                 went = Some(written?);
@@ -680,7 +679,7 @@ impl Disk for FilesDisk {
             file.fails.fetch_or(synced.is_err(), Relaxed);
             if let Err(error) = synced {
                 failed.get_or_insert(error);
-                // What is written there again has to be synced again; so has what else was not.
+                // Rewritten pages have to be synced again, and so has everything else that was unsynced.
                 file.unsynced.store(true, Relaxed);
                 self.to_sync().push(file);
             }
@@ -689,7 +688,7 @@ impl Disk for FilesDisk {
     }
 
     fn discard(&self, _at: u64, _bytes: u64) -> io::Result<()> {
-        // Holes are punched by who knows that they are wanted.
+        // Holes are punched by the caller that knows that they are wanted.
         Ok(())
     }
 }

@@ -19,41 +19,41 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Ranges that the map remembers before the cache is flushed to be rid of them.
+/// Ranges in the map beyond which a flush of the cache clears them.
 const VOIDS_MAX: usize = if cfg!(test) { 8 } else { 4096 };
 
-/// A file of the backing directory, its regions and what the cache must know of its shape.
+/// A file of the backing directory, its regions and the facts about its shape that the cache needs.
 pub(super) struct CachedFile {
     shared: Arc<Shared>,
     pub below: Arc<Below>,
-    /// Exact at any time, and that of the file below except within a call.
+    /// Exact at any time, and equal to the backing file's except within a call.
     size: AtomicU64,
-    /// Held by reads and writes, alone by what changes the size or punches holes.
+    /// Shared by reads and writes, exclusive for changes of the size and punched holes.
     shape: RwLock<Shape>,
-    /// By part of a GiB: of a sparse file those that are used, however far out.
+    /// By part of a GiB: in a sparse file only the used ones, however far out.
     regions: RwLock<BTreeMap<u64, u64>>,
     written: Mutex<Written>,
-    /// Number by which the cache knows the file as an object, once the file has a region.
+    /// Number of the file as an object of the cache, once the file has a region.
     object: OnceLock<ObjectId>,
-    /// State that decides what follows when names of the file are removed.
+    /// State that decides the consequences when names of the file are removed.
     pub leaving: Leaving,
     /// The page after the last one read, and after the last one written.
     runs: [AtomicU64; 2],
-    /// Of a file in conflict: pages that are not served, once they are known.
+    /// Pages of a file in conflict that are not served, once they are known.
     pub unserved: Mutex<Option<Arc<BTreeSet<u64>>>>,
 }
 
-/// Work on the file's size and tail that was left undone, or may have been before the start.
+/// Work on the file's size and tail that is still to be done, or may be since the last run.
 pub(super) struct Shape {
-    /// The last page has no bytes but zeroes beyond the end, wherever it is.
+    /// Beyond the end of the file the last page is zeroes, in the cache and in the backing file.
     tail_is_zero: bool,
-    /// A crash brings nothing else back there.
+    /// These zeroes survive a crash.
     tail_is_durable: bool,
     /// Pages from here on have to be forgotten before the file may grow.
     forget_from: Option<u64>,
 }
 
-/// Pages that were written to the cache, which the file below may have as a hole: a bit for each.
+/// Pages written to the cache that may be a hole in the backing file: one bit for each.
 #[derive(Default)]
 struct Written(BTreeMap<u64, u64>);
 
@@ -79,7 +79,7 @@ impl Written {
         self.0.get(&(page / 64)).is_some_and(|bits| bits & 1 << (page % 64) != 0)
     }
 
-    /// The first one from a page on.
+    /// The first such page from `page` on.
     fn next(&self, page: u64) -> Option<u64> {
         let mut words = self
             .0
@@ -91,8 +91,8 @@ impl Written {
 }
 
 impl CachedFile {
-    /// A file as it is now; `known` are the object that it is to the cache and the regions that it has had before, with pages
-    /// from before perhaps.
+    /// A file in its present state. `known` is its object number in the cache and its regions of an earlier run, which
+    /// may have pages from then.
     pub fn new(
         shared: Arc<Shared>,
         below: Arc<Below>,
@@ -109,7 +109,7 @@ impl CachedFile {
         Ok(Self { shared, below, size, shape, regions, written, object, leaving, runs, unserved })
     }
 
-    /// State that all files have in common.
+    /// State shared by all files.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -122,17 +122,17 @@ impl CachedFile {
         let before = self.size.swap(bytes, Relaxed);
         let pages = |bytes: u64| bytes.div_ceil(self.page_bytes());
         if let Some(&object) = self.object.get().filter(|_| pages(before) != pages(bytes)) {
-            // A cache that has stopped says so to the next request.
+            // A cache that has stopped reports that to the next request.
             let _stopped = self.shared.cache.with_objects(|objects| objects.resize(object, pages(bytes)));
         }
     }
 
-    /// Number by which the cache knows the file as an object, if it does.
+    /// Number of the file as an object of the cache, if it has one.
     pub fn object(&self) -> Option<ObjectId> {
         self.object.get().copied()
     }
 
-    /// A region is a part of this file, also to the cache.
+    /// Adds a region to this file, and to its object in the cache.
     fn join(&self, region: u64, part: u64) -> io::Result<()> {
         let pages = REGION_BYTES / self.page_bytes();
         let size = self.size().div_ceil(self.page_bytes());
@@ -143,7 +143,7 @@ impl CachedFile {
         })
     }
 
-    /// Its parts that have a region, and which.
+    /// Parts of the file that have a region, each with its region.
     pub fn regions(&self) -> Vec<(u64, u64)> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         regions.iter().map(|(&part, &region)| (part, region)).collect()
@@ -175,19 +175,20 @@ impl CachedFile {
         self.written().add(self.pages(offset, offset + bytes));
     }
 
-    /// Before the cache takes a write, which was [noted](Self::note_dirty): a start that finds it, and no file, must know why.
+    /// Called before the cache takes a write that was [noted](Self::note_dirty). A start that finds the write but no
+    /// file must find the reason in the map.
     fn note_unsynced(&self) -> io::Result<()> {
         self.leaving.unsynced.store(true, SeqCst);
         let announced = self.leaving.announced.load(SeqCst) && !mutant::is(Mutant::LeavingNotHeeded);
         if announced { self.shared.map().sync() } else { Ok(()) }
     }
 
-    /// The cache may have bytes that the file below has not.
+    /// True if the cache may have bytes that the backing file lacks.
     pub fn may_be_dirty(&self) -> bool {
         !self.written().0.is_empty()
     }
 
-    /// Makes the bytes durable if a write came after the last sync, or pages were forgotten that a crash would bring back.
+    /// Makes the bytes durable if a write followed the last sync, or if forgotten pages would return after a crash.
     pub fn sync_if_written(&self) -> io::Result<()> {
         let changed = self.leaving.unsynced.load(SeqCst) || self.leaving.forgot.load(SeqCst);
         if changed { self.sync(true) } else { Ok(()) }
@@ -200,7 +201,7 @@ impl CachedFile {
         Some(region * REGION_BYTES + offset % REGION_BYTES)
     }
 
-    /// As [`find`](Self::find), with a region that is made if need be.
+    /// Like [`find`](Self::find), but assigns a region if necessary.
     fn place(&self, offset: u64) -> io::Result<u64> {
         if let Some(at) = self.find(offset) {
             return Ok(at);
@@ -226,7 +227,8 @@ impl CachedFile {
         Ok(region * REGION_BYTES + offset % REGION_BYTES)
     }
 
-    /// As [`read`](Self::read) for as much as needs no waiting: for a device, for a change of the file's shape or for a region.
+    /// Like [`read`](Self::read), for the part that needs no waiting: for a device, a change of the file's shape or a
+    /// region.
     pub fn read_now(&self, offset: u64, bytes: &mut [u8]) -> Option<AtOnce> {
         let _shape = self.shape.try_read().ok()?;
         self.below.check_ours().ok()?;
@@ -260,7 +262,8 @@ impl CachedFile {
             let part = &mut bytes[done..done + len];
             match self.place(from) {
                 Ok(at) => self.shared.cache.read_tagged(at, part, self.tag(0, from, len))?,
-                // The map cannot be written, as on a file system that is full or read-only. The cache has nothing of what has no region.
+                // The map cannot be written, as on a full or read-only file system. Without a region the cache has no
+                // bytes of this part.
                 Err(_) => self.below.read(from, part)?,
             }
             done += len;
@@ -292,10 +295,10 @@ impl CachedFile {
             return self.put(offset, bytes);
         }
         self.grow_ready(&mut shape)?;
-        // The range is in the file below before the cache may have to write it there.
+        // The range must exist in the backing file before the cache may write it back there.
         let from = offset.max(size);
         let grown = self.below.grow(from, end - from).and_then(|()| {
-            // Whole pages need not be read first; what is beyond the end is zeroes in any case.
+            // Whole pages need not be read first; beyond the end they are zeroes in any case.
             let mut padded = bytes.to_vec();
             padded.resize(bytes.len() + (end.next_multiple_of(self.page_bytes()) - end) as usize, 0);
             self.put(offset, &padded)
@@ -307,8 +310,8 @@ impl CachedFile {
         grown
     }
 
-    /// After a write that was to lengthen the file and failed: nobody has seen the longer file. If this fails as well it ends in
-    /// zeroes.
+    /// Undoes the lengthening after a failed write: no program has seen the longer file. If this fails as well, the
+    /// file ends in zeroes.
     fn shrink_again(&self, shape: &mut Shape, size: u64) {
         shape.tail_is_zero = false;
         match self.below.resize(size) {
@@ -317,7 +320,7 @@ impl CachedFile {
         }
     }
 
-    /// After a change below that failed half way: the size is the one below, which every sync makes durable.
+    /// Takes the size of the backing file after a failed change there; every sync makes that size durable.
     fn look_at_size(&self) {
         if let Ok(bytes) = self.below.size()
             && !mutant::is(Mutant::SizeNotLookedAt)
@@ -326,7 +329,7 @@ impl CachedFile {
         }
     }
 
-    /// Tag of a read (0) or a write (1): a request that begins at the page after the last one's goes on with a run.
+    /// Tag of a read (0) or a write (1). A request that begins at the page after the last one's continues a run.
     fn tag(&self, kind: usize, offset: u64, len: usize) -> Tag {
         let pages = self.pages(offset, offset + len as u64);
         let expected = self.runs[kind].swap(pages.end, Relaxed);
@@ -350,7 +353,7 @@ impl CachedFile {
         Ok(())
     }
 
-    /// Whole pages are written back: each block of them that the file has none of is taken now.
+    /// Takes the missing blocks of a range of whole pages, because whole pages are written back.
     fn take_blocks(&self, offset: u64, end: u64) -> io::Result<()> {
         let pages = self.pages(offset, end);
         let range = pages.start * self.page_bytes()..pages.end.saturating_mul(self.page_bytes());
@@ -361,7 +364,7 @@ impl CachedFile {
         if self.shared.read_only || self.shared.cache.is_read_only() { Err(Errno::ROFS.into()) } else { Ok(()) }
     }
 
-    /// Writes zeroes over a part of a page where the cache may have something else.
+    /// Writes zeroes over a part of a page of which the cache may have other bytes.
     fn clear(&self, offset: u64, end: u64) -> io::Result<()> {
         match self.find(offset) {
             Some(at) if offset < end => {
@@ -374,12 +377,12 @@ impl CachedFile {
         }
     }
 
-    /// Forgets the pages of a range that begins and ends with pages.
+    /// Forgets the pages of a range; the range begins and ends at page boundaries.
     fn forget(&self, offset: u64, end: u64) -> io::Result<()> {
-        // The flush after this makes durable what was done below, too.
+        // The next flush also makes the changes of the backing file durable.
         self.shared.disk.note(&self.below);
         self.leaving.voided.store(true, SeqCst);
-        // Between the regions of a sparse file there may be a billion places for others.
+        // Only regions in use are visited: in a sparse file there may be a billion unused ones in between.
         for (part, region) in self.regions().into_iter().filter(|(part, _)| is_in(*part, offset, end)) {
             let (from, to) = (offset.max(part * REGION_BYTES), end.min((part + 1).saturating_mul(REGION_BYTES)));
             self.shared.cache.forget(region * REGION_BYTES + from % REGION_BYTES, to - from)?;
@@ -394,8 +397,9 @@ impl CachedFile {
         Ok(())
     }
 
-    /// Before a range below is cut off or made zeroes: clean copies of it must not outlive a crash, and the log cannot
-    /// say so before without losing dirty ones. The guard is held until they are forgotten.
+    /// Notes a range in the map before it is cut off or zeroed in the backing file. Clean copies of the range must not
+    /// outlive a crash. The log cannot say so earlier without losing dirty copies. The guard is held until the copies
+    /// are forgotten.
     fn announce(&self, offset: u64, end: u64) -> io::Result<RwLockReadGuard<'_, ()>> {
         if self.shared.map().voids() >= VOIDS_MAX
             && let Ok(_alone) = self.shared.voiding.try_write()
@@ -416,7 +420,7 @@ impl CachedFile {
         regions.last_key_value().map_or(0, |(last, _)| (last + 1) * REGION_BYTES)
     }
 
-    /// Sees to it that what appears when the file grows is zeroes.
+    /// Ensures that the bytes which appear when the file grows are zeroes.
     fn make_growable(&self, shape: &mut Shape) -> io::Result<()> {
         let size = self.size();
         let page_end = size.next_multiple_of(self.page_bytes());
@@ -434,8 +438,8 @@ impl CachedFile {
         Ok(())
     }
 
-    /// As [`make_growable`](Self::make_growable), before the file grows: a crash could keep the new size and undo what makes the end of
-    /// the last page zeroes.
+    /// Like [`make_growable`](Self::make_growable), to be called before the file grows. A crash could otherwise keep
+    /// the new size but undo the zeroes at the end of the last page.
     fn grow_ready(&self, shape: &mut Shape) -> io::Result<()> {
         self.make_growable(shape)?;
         if !shape.tail_is_durable && !mutant::is(Mutant::TailUnsynced) {
@@ -470,12 +474,12 @@ impl CachedFile {
             if now == 0 {
                 self.leaving.emptied.store(true, SeqCst);
             }
-            // What else was beyond the old end goes with its page, and comes back with it until that is durable.
+            // Other bytes beyond the old end go with their page, and may return with it until that is durable.
             let unknown = !shape.tail_is_zero && !size.is_multiple_of(self.page_bytes()) && self.find(size).is_some();
             shape.tail_is_durable &= !unknown;
             shape.tail_is_zero = false;
             shape.forget_from = Some(shape.forget_from.map_or(now, |from| from.min(now)));
-            // What cannot be done now is done before the file grows; it is as short as it should be.
+            // A failure is made good before the file grows: the size is right already.
             let _later = self.make_growable(&mut shape);
         }
         cut
@@ -507,7 +511,7 @@ impl CachedFile {
                 return Ok(());
             }
             self.void(offset, end.min(size), size)?;
-            // A dirty page may have been written below in between.
+            // A dirty page may have been written back in between.
             self.below.allocate(how, offset, bytes)
         });
         match allocated {
@@ -518,7 +522,7 @@ impl CachedFile {
         allocated
     }
 
-    /// A range below is zeroes now: so it must be for the cache.
+    /// Makes a range zeroes in the cache, as it is in the backing file.
     fn void(&self, offset: u64, end: u64, size: u64) -> io::Result<()> {
         if offset >= end {
             return Ok(());
@@ -554,17 +558,17 @@ impl CachedFile {
         let forgot = self.leaving.forgot.swap(false, SeqCst);
         let flushed = if cached { self.shared.cache.flush() } else { Ok(()) };
         self.leaving.forgot.fetch_or(forgot && flushed.is_err(), SeqCst);
-        // What was flushed may have been kept from the file.
+        // The flushed pages may have been kept aside.
         flushed.and_then(|()| self.below.check_ours())
     }
 
-    /// The file is taken as it is below: the cache has nothing of it.
+    /// Takes the backing file as it is: the cache has no pages of it.
     pub fn take_anew(&self, shape: &mut Shape, size: u64) {
         self.written().0.clear();
         self.take_back(shape, size);
     }
 
-    /// The same where the cache has dirty pages still.
+    /// Like [`take_anew`](Self::take_anew), where the cache still has dirty pages.
     pub fn take_back(&self, shape: &mut Shape, size: u64) {
         (shape.tail_is_zero, shape.forget_from) = (false, None);
         self.below.forget_blocks();
@@ -579,7 +583,7 @@ impl CachedFile {
         }
         let page = self.page_bytes();
         let file = self.below.file()?;
-        // Of a file in conflict holes are those that it has.
+        // A file in conflict shows its own holes.
         let none = self.below.change().is_apart().then(Written::default);
         let known = self.written();
         let written = none.as_ref().unwrap_or(&known);
@@ -605,12 +609,12 @@ impl CachedFile {
     }
 }
 
-/// Does a part of the file have bytes between these two?
+/// True if a part of the file overlaps the range.
 fn is_in(part: u64, offset: u64, end: u64) -> bool {
     part * REGION_BYTES < end && offset < (part + 1) * REGION_BYTES
 }
 
-/// The end of a range, which the system's sizes must be able to say.
+/// The end of a range; `EFBIG` beyond the largest file size of the system.
 fn end_of(offset: u64, bytes: u64) -> io::Result<u64> {
     offset.checked_add(bytes).filter(|&end| i64::try_from(end).is_ok()).ok_or_else(|| Errno::FBIG.into())
 }

@@ -1,4 +1,5 @@
-//! The backing record of a directory: kinds 5 to 7 of its file map, and 9 for the subvolume. `docs/file-map.md` draws them.
+//! The backing record of a directory: kinds 5 to 7 of its file map, and 9 for the subvolume. `docs/file-map.md` draws
+//! them.
 
 use super::map::{BLOCK, Contents, FileKey, number, record};
 use crate::record::{Choices, Record};
@@ -11,7 +12,7 @@ const VOLUME: u32 = 9;
 
 /// Bytes of the choices in one block.
 const PART: usize = 48;
-/// Blocks that a record takes at most.
+/// Most blocks that a record takes.
 pub(super) const BLOCKS_MAX: u64 = 3 + crate::record::RECORD_BYTES_MAX.div_ceil(PART) as u64;
 
 fn halves(id: [u8; 16]) -> [u64; 2] {
@@ -22,7 +23,7 @@ fn whole(block: &[u8], at: usize) -> [u8; 16] {
     block[8 + at * 8..24 + at * 8].try_into().expect("sixteen bytes")
 }
 
-/// Which cache, and which generation.
+/// The block of the cache's UUID and the generation.
 fn generation(kept: &Record) -> [u8; BLOCK] {
     let [low, high] = halves(kept.cache);
     record(GENERATION, &[kept.generation.number, kept.generation.nonce, low, high])
@@ -36,7 +37,7 @@ fn volume(kept: &Record) -> [u8; BLOCK] {
     record(VOLUME, &halves(kept.volume.unwrap_or_default()))
 }
 
-/// A part of the choices: its number in byte 1, the number of all in byte 2, how many of its bytes count in byte 3.
+/// A block of the choices. Byte 1 has its number, byte 2 the number of such blocks, byte 3 the length of its contents.
 fn part(at: usize, of: usize, bytes: &[u8]) -> [u8; BLOCK] {
     let mut numbers = [0; PART / 8];
     for (number, chunk) in numbers.iter_mut().zip(bytes.chunks(8)) {
@@ -59,7 +60,7 @@ pub(super) fn encode(kept: &Record) -> Vec<[u8; BLOCK]> {
     blocks
 }
 
-/// The blocks by which one record becomes another. Choices change only with the whole map.
+/// The blocks that turn one record into another. Choices change only with the whole map.
 pub(super) fn changes(before: Option<&Record>, now: &Record) -> Vec<[u8; BLOCK]> {
     let Some(before) = before else { return encode(now) };
     let mut blocks = Vec::new();
@@ -75,19 +76,19 @@ pub(super) fn changes(before: Option<&Record>, now: &Record) -> Vec<[u8; BLOCK]>
     blocks
 }
 
-/// Parts of the record, gathered from the blocks of a map one by one.
+/// Parts of the record, collected block by block from a map.
 #[derive(Default)]
 pub(super) struct Gathered {
     generation: Option<([u8; 16], Generation)>,
     complete: bool,
     volume: Option<[u8; 16]>,
     choices: Vec<u8>,
-    /// Parts of the choices that have come, and how many there are to be.
+    /// Blocks of the choices seen so far, and their total number.
     parts: [usize; 2],
 }
 
 impl Gathered {
-    /// Takes a block if it is one of a record's.
+    /// Takes a block; false if it is not part of a record.
     pub fn take(&mut self, block: &[u8]) -> bool {
         match u32::from(block[0]) {
             GENERATION => {
@@ -109,7 +110,7 @@ impl Gathered {
         true
     }
 
-    /// The record, if the map has one; nothing where what it says is no record.
+    /// The record, or `Some(None)` if the map has none; none if the blocks do not form a record.
     pub fn record(self) -> Option<Option<Record>> {
         let Some((cache, generation)) = self.generation else { return Some(None) };
         let choices = match self.parts {
@@ -122,7 +123,7 @@ impl Gathered {
 }
 
 impl Contents {
-    /// A map without files, of a cache that was just made.
+    /// A map without files, for a new cache.
     pub fn of_record(id: [u8; 16], directory: FileKey, record: Record) -> Self {
         Self { record: Some(record), ..Self::new(id, directory) }
     }
@@ -188,7 +189,7 @@ mod tests {
         let mut bytes = std::fs::read(&path).expect("a map");
         let is_second = |block: &[u8]| u32::from(block[0]) == CHOICES && block[1] == 1;
         let block = bytes.chunks_exact_mut(BLOCK).find(|block| is_second(block)).expect("a second part");
-        // Of a kind that may be passed by.
+        // Of a kind that a reader may skip.
         block.copy_from_slice(&record(40, &[]));
         std::fs::write(&path, bytes).expect("a write");
         assert!(matches!(map::read(&directory), Err(FilesError::MapDamaged { .. })));

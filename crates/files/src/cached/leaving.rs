@@ -1,5 +1,5 @@
-//! Files whose names are removed. What the cache forgets of a file may become durable only after the directories below
-//! were synced for it: until then a crash brings the name back, and with it bytes that may be in the cache alone.
+//! Files whose names are removed. The cache may durably forget pages of such a file only after the directories were
+//! synced. Until then a crash brings the name back, perhaps with bytes that the cache alone has.
 
 use super::Shared;
 use super::file::CachedFile;
@@ -16,34 +16,34 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// Time after which the sync of a directory that failed is tried again, for the removals that wait for it.
+/// Time after which a failed sync of a directory is tried again for the removals that wait for it.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Removals that share the syncs of their directories.
+/// Most removals that share the syncs of their directories.
 const AT_ONCE: usize = 1024;
 
 /// State of a file whose names may be removed.
 #[derive(Default)]
 pub(super) struct Leaving {
-    /// The map says that it may not be there, perhaps not durably.
+    /// The map says, perhaps not durably, that the file may be missing.
     pub announced: AtomicBool,
-    /// It was written since its last sync.
+    /// The file was written since its last sync.
     pub unsynced: AtomicBool,
-    /// Pages of it that may have been dirty were forgotten, and that is not durable: a crash brings them back.
+    /// Pages that may have been dirty were forgotten, but not durably: a crash brings them back.
     pub forgot: AtomicBool,
-    /// A range of it was cut off or made zeroes since the start. What is read of that before the file system below was synced counts as
-    /// dirty to the cache, and after a crash still.
+    /// A range was cut off or zeroed since the start. Reads of that range count as dirty in the cache until the backing
+    /// file system was synced, even after a crash.
     pub voided: AtomicBool,
-    /// It was made after the start and not synced since: a crash may leave nothing of it.
+    /// The file was made after the start and not synced since: a crash may remove it.
     unborn: AtomicBool,
-    /// It was cut to nothing while it was open.
+    /// The file was cut to zero bytes while it was open.
     pub emptied: AtomicBool,
-    /// A directory that it had a name in could not be opened.
+    /// A directory that had a name of the file could not be opened.
     unreadable: AtomicBool,
-    /// Directories in which names of it were removed.
+    /// Directories in which names of the file were removed.
     directories: Mutex<BTreeMap<FileId, Arc<Directory>>>,
 }
 
-/// Directories in which names were removed, each open once however many that were.
+/// Directories in which names were removed, each open once for all its removals.
 #[derive(Default)]
 pub(super) struct Emptied(Mutex<BTreeMap<FileId, Weak<Directory>>>);
 
@@ -60,8 +60,8 @@ impl Emptied {
     }
 }
 
-/// Count of removed files that are not dropped yet. Each has its descriptor open, for no name leads to it: whoever removes a whole
-/// folder, faster than directories can be synced, would leave no descriptor to anyone.
+/// Number of removed files that are not dropped yet. Each keeps its descriptor, as it has no name. A program that
+/// removes a whole folder faster than directories can be synced could otherwise use up all descriptors.
 #[derive(Default)]
 pub(super) struct Backlog {
     files: Mutex<usize>,
@@ -69,19 +69,19 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// A file is removed.
+    /// Counts a removed file.
     pub fn add(&self) {
         *self.files.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// A file was dropped, and its descriptor is closed.
+    /// Counts a dropped file, whose descriptor is closed.
     pub fn take(&self) {
         *self.files.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.fewer.notify_all();
     }
 
-    /// Waits while these files have more than their share of the descriptors, an eighth of all that may be open, and get fewer. They do
-    /// not where a directory cannot be synced.
+    /// Waits while these files hold more than their share, a quarter of the pool's bound, and their number falls. It
+    /// does not fall where a directory cannot be synced.
     fn wait(&self) {
         let many = descriptors_bound() / 4;
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,16 +95,16 @@ impl Backlog {
     }
 }
 
-/// Work that is done for a file while nobody waits for it.
+/// Work on a file that no caller waits for.
 pub(super) enum Errand {
-    /// A file is gone: what the cache has of it is dropped.
+    /// A file is gone: its pages in the cache are dropped.
     Removed(Arc<CachedFile>),
-    /// A file that was emptied and written anew was closed.
+    /// A file that was emptied and rewritten was closed.
     Replaced(Arc<CachedFile>),
 }
 
 impl CachedFile {
-    /// A name in `directory` is about to be removed.
+    /// Called before a name in `directory` is removed.
     pub fn leave(&self, directory: OpenDirectory<'_>) -> io::Result<()> {
         self.shared().backlog.wait();
         match directory().and_then(|directory| Ok((directory.attributes()?, directory))) {
@@ -117,36 +117,36 @@ impl CachedFile {
                     .entry(found.id)
                     .or_insert(directory);
             }
-            // One that may be written but not read: the whole file system is synced instead.
+            // A directory that may be written but not read cannot be opened: the whole file system is synced instead.
             Err(_) => self.leaving.unreadable.store(true, SeqCst),
         }
         let mut map = self.shared().map();
         map.note_leaving(self.below.key)?;
-        // Whoever writes from now on sees this after having noted the write; who noted it before is seen here.
+        // A write noted from now on sees `announced`; a write noted earlier is seen by the check that follows.
         self.leaving.announced.store(true, SeqCst);
         let Leaving { forgot, voided, .. } = &self.leaving;
         let may_be_dirty = self.may_be_dirty() || forgot.load(SeqCst) || voided.load(SeqCst);
         if may_be_dirty && !mutant::is(Mutant::LeavingUnsynced) { map.sync() } else { Ok(()) }
     }
 
-    /// Nobody knows it any more, and the cache has nothing of it.
+    /// Called when the file is not known any more and the cache has no pages of it.
     pub fn gone_unseen(&self) {
         if self.leaving.announced.load(SeqCst) || self.leaving.unborn.load(SeqCst) {
             self.shared().map().forget_leaving(self.below.key);
         }
     }
 
-    /// It has a name still.
+    /// Called when the file still has a name.
     pub fn stay(&self) {
         let mut map = self.shared().map();
         if !self.leaving.unborn.load(SeqCst) {
-            // The word need not be there: the file is, and is found.
+            // The record need not be written: the file exists, and is found.
             let _less_missed = map.note_stays(self.below.key);
         }
         self.leaving.announced.store(false, SeqCst);
     }
 
-    /// Before its first region: of a file that was made since the start the map says that it need not be there after a crash.
+    /// Notes in the map, before its first region, that a file made since the start may be missing after a crash.
     pub fn announce_unborn(&self, map: &mut FileMap) -> io::Result<()> {
         if self.below.key.made < self.shared().started || mutant::is(Mutant::UnbornUnsaid) {
             return Ok(());
@@ -155,7 +155,7 @@ impl CachedFile {
         map.note_leaving(self.below.key)
     }
 
-    /// Its size was synced, and with that the file itself.
+    /// Called after a sync of the file's size, which made the file itself durable.
     pub fn is_born(&self) {
         if self.leaving.unborn.load(SeqCst) {
             let mut map = self.shared().map();
@@ -167,7 +167,7 @@ impl CachedFile {
     }
 }
 
-/// Count of directories that could not be synced. Nobody waits for these syncs, so nobody else hears of it.
+/// Number of directories that could not be synced. No caller waits for these syncs, so the error is reported only here.
 #[derive(Default)]
 pub(super) struct DirectorySyncs(Mutex<(u64, Option<String>)>);
 
@@ -176,7 +176,7 @@ impl DirectorySyncs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one if it failed; whether it succeeded.
+    /// Counts a failure; true if the sync succeeded.
     fn count(&self, synced: io::Result<()>) -> bool {
         if let Err(error) = &synced {
             let mut failed = self.lock();
@@ -191,7 +191,7 @@ impl DirectorySyncs {
     }
 }
 
-/// Syncs the directories of files that are gone, each once; those whose directories could not be synced come back.
+/// Syncs the directories of removed files, each once. Returns the files whose directories were synced, and the others.
 fn sync_directories(
     gone: Vec<Arc<CachedFile>>,
     syncs: &DirectorySyncs,
@@ -204,14 +204,14 @@ fn sync_directories(
             return false;
         }
         directories.iter().all(|(&id, directory)| {
-            // Without its sync a crash could bring the name back when the bytes are forgotten.
+            // Without this sync a crash could bring the name back after the bytes were forgotten.
             let sync = || syncs.count(directory.sync().map_err(io::Error::from));
             *synced.entry(id).or_insert_with(|| mutant::is(Mutant::DirectoryUnsynced) || sync())
         })
     })
 }
 
-/// Runner of the errands.
+/// Worker that runs the errands.
 pub(super) struct Janitor {
     errands: Receiver<Errand>,
     shared: Arc<Shared>,
@@ -224,7 +224,7 @@ impl Janitor {
         Self { errands, shared, gone: Vec::new() }
     }
 
-    /// Runs errands until nobody can send one any more. What cannot be done then the next start does.
+    /// Runs errands until all senders are gone. Work left undone then falls to the next start.
     pub fn run(mut self) {
         loop {
             let next = match self.gone.is_empty() {
@@ -243,12 +243,12 @@ impl Janitor {
     fn take(&mut self, errand: Errand) {
         match errand {
             Errand::Removed(file) => self.gone.push(file),
-            // As the system does, nobody is told whether it succeeded.
+            // As in the system, the result is not reported.
             Errand::Replaced(file) => drop(file.sync_if_written()),
         }
     }
 
-    /// Does what there is to do now.
+    /// Runs the errands that are waiting now.
     pub fn turn(&mut self) {
         let more: Vec<Errand> = self.errands.try_iter().take(AT_ONCE).collect();
         more.into_iter().for_each(|errand| self.take(errand));
@@ -262,7 +262,7 @@ impl Janitor {
     }
 }
 
-/// Makes durable whatever is gone from the backing directory, before a start forgets what the cache has of it.
+/// Makes removals in the backing directory durable, before a start forgets the pages of missing files.
 pub(super) fn sync_names(root: &Directory) -> io::Result<()> {
     Ok(root.sync_file_system()?)
 }

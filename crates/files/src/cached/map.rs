@@ -1,8 +1,8 @@
-//! The file map: which file each region of the cache's address space belongs to. `docs/file-map.md` draws it.
+//! The file map: the file to which each region of the cache's address space belongs. `docs/file-map.md` draws it.
 //!
-//! It lies in the backing directory, for it is about these very files, and a cache may be a block device that has no
-//! room beside it. Records are appended; the whole is written anew, over a spare file that is then exchanged with it, at
-//! every open and close. So a file system that has become full meanwhile keeps no cache from being closed.
+//! The map lies in the backing directory because it describes these files, and a cache may be a block device without
+//! space beside it. Records are appended. Every open and close writes the whole map over a spare file, which is then
+//! exchanged with it. So a cache can be closed although the file system has become full.
 
 mod version;
 
@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 
-/// Bytes of a region: what a file gets at once of the address space. Few in tests of this crate, so that files have several.
+/// Bytes of a region, the unit in which a file gets address space. Small in this crate's tests, so that files have
+/// several.
 pub(super) const REGION_BYTES: u64 = if cfg!(test) { 1 << 14 } else { 1 << 30 };
 
 /// Bytes of the header and of each record.
@@ -24,27 +25,27 @@ pub(super) const BLOCK: usize = 64;
 const MAGIC: [u8; 8] = *b"\x89ETFILES";
 const NAME: &str = "map";
 const SPARE: &str = "map.new";
-/// The files grow by so much at a time, so that a record in one is durable without a change of its size.
+/// Step in bytes by which the files grow, so that appending a record does not change the size.
 const STEP: u64 = if cfg!(test) { 1 << 12 } else { 1 << 16 };
-/// Appended records beyond those that say something, from which on the map is written anew.
+/// Obsolete records beyond which the map is rewritten.
 const SLACK: u64 = if cfg!(test) { 1 << 6 } else { 1 << 14 };
 
 const REGION: u32 = 1;
 const DROPPED: u32 = 2;
 const STAMP: u32 = 3;
 const VOID: u32 = 4;
-/// A file's last name may be removed. 5 to 7 and 9 are those of the [record](super::kept), 10 is kept for what else a map will
-/// say.
+/// A file's last name may be removed. 5 to 7 and 9 are those of the [record](super::kept); 10 is reserved.
 const LEAVING: u32 = 8;
 const STAYS: u32 = 11;
-/// A file was changed by somebody else while the cache had dirty pages of it, and it was said since which bytes count.
+/// A file was changed by another program while the cache had dirty pages of it; and it was decided since which bytes
+/// count.
 pub(super) const CONFLICT: u32 = 12;
 pub(super) const RESOLVED: u32 = 13;
-/// Kinds from here on may be passed by.
+/// Unknown kinds from here on are skipped.
 const KNOWN_MAX: u32 = 32;
 
-/// Key that tells a file from all others that were or will be in the directory. An inode may return, the moment of
-/// its making does not.
+/// Key that tells a file from all earlier and later ones in the directory. An inode number may return, its time of
+/// making does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct FileKey {
     pub inode: u64,
@@ -52,28 +53,28 @@ pub(super) struct FileKey {
     pub made: u64,
 }
 
-/// Size in bytes and times of a file, as it was left.
+/// Size in bytes and times of a file at the end of our last change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub size: u64,
     /// Nanoseconds since 1970.
     pub modified: i64,
-    /// As above.
+    /// Nanoseconds since 1970.
     pub changed: i64,
 }
 
-/// A GiB of a file.
+/// A part of a file, [`REGION_BYTES`] long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     pub file: FileKey,
-    /// Which one of the file.
+    /// Number of the part in the file.
     pub part: u64,
 }
 
-/// State of the cache as the map has it: it tells if the files are complete without the cache.
+/// State of the cache as the map has it, which tells whether the files are complete without the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// In use, or left by a crash.
+    /// In use, or in use at the time of a crash.
     Open,
     /// Closed, with every byte in the files.
     Clean,
@@ -85,21 +86,21 @@ pub(super) enum State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Contents {
     pub state: State,
-    /// Of the layout that it was read in, or is written in unless it has to say more.
+    /// Version of the layout that was read, or is written unless a record needs a later one.
     pub version: u32,
     /// Identifier of the backing directory, for which the cache was made.
     pub id: [u8; 16],
     /// The backing directory itself.
     pub directory: FileKey,
-    /// The first region that no file ever had.
+    /// The first region that was never assigned.
     pub next: u64,
     pub regions: BTreeMap<u64, Extent>,
     pub stamps: BTreeMap<FileKey, Stamp>,
-    /// Ranges of bytes that were cut off or made zeroes below: clean copies of what they touch may be of before.
+    /// Byte ranges that were cut off or zeroed in the files: clean copies of pages that they touch may be outdated.
     pub voids: Vec<(FileKey, Range<u64>)>,
-    /// Files that lost a name, perhaps their last: they need not be there.
+    /// Files that lost a name, perhaps their last: they may be missing.
     pub leaving: BTreeSet<FileKey>,
-    /// Files that somebody else changed while the cache had dirty pages of them, and the size that each had before, in bytes.
+    /// Files that another program changed while the cache had dirty pages of them, each with its earlier size in bytes.
     pub conflicts: BTreeMap<FileKey, u64>,
     /// Record of the cache, if there is one.
     pub record: Option<Record>,
@@ -107,25 +108,25 @@ pub(super) struct Contents {
 
 /// The map while it is in use.
 pub(super) struct FileMap {
-    /// The hidden directory, locked as long as this is.
+    /// The hidden directory, locked as long as the map exists.
     directory: Directory,
-    /// None where nothing can be written.
+    /// None where the map cannot be written.
     written: Option<Written>,
-    /// Bytes that the spare file has room for.
+    /// Length of the spare file in bytes.
     spare: u64,
-    /// Something was appended that is not durable.
+    /// An appended record is not durable yet.
     unsynced: bool,
-    /// A sync failed: what was appended may be missing, and whatever is appended behind it would not be found.
+    /// A sync failed: appended records may be missing, and records behind a missing one would not be found.
     torn: bool,
     contents: Contents,
 }
 
-/// A map as it was written whole.
+/// A map that was written whole.
 struct Written {
     file: File,
     /// The byte after the last record.
     end: u64,
-    /// Bytes that the file has room for; zeroes from `end`.
+    /// Length of the file in bytes; zeroes from `end` on.
     room: u64,
 }
 
@@ -133,7 +134,7 @@ fn crc(block: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &block[..BLOCK - 4]) as u32
 }
 
-/// A block of numbers after its first 8 bytes.
+/// A block with numbers after its first 8 bytes.
 fn block(first: [u8; 8], numbers: &[u64]) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     block[..8].copy_from_slice(&first);
@@ -236,7 +237,7 @@ impl Contents {
         let directory = FileKey { inode: number(header, 3), made: number(header, 4) };
         let mut found = Contents { state, version, next: number(header, 5), ..Contents::new(id, directory) };
         let (mut end, mut kept) = (BLOCK, Gathered::default());
-        // A kill or a crash leaves the last record torn, or records after one that is missing: none of them was used.
+        // A kill or a crash leaves a torn last record, or records behind a missing one: none of these was used.
         for block in blocks.take_while(|block| is_whole(block)) {
             if !kept.take(block) {
                 found.take(block, end)?;
@@ -282,7 +283,7 @@ impl Contents {
                     self.conflicts.remove(&file)
                 };
             }
-            // What a later version says besides, and an open may do without.
+            // A later version's record that an open may ignore.
             KNOWN_MAX.. => {}
             _ => return Err(FilesError::MapDamaged { byte: byte as u64 }),
         }
@@ -315,19 +316,19 @@ pub(super) fn read(directory: &Directory) -> Result<Option<Contents>, FilesError
     }
 }
 
-/// Is the file system of the map read-only?
+/// True if the file system of the map is read-only.
 pub(super) fn is_read_only(directory: &Directory) -> bool {
     matches!(directory.open_file(NAME, For::Writing), Err(Errno::ROFS))
 }
 
-/// Makes durable what was just read, which a crash of the process alone may have left in memory only.
+/// Makes durable the map that was read, which a killed process may have left in memory only.
 pub(super) fn sync_read(directory: &Directory) -> io::Result<()> {
     directory.open_file(NAME, For::Reading)?.sync_all()?;
     Ok(directory.sync()?)
 }
 
-/// Makes a map without files: durable when it returns, and the one before until then. The first start finds a spare file for the
-/// next one, though the file system may be full by then.
+/// Makes a map without files: durable when it returns, and until then the earlier map stands. The spare file gets the
+/// length of the next map, because the file system may be full by the first start.
 pub(super) fn make(directory: &Directory, contents: &Contents) -> io::Result<()> {
     let (_, spare) = write(directory, contents)?;
     let room = room_to_close(contents);
@@ -337,9 +338,9 @@ pub(super) fn make(directory: &Directory, contents: &Contents) -> io::Result<()>
     Ok(())
 }
 
-/// Writes a map over the spare file, which becomes the map, and the map the spare file. With how many bytes that has.
+/// Writes a map over the spare file and exchanges the two files. Also returns the new spare file's length in bytes.
 fn write(directory: &Directory, contents: &Contents) -> io::Result<(Written, u64)> {
-    // The spare file may be the map still, for a crash, where names were exchanged and that was not synced.
+    // After an exchange of names that was not synced, a crash may leave the spare file as the map.
     directory.sync()?;
     let before = match directory.size_of(NAME) {
         Ok(size) => size,
@@ -350,13 +351,13 @@ fn write(directory: &Directory, contents: &Contents) -> io::Result<(Written, u64
     let mut bytes = contents.encode();
     let end = bytes.len() as u64;
     let room = file.found()?.size.max(end).next_multiple_of(STEP);
-    // No record that it had before is left behind the last one that it has now.
+    // No earlier record may be left behind the last new one.
     bytes.resize(room as usize, 0);
     file.write_all_at(0, &bytes)?;
     file.sync_all()?;
     let spare = match directory.exchange(SPARE, NAME) {
         Ok(()) => before,
-        // There is no map yet, or this file system exchanges nothing.
+        // There is no map yet, or the file system cannot exchange names.
         Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             directory.rename(SPARE, NAME)?;
             0
@@ -367,30 +368,31 @@ fn write(directory: &Directory, contents: &Contents) -> io::Result<(Written, u64
     Ok((Written { file, end, room }, spare))
 }
 
-/// Room for a map with its record, a stamp for each file, a word for each that may leave or is in conflict, and for one more
-/// region.
+/// Bytes for a map with its record, two blocks for each region and for one more, and one for each file that may leave
+/// or is in conflict.
 fn room_to_close(contents: &Contents) -> u64 {
     let words = (contents.leaving.len() + contents.conflicts.len()) as u64;
     ((1 + kept::BLOCKS_MAX + 2 * (contents.regions.len() as u64 + 1) + words) * BLOCK as u64).next_multiple_of(STEP)
 }
 
-/// Has a file be so long at least, the new bytes zeroes; its length.
+/// Lengthens a file with zeroes to at least `room` bytes; returns its length.
 fn lengthen(file: &File, room: u64) -> io::Result<u64> {
     let length = file.found()?.size;
     if length < room {
-        // Written, not only reserved, so that nothing has to be found for it later.
+        // Written, not only reserved, so that no space has to be found later.
         file.write_all_at(length, &vec![0; (room - length) as usize])?;
     }
     Ok(length.max(room))
 }
 
 impl FileMap {
-    /// Writes the map as it is from now on. `read_only` where it stays as it was, because the file system below cannot be written.
+    /// Writes the map at a start. With `read_only` the map stays as it is, because the backing file system cannot be
+    /// written.
     pub fn start(directory: Directory, contents: Contents, read_only: bool) -> io::Result<Self> {
         if read_only {
             return Ok(Self { directory, written: None, spare: 0, unsynced: false, torn: false, contents });
         }
-        // The map of before will be the spare file. If it cannot be made long enough it stays the map.
+        // The earlier map becomes the spare file. If it cannot be lengthened enough, it stays the map.
         match directory.open_file(NAME, For::Writing) {
             Ok(file) => drop(lengthen(&file, room_to_close(&contents))?),
             Err(Errno::NOENT) => {}
@@ -401,12 +403,12 @@ impl FileMap {
         Ok(Self { directory, written: Some(written), spare, unsynced: false, torn: false, contents })
     }
 
-    /// Can nothing be written?
+    /// True if the map cannot be written.
     pub fn is_read_only(&self) -> bool {
         self.written.is_none()
     }
 
-    /// Sees to it that the spare file can take the map when it is closed, with one more region.
+    /// Lengthens the spare file so that it can take the map at the close, with one more region.
     pub fn make_room_to_close(&mut self) -> io::Result<()> {
         let room = room_to_close(&self.contents);
         if self.spare < room {
@@ -415,12 +417,12 @@ impl FileMap {
         Ok(())
     }
 
-    /// Writes the whole map, durably: over a crash it is this one or the one before.
+    /// Writes the whole map durably: a crash leaves this one or the one before.
     pub(super) fn write_anew(&mut self) -> io::Result<()> {
         if self.is_read_only() {
             return Ok(());
         }
-        // Until this succeeds it is not known which of the two files is the map.
+        // Until this succeeds, either of the two files may be the map.
         self.torn = true;
         self.contents.version = self.contents.needed_version();
         let (written, spare) = write(&self.directory, &self.contents)?;
@@ -429,7 +431,7 @@ impl FileMap {
         Ok(())
     }
 
-    /// The region of a part of a file, which is durable before this returns and was never another's.
+    /// Assigns a region to a part of a file, durably. No region is assigned twice.
     pub fn allocate(&mut self, extent: Extent, limit: u64) -> io::Result<u64> {
         let region = self.contents.next;
         if region >= limit {
@@ -439,7 +441,7 @@ impl FileMap {
             return Err(Errno::ROFS.into());
         }
         self.make_room_to_close()?;
-        // Not given again even if this fails: the record may be there.
+        // Not assigned again even if this fails: the record may be there.
         self.contents.next += 1;
         self.append(&region_record(region, extent))?;
         if !mutant::is(Mutant::RegionUnsynced) {
@@ -449,13 +451,13 @@ impl FileMap {
         Ok(region)
     }
 
-    /// A region belongs to nobody any more. If a crash keeps that from the map the next start finds it out by itself.
+    /// Takes a region from its file. If a crash loses this record, the next start finds the fact by itself.
     pub fn release(&mut self, region: u64) -> io::Result<()> {
         self.contents.regions.remove(&region);
         self.append_or_renew(&record(DROPPED, &[region]))
     }
 
-    /// Appends what the contents say already, or writes them anew where much of what was appended says nothing any more.
+    /// Appends a record that the contents already include, or rewrites the map if many records are obsolete.
     pub fn append_or_renew(&mut self, record: &[u8; BLOCK]) -> io::Result<()> {
         let words = self.contents.leaving.len() + self.contents.conflicts.len();
         let live = (3 * self.contents.regions.len() + words) as u64;
@@ -463,15 +465,16 @@ impl FileMap {
         if end / BLOCK as u64 > live + SLACK { self.write_anew() } else { self.append(record) }
     }
 
-    /// A range of a file is about to be cut off or made zeroes; durable when this returns.
+    /// Notes that a range of a file is about to be cut off or zeroed; durable when this returns.
     pub fn note_void(&mut self, file: FileKey, range: Range<u64>) -> io::Result<()> {
         self.append(&void_record(file, &range))?;
         self.contents.voids.push((file, range));
         if mutant::is(Mutant::VoidUnsynced) { Ok(()) } else { self.sync() }
     }
 
-    /// A file may lose its last name. If that is not in a map when a crash has come, a start takes a file that is not there
-    /// for one that is missing; so it is durable before the name goes wherever the cache may have what the file has not.
+    /// Notes that a file may lose its last name. Without this record, a start after a crash takes the removed file for
+    /// a missing one. So the record is durable before the name goes wherever the cache may have bytes that the file
+    /// lacks.
     pub fn note_leaving(&mut self, file: FileKey) -> io::Result<()> {
         if self.contents.leaving.contains(&file) {
             return Ok(());
@@ -479,31 +482,32 @@ impl FileMap {
         self.contents.leaving.insert(file);
         let noted = self.make_room_to_close().and_then(|()| self.append_or_renew(&file_record(LEAVING, file)));
         if noted.is_err() {
-            // Else the next one would take it for noted.
+            // Otherwise the next call would take the record as written.
             self.contents.leaving.remove(&file);
         }
         noted
     }
 
-    /// A file has a name still. Without this word, which need not be durable, it is only missed less.
+    /// Notes that a file still has a name. The record need not be durable: without it the file may go missing without
+    /// an error.
     pub fn note_stays(&mut self, file: FileKey) -> io::Result<()> {
         if self.contents.leaving.remove(&file) { self.append(&file_record(STAYS, file)) } else { Ok(()) }
     }
 
-    /// The cache has nothing of a file any more.
+    /// Forgets that a file may be missing, once the cache has no pages of it.
     pub fn forget_leaving(&mut self, file: FileKey) {
         self.contents.leaving.remove(&file);
     }
 
-    /// When the map was written last, by the clock of its file system: nanoseconds since 1970.
+    /// Time of the last write of the map, by the clock of its file system: nanoseconds since 1970.
     pub fn written_at(&self) -> io::Result<u64> {
-        // In one that cannot be written nothing is made.
+        // No files are made in a file system that cannot be written.
         let Some(written) = &self.written else { return Ok(u64::MAX) };
         let (seconds, more) = written.file.attributes()?.modified;
         Ok(seconds.max(0) as u64 * 1_000_000_000 + more as u64)
     }
 
-    /// Makes durable what was noted.
+    /// Makes the noted records durable.
     pub fn sync(&mut self) -> io::Result<()> {
         if self.torn && !mutant::is(Mutant::MapNotRenewed) {
             return self.write_anew();
@@ -516,7 +520,7 @@ impl FileMap {
         Ok(())
     }
 
-    /// The directory that it lies in.
+    /// The directory of the map.
     pub fn hidden(&self) -> &Directory {
         &self.directory
     }
@@ -526,24 +530,24 @@ impl FileMap {
         &self.contents
     }
 
-    /// The same, to be changed before it is appended.
+    /// The contents, to be changed before a record is appended.
     pub fn contents_mut(&mut self) -> &mut Contents {
         &mut self.contents
     }
 
-    /// Number of ranges that are noted as cut off or made zeroes.
+    /// Number of ranges noted as cut off or zeroed.
     pub fn voids(&self) -> usize {
         self.contents.voids.len()
     }
 
-    /// The cache has nothing of what was noted of files so far.
+    /// Clears stamps and ranges, once the cache has no pages that they concern.
     pub fn trust(&mut self) -> io::Result<()> {
         self.contents.stamps.clear();
         self.contents.voids.clear();
         self.write_anew()
     }
 
-    /// Closes the map with how each file was left.
+    /// Closes the map with the stamp of each file.
     pub fn close(&mut self, state: State, stamps: BTreeMap<FileKey, Stamp>) -> io::Result<()> {
         let complete = state == State::Clean;
         let record = self.contents.record.clone().map(|record| Record { complete, ..record });
@@ -551,7 +555,7 @@ impl FileMap {
         write(&self.directory, &contents).map(drop)
     }
 
-    /// Appends what the contents say, or will.
+    /// Appends a record that the contents include already or will include.
     fn append(&mut self, record: &[u8; BLOCK]) -> io::Result<()> {
         if !self.contents.has_word_for(record) {
             self.contents.version = version::NEWEST;
@@ -562,7 +566,7 @@ impl FileMap {
         }
         let Some(Written { file, end, room }) = &mut self.written else { return Err(Errno::ROFS.into()) };
         if *end + BLOCK as u64 > *room {
-            // Written, not only reserved: a record then changes nothing but bytes.
+            // Written, not only reserved: appending a record then changes only bytes.
             file.write_all_at(*room, &[0; STEP as usize])?;
             self.torn = true;
             file.sync_all()?;

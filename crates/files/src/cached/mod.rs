@@ -1,11 +1,11 @@
 //! All files of a directory over one cache.
 //!
-//! The cache knows one range of bytes, so the directory is one: an address space of which a file gets regions of a GiB as
-//! it grows. The file map, which is durable before the cache has a page of a region, says which file that is; no region
-//! is ever given to another, so old pages cannot show in a new file.
+//! The cache knows one range of bytes, so the directory is one address space, of which a growing file gets regions of a
+//! GiB. The file map says which file a region belongs to, and is durable before the cache has a page of the region. No
+//! region is assigned twice, so old pages cannot appear in a new file.
 //!
-//! Names, sizes, holes and attributes are the backing directory's at any time. Only bytes are in the cache: a page beyond
-//! the end of its file is void, and one across the end is zeroes beyond it.
+//! Names, sizes, holes and attributes are always those of the backing directory; only bytes are cached. A page beyond
+//! the end of its file is invalid, and a page across the end is zeroes beyond the end.
 
 mod advised;
 mod blocks;
@@ -54,19 +54,19 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
-/// The name in a backing directory that belongs to the cache. A mount does not show it.
+/// Name in a backing directory that belongs to the cache. A mount does not show it.
 pub const HIDDEN: &str = ".entresol";
 
-/// Files that a cache tells apart at once; what is more is counted, and seen by policies, as one.
+/// Most files that a cache distinguishes; further ones are counted, and seen by policies, as one.
 pub const OBJECTS_MAX: usize = if cfg!(test) { 16 } else { 1 << 16 };
 
-/// Why a directory cannot be served through a cache.
+/// Reason why a directory cannot be served through a cache.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// The directory has no file map.
     #[error("no cache was made for this directory; `entresol format` makes one")]
     NotFormatted,
-    /// The file in the map's place is no file map.
+    /// The file in place of the map is not a file map.
     #[error("the file map is not one of Entresol's")]
     NotAMap,
     /// The map is of another version.
@@ -84,32 +84,32 @@ pub enum FilesError {
     /// The map was copied together with its directory, or restored into another.
     #[error("this directory is a copy of the one that the cache was made for; what the cache holds is not its")]
     Copied,
-    /// The file system does not tell when a file was made.
+    /// The file system does not keep the time of making.
     #[error("its file system does not keep the time when a file was made, so a cache cannot tell files apart")]
     NoTimeOfMaking,
-    /// The cache has bytes of files that are not there, and nothing says that they were removed.
+    /// The cache has bytes of missing files, and no record says that they were removed.
     #[error(
         "{} of {} are in the cache alone, and no such file is there; nothing says that it was removed through the cache{}; bring \
          back what is missing, or give --drop-gone to lose these pages", counted(.pages, "page"), counted(.files, "file"), candidates(.absent)
     )]
     Missing {
-        /// Dirty pages.
+        /// Number of dirty pages.
         pages: usize,
-        /// Files that they belong to.
+        /// Number of files that they belong to.
         files: usize,
-        /// Folders that were not looked into: another file system lies over them, they are links, they may not be read.
+        /// Folders that were not searched: mount points of other file systems, links and unreadable folders.
         absent: Vec<PathBuf>,
     },
     /// The cache and the directory are no pair.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
-    /// The cache.
+    /// The error of the cache.
     #[error(transparent)]
     Cache(#[from] CacheError),
-    /// The system refused something.
+    /// An error of the system.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The system refused something on a file.
+    /// An error of the system on a file.
     #[error("{}: {error}", path.display())]
     Path {
         /// The file.
@@ -119,7 +119,7 @@ pub enum FilesError {
     },
 }
 
-/// A number of things: 1 page, 2 pages.
+/// A number with its noun: 1 page, 2 pages.
 fn counted(number: &usize, thing: &str) -> String {
     format!("{number} {thing}{}", if *number == 1 { "" } else { "s" })
 }
@@ -133,21 +133,21 @@ fn candidates(absent: &[PathBuf]) -> String {
     }
 }
 
-/// State that all files have in common.
+/// State shared by all files.
 struct Shared {
     cache: Arc<BlockCache>,
     disk: Arc<FilesDisk>,
     map: Arc<Mutex<FileMap>>,
-    /// Held while a range is made void, alone while nothing may be.
+    /// Shared while a range is being invalidated, exclusive while none may be.
     voiding: RwLock<()>,
     page_bytes: u64,
     emptied: Emptied,
     backlog: Backlog,
     directory_syncs: DirectorySyncs,
-    /// The map cannot be written: nothing may become dirty that it does not know of.
+    /// The map cannot be written: no page may become dirty without a record in it.
     read_only: bool,
-    /// When it was started by the clock of the file system, in nanoseconds since 1970: files made since then may be gone after a
-    /// crash until they are synced.
+    /// Time of the start by the clock of the file system, in nanoseconds since 1970. Files made since then may be
+    /// missing after a crash until they are synced.
     started: u64,
 }
 
@@ -156,12 +156,12 @@ impl Shared {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops what the cache has of a file that is gone.
+    /// Drops the cached pages of a file that is gone.
     fn drop_file(&self, file: &CachedFile) {
         let end = file.size().next_multiple_of(self.page_bytes);
         for (part, region) in file.regions() {
             let bytes = end.saturating_sub(part * REGION_BYTES).min(REGION_BYTES);
-            // What fails here is made good by the next start: a region without a file is void.
+            // The next start repeats a failed step: a region without a file is invalid.
             let _void = self.cache.forget(region * REGION_BYTES, bytes);
             self.disk.part(region);
             let _noted = self.map().release(region);
@@ -169,24 +169,24 @@ impl Shared {
         self.map().forget_leaving(file.below.key);
         self.map().forget_conflict(file.below.key);
         if let Some(object) = file.object() {
-            // Its number will be another file's.
+            // The object number will be used for another file.
             let _stopped = self.cache.unplace(object);
             let _stopped = self.cache.with_objects(|objects| objects.remove(object));
         }
     }
 }
 
-/// Files whose bytes go through one cache, except those that patterns name.
+/// Files whose bytes go through one cache, except those that the patterns name.
 pub struct CachedFiles {
     shared: Arc<Shared>,
-    /// Names of files whose descriptors are closed.
+    /// Names of files with closed descriptors.
     places: Option<Arc<Places>>,
-    /// The backing directory, held open. Its path is cut from the path of a file to tell where in it the file is.
+    /// The backing directory, held open. Its path is removed from a file's path to get the path relative to it.
     root: Directory,
     direct: Vec<Pattern>,
     files: Arc<Mutex<HashMap<FileId, Known>>>,
     device: u64,
-    /// Sender of the errands, work that is done while nobody waits for it.
+    /// Sender of the errands, work that no caller waits for.
     errands: Arc<Mutex<Option<Sender<Errand>>>>,
     janitor: Mutex<Option<Errands>>,
     placer: Placer,
@@ -194,26 +194,26 @@ pub struct CachedFiles {
     under_way: UnderWay,
 }
 
-/// Runner of the errands, for which nobody waits.
+/// Runner of the errands.
 enum Errands {
     Thread(JoinHandle<()>),
-    /// The caller: a test, in which a thread would make every run another.
+    /// The test itself: a thread would make runs differ.
     #[cfg(test)]
     ByHand(Janitor),
 }
 
-/// The account of a file.
+/// Counts for one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileCounts {
     /// Number by which policies know the file as an object.
     pub object: ObjectId,
-    /// Which file it is; none for the rest.
+    /// Identity of the file; none for the entry of all other files.
     pub id: Option<FileId>,
-    /// Path of the file in the backing directory now, if it is there.
+    /// Current path of the file in the backing directory, if it exists.
     pub path: Option<PathBuf>,
-    /// Its size.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// Counts of what was done with the file's pages since it was known to this process.
+    /// Counts of operations on the file's pages since this process knows it.
     pub counts: ObjectCounts,
 }
 
@@ -223,7 +223,7 @@ struct Known {
     handles: usize,
 }
 
-/// When a file was made.
+/// Key of a file, by its number and time of making.
 fn key(found: &FoundBelow) -> Result<FileKey, FilesError> {
     let made = found.made.ok_or(FilesError::NoTimeOfMaking)?;
     Ok(FileKey { inode: found.id.inode, made })
@@ -271,7 +271,7 @@ impl CachedFiles {
         })
     }
 
-    /// Does what nobody waits for, in place of a thread.
+    /// Runs the waiting errands, in place of the thread.
     #[cfg(test)]
     fn run_errands(&self) {
         if let Some(Errands::ByHand(janitor)) = &mut *self.janitor.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -283,7 +283,7 @@ impl CachedFiles {
         &self.shared.disk.changes
     }
 
-    /// Path of the backing directory now, as the system tells it.
+    /// Current path of the backing directory, as the system gives it.
     fn root_path(&self) -> io::Result<PathBuf> {
         self.root.path()
     }
@@ -292,7 +292,7 @@ impl CachedFiles {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a file that had regions before.
+    /// Adds a file that had regions in an earlier run.
     fn know(&self, below: Arc<Below>, object: ObjectId, regions: BTreeMap<u64, u64>) -> io::Result<Arc<CachedFile>> {
         let id = FileId { device: self.device, inode: below.key.inode };
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, Some((object, regions)))?);
@@ -304,12 +304,12 @@ impl CachedFiles {
         Arc::new(Handle { id, file, files: self.files.clone(), errands: self.errands.clone() })
     }
 
-    /// True if the patterns name a file, by its path now.
+    /// True if a pattern names the file, by its current path.
     fn is_direct(&self, file: &File) -> io::Result<bool> {
         if self.direct.is_empty() {
             return Ok(false);
         }
-        // One whose path is too long for the system to say is cached, whatever it is called.
+        // A file whose path is too long for the system to give is cached, whatever its name.
         let path = match self.path_within(file) {
             Err(error) if error.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => return Ok(false),
             path => path?.to_string_lossy().into_owned(),
@@ -317,23 +317,23 @@ impl CachedFiles {
         Ok(self.direct.iter().any(|pattern| pattern.matches(&path)))
     }
 
-    /// Path of a file now, relative to the backing directory.
+    /// Current path of a file, relative to the backing directory.
     fn path_within(&self, file: &File) -> io::Result<PathBuf> {
         let (path, root) = (file.path()?, self.root.path()?);
         Ok(path.strip_prefix(&root).map(Path::to_owned).unwrap_or(path))
     }
 
-    /// The account of every file that the cache has room for pages of, in no order, and of the rest: files that are gone, and
-    /// those beyond [`OBJECTS_MAX`].
+    /// Counts for every file that has regions in the cache, in no order. One more entry counts the rest: removed files,
+    /// and files beyond [`OBJECTS_MAX`].
     ///
     /// # Errors
-    /// When the cache has stopped after a fault of its own.
+    /// When the cache has stopped after an internal fault.
     pub fn counts(&self) -> io::Result<Vec<FileCounts>> {
         let counted = self.shared.cache.with_objects(|objects| objects.counts())?;
         let (files, root) = (self.files(), self.root.path()?);
         let named = |(id, known): (&FileId, &Known)| {
             let object = known.file.object().filter(|&object| object != REST)?;
-            // Its name may be going just now.
+            // The name may be being removed.
             let path = known.file.below.path(&root).ok()?;
             Some((object, (*id, path, known.file.size())))
         };
@@ -346,8 +346,8 @@ impl CachedFiles {
         Ok(counts.collect())
     }
 
-    /// Object number of the file at a path in the backing directory. None for a file that the cache never had a page
-    /// of, and for one without a number of its own.
+    /// Object number of the file at a path in the backing directory. None for a file that never had a page in the
+    /// cache, and for a file without a number of its own.
     fn object_at(&self, path: &Path) -> Option<ObjectId> {
         let files = self.files();
         let root = self.root.path().ok()?;
@@ -355,11 +355,11 @@ impl CachedFiles {
         files.values().find(is_there)?.file.object().filter(|&object| object != REST)
     }
 
-    /// Has the policy hold a file whole from now on, with the length that it has now; its pages are brought meanwhile. Whether it
-    /// does: not where there is no room for all of it. None for a file that the cache never had a page of.
+    /// Has the policy hold the whole file from now on, at its present length; its pages are prefetched. True if the
+    /// policy accepts: false if the whole file does not fit. None for a file that never had a page in the cache.
     ///
     /// # Errors
-    /// When the cache has stopped after a fault of its own.
+    /// When the cache has stopped after an internal fault.
     pub fn place(&self, path: &Path) -> io::Result<Option<bool>> {
         let Some(object) = self.object_at(path) else { return Ok(None) };
         let placed = self.shared.cache.place(object)?;
@@ -367,10 +367,10 @@ impl CachedFiles {
         Ok(Some(placed))
     }
 
-    /// Has the policy hold a file whole no longer; whether the cache knows it.
+    /// Ends the policy's hold on a whole file; true if the cache knows the file.
     ///
     /// # Errors
-    /// When the cache has stopped after a fault of its own.
+    /// When the cache has stopped after an internal fault.
     pub fn unplace(&self, path: &Path) -> io::Result<bool> {
         let Some(object) = self.object_at(path) else { return Ok(false) };
         self.shared.cache.unplace(object)?;
@@ -378,44 +378,45 @@ impl CachedFiles {
         Ok(true)
     }
 
-    /// Waits until all is in the cache that the policy has placed so far, and what it does not hold any more has left.
+    /// Waits until the pages of all files placed so far are in the cache, and those of files no longer placed have
+    /// left.
     pub fn wait_placed(&self) {
         self.placer.wait();
     }
 
-    /// Is something still to be brought or to leave?
+    /// True if pages are still to be prefetched or to leave.
     pub fn is_placing(&self) -> bool {
         self.placer.is_busy()
     }
 
-    /// Bounds what is brought in a second; 0 is no bound, as at first.
+    /// Limits the bytes prefetched per second; 0, the initial value, is no limit.
     pub fn set_place_rate(&self, bytes_per_s: u64) {
         self.placer.set_rate(bytes_per_s);
     }
 
-    /// The cache of the files' bytes, for who counts, drains or changes it. Bytes are read and written as files, and its end is
-    /// [`close`](Self::close).
+    /// The cache of the files' bytes, to be counted, drained or changed. Bytes are read and written through files, and
+    /// the cache is closed by [`close`](Self::close).
     pub fn cache(&self) -> &Arc<BlockCache> {
         &self.shared.cache
     }
 
-    /// Flushes, notes how every file was left and that the cache was left in good order. Nothing may be open any more.
+    /// Flushes, and notes the stamp of every file and the close in good order. No file may be open any more.
     ///
     /// # Errors
-    /// The error of a file or of the cache; the next start then takes it as after a crash.
+    /// The error of a file or of the cache; the next start is then as after a crash.
     pub fn close(&self) -> io::Result<()> {
         self.placer.end();
         let poisoned = PoisonError::into_inner;
         drop(self.errands.lock().unwrap_or_else(poisoned).take());
         self.look_at_all();
         match self.janitor.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // What it could not do the next start does.
+            // Work left undone falls to the next start.
             Some(Errands::Thread(janitor)) => drop(janitor.join()),
             #[cfg(test)]
             Some(Errands::ByHand(mut janitor)) => janitor.turn(),
             None => {}
         }
-        // A close that fails leaves a pair all the same.
+        // A failed close still leaves a pair.
         let raised = self.raise_generation();
         self.shared.cache.close()?;
         if self.shared.read_only {
@@ -437,7 +438,7 @@ impl CachedFiles {
 }
 
 impl CachedFiles {
-    /// [`FileLayer::open`], of any file system's files.
+    /// [`FileLayer::open`], for files of any file system.
     fn open_file(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
         let mut files = self.files();
         if let Some(known) = files.get_mut(&id) {
@@ -447,7 +448,7 @@ impl CachedFiles {
             known.handles += 1;
             return Ok(self.handle(id, known.file.clone()));
         }
-        // A file that the cache has pages of is known and stays so, whatever it is called now.
+        // A file with cached pages is known and stays so, whatever its name is now.
         if self.is_direct(&file)? {
             return Ok(direct(file));
         }
@@ -463,7 +464,7 @@ impl CachedFiles {
     }
 }
 
-/// A file that goes past the cache.
+/// A file that bypasses the cache.
 fn direct(file: File) -> Arc<dyn FileData> {
     match file {
         File::System(file) => Arc::new(DirectFile(file)),
@@ -511,7 +512,7 @@ impl FileLayer for CachedFiles {
         if let Some(known) = self.files().remove(&id) {
             self.shared.backlog.add();
             if !send(&self.errands, Errand::Removed(known.file)) {
-                // The next start finds a file that is not there.
+                // The next start finds that the file is missing.
                 self.shared.backlog.take();
             }
         }
@@ -534,7 +535,7 @@ impl FileLayer for CachedFiles {
     }
 }
 
-/// Sends an errand; true if there was somebody who takes it.
+/// Sends an errand; true if a runner takes it.
 fn send(errands: &Mutex<Option<Sender<Errand>>>, errand: Errand) -> bool {
     let errands = errands.lock().unwrap_or_else(PoisonError::into_inner);
     errands.as_ref().is_some_and(|errands| errands.send(errand).is_ok())
@@ -559,11 +560,12 @@ impl Drop for Handle {
         }
         let last = files.get(&self.id).is_none_or(|known| known.handles == 0);
         drop(files);
-        // As ext4 does when a file is closed that was cut to nothing: a program replaces its bytes so.
+        // Like ext4 on the close of a file that was cut to nothing: programs replace contents in this way.
         if last && self.file.leaving.emptied.swap(false, SeqCst) {
             send(&self.errands, Errand::Replaced(self.file.clone()));
         }
-        // Who looks at the file now asks the backing directory alone. A failure leaves it a little too old.
+        // The file may be examined in the backing directory from now on. After a failure its times are slightly too
+        // old.
         let _older = self.file.below.settle();
     }
 }

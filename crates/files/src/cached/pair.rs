@@ -1,4 +1,4 @@
-//! A directory and its cache as a pair: the file map has the record, and is raised with the cache.
+//! A directory and its cache as a pair: the file map contains the record, and both sides are raised together.
 
 use super::map::{self, FileMap, State};
 use super::start::Backing;
@@ -11,7 +11,7 @@ use rustix::fs::FlockOperation;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The map of files in use as the place of their record.
+/// The file map in use as the location of the record.
 pub(super) struct MapPlace<'a>(pub &'a Shared);
 
 impl RecordPlace for MapPlace<'_> {
@@ -24,7 +24,7 @@ impl RecordPlace for MapPlace<'_> {
     }
 
     fn clear(&self) -> io::Result<()> {
-        // It goes with the map.
+        // The record is removed with the map.
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -38,23 +38,22 @@ impl RecordPlace for MapPlace<'_> {
 }
 
 impl Backing {
-    /// Record that the map has of the cache before the directory; none if no cache of this version was used with it
-    /// yet.
+    /// Record in the map of the directory's cache; none if no cache of this version was used with the directory yet.
     pub fn record(&self) -> Option<&Record> {
         self.contents().record.as_ref()
     }
 
-    /// Path of a directory's cache at the time that the cache was made, if that is known. The directory may be in use.
+    /// Path of a directory's cache when the cache was made, if known. The directory may be in use.
     ///
     /// # Errors
-    /// When its map is damaged or of another version, or what the system answered.
+    /// When the directory's map is damaged or of another version, or the error of the system.
     pub fn cache_of(directory: &Path) -> Result<Option<PathBuf>, FilesError> {
         let hidden = System.open_directory(directory)?.open_directory(HIDDEN).map_err(io::Error::from)?;
         let record = map::read(&hidden)?.and_then(|contents| contents.record);
         Ok(record.and_then(|record| record.choices).and_then(|choices| choices.path))
     }
 
-    /// The btrfs subvolume that the directory lies in now, if it lies in one.
+    /// The btrfs subvolume of the directory, if any.
     ///
     /// # Errors
     /// The error of the system.
@@ -62,40 +61,40 @@ impl Backing {
         self.root().descriptor().map_or(Ok(None), volume::of)
     }
 
-    /// Has a start take a cache although its generation is not the map's.
+    /// With `overruled`, a start accepts a cache whose generation is not the map's.
     #[must_use]
     pub fn overruling_generations(mut self, overruled: bool) -> Self {
         self.overruled = overruled;
         self
     }
 
-    /// The pair of a cache that was found and this directory.
+    /// The pair of an opened cache and this directory.
     pub(super) fn pair(&self, opening: &Opening) -> Result<Pairing, FilesError> {
         let (record, volume) = (self.record().cloned(), self.volume()?);
         Ok(Pairing::find(opening, record, volume, self.overruled)?)
     }
 }
 
-/// Standing of a directory to a cache of its own: it tells if the directory may be had without one.
+/// Relation of a directory to its cache, which tells whether the directory may be served without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It has none, or every byte is in its files.
+    /// There is no cache, or every byte is in the files.
     Free,
-    /// A process uses it.
+    /// A process uses the cache.
     InUse,
-    /// A cache has what its files have not.
+    /// The cache has bytes that the files lack.
     Incomplete,
 }
 
-/// Returns the standing of a directory to its cache. Changes nothing, and holds nothing afterwards.
+/// Returns the standing of a directory to its cache. Nothing is changed, and no lock is kept.
 ///
 /// # Errors
-/// When its map is damaged or of another version, or what the system answered.
+/// When the directory's map is damaged or of another version, or the error of the system.
 pub fn standing(directory: &Path) -> Result<Standing, FilesError> {
     let opened = System.open_directory(directory).and_then(|root| Ok((root.open_directory(HIDDEN)?, root)));
     let (hidden, root): (Directory, Directory) = match opened {
         Ok(opened) => opened,
-        // Who may not look at it may not serve what is in it either.
+        // A user who may not look at the map may not serve the directory's contents either.
         Err(error) if is_no_map(&error) => return Ok(Standing::Free),
         Err(error) => return Err(error.into()),
     };
@@ -107,7 +106,7 @@ pub fn standing(directory: &Path) -> Result<Standing, FilesError> {
         }
     }
     let Some(contents) = map::read(&hidden)? else { return Ok(Standing::Free) };
-    // What was copied with a directory says nothing of this one.
+    // A map that was copied with its directory says nothing of the copy.
     let is_own = contents.directory == key(&root.found()?)?;
     Ok(if is_own && contents.state != State::Clean { Standing::Incomplete } else { Standing::Free })
 }
@@ -123,7 +122,7 @@ impl FileMap {
         self.contents().record.as_ref()
     }
 
-    /// Makes this the record, durably. As long as pages are kept from a file in conflict the files are not complete, whatever it says.
+    /// Replaces the record, durably. While pages are kept from a file in conflict, the record never says complete.
     pub fn note_record(&mut self, record: &Record) -> io::Result<()> {
         let complete = record.complete && self.contents().conflicts.is_empty();
         let record = &Record { complete, ..record.clone() };
@@ -132,7 +131,7 @@ impl FileMap {
         let other_choices = before.is_some_and(|before| before.choices != record.choices);
         self.contents_mut().record = Some(record.clone());
         if other_choices {
-            // They take several blocks, of which a crash must not leave some.
+            // Choices take several blocks, of which a crash must not leave only some.
             return self.write_anew();
         }
         blocks.iter().try_for_each(|block| self.append_or_renew(block))?;
@@ -141,7 +140,7 @@ impl FileMap {
 }
 
 impl CachedFiles {
-    /// The cache and its record, to raise and mark them.
+    /// The cache and its record, to be raised and marked.
     pub fn pairing(&self) -> &Pairing {
         &self.pairing
     }
@@ -157,7 +156,7 @@ impl CachedFiles {
         self.pairing.raise(&self.shared.cache, &MapPlace(&self.shared))
     }
 
-    /// Notes in the map that the files have every byte, if they have it in the mode in which the cache was opened.
+    /// Notes in the map that the files have every byte, if that holds in the mode in which the cache was opened.
     pub(super) fn began(&self, mode: Mode) -> io::Result<()> {
         if self.shared.read_only {
             return Ok(());

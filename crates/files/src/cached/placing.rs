@@ -1,4 +1,4 @@
-//! A thread that brings what the policy places, at a pace, while requests go on.
+//! A thread that prefetches the objects placed by the policy, at a limited rate, beside requests.
 
 use entresol_engine::cache::{BlockCache, Filled, Filling};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 /// Pause after a failure of the cache device.
 const REST: Duration = Duration::from_millis(100);
-/// Steps in a row that may fail before it waits to be told again.
+/// Steps in a row that may fail before the thread waits for the next wake.
 const FAILURES_MAX: u32 = 20;
 
-/// The thread, from when it is first needed on.
+/// The thread, started at first use.
 pub(super) struct Placer {
     state: Arc<State>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -21,15 +21,15 @@ pub(super) struct Placer {
 struct State {
     told: Mutex<Announced>,
     changed: Condvar,
-    /// Bytes a second; 0 is no limit.
+    /// Bytes per second; 0 is no limit.
     rate: AtomicU64,
 }
 
 #[derive(Default)]
 struct Announced {
-    /// Number of times that the policy was told something.
+    /// Number of wakes.
     times: u64,
-    /// Number of these times that are dealt with: all that the policy wanted after them was brought, or given up
+    /// Number of these that are dealt with: the pages that the policy wanted after them were prefetched, or given up
     /// after more than [`FAILURES_MAX`] failures in a row.
     done: u64,
     ended: bool,
@@ -37,11 +37,11 @@ struct Announced {
 
 impl State {
     fn told(&self) -> MutexGuard<'_, Announced> {
-        // Every step leaves it whole.
+        // The state is consistent after every step, so poisoning is ignored.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits as long, or until the end; whether that has come.
+    /// Waits for the given time or until the end; true at the end.
     fn rest(&self, time: Duration) -> bool {
         let waited = self.changed.wait_timeout_while(self.told(), time, |told| !told.ended);
         waited.map_or_else(|error| error.into_inner().0.ended, |(told, _)| told.ended)
@@ -57,7 +57,7 @@ impl Placer {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The policy may want other objects than before.
+    /// Wakes the thread, as the policy may want other objects than before.
     pub(super) fn wake(&self, cache: &Arc<BlockCache>, page_bytes: u64) {
         let mut thread = self.thread();
         if self.state.told().ended {
@@ -66,7 +66,7 @@ impl Placer {
         if thread.is_none() {
             let (state, cache) = (self.state.clone(), cache.clone());
             let started = Builder::new().name("placed files".into()).spawn(move || serve(&state, &cache, page_bytes));
-            // Without it pages come when they are asked for.
+            // Without the thread, pages are cached on demand.
             *thread = started.ok();
         }
         if thread.is_some() {
@@ -75,30 +75,30 @@ impl Placer {
         }
     }
 
-    /// Waits until all is there that the policy wanted when this was called, or the end.
+    /// Waits until all pages that the policy wanted at the call are cached, or until the end.
     pub(super) fn wait(&self) {
         let told = self.state.told();
         let times = told.times;
         drop(self.state.changed.wait_while(told, |told| told.done < times && !told.ended));
     }
 
-    /// Is something still to be brought or to leave?
+    /// True if pages are still to be prefetched or to leave.
     pub(super) fn is_busy(&self) -> bool {
         let told = self.state.told();
         told.done < told.times
     }
 
-    /// Brings no more than so many bytes a second from now on; 0 is no limit.
+    /// Limits the rate in bytes per second from now on; 0 is no limit.
     pub(super) fn set_rate(&self, bytes_per_s: u64) {
         self.state.rate.store(bytes_per_s, Relaxed);
     }
 
-    /// Ends it.
+    /// Ends the thread.
     pub(super) fn end(&self) {
         self.state.told().ended = true;
         self.state.changed.notify_all();
         if let Some(thread) = self.thread().take() {
-            // A panic of it was told where it happened.
+            // A panic of the thread was reported where it happened.
             let _told = thread.join();
         }
     }
@@ -124,7 +124,7 @@ fn serve(state: &State, cache: &BlockCache, page_bytes: u64) {
     }
 }
 
-/// Goes through all objects once; whether the end has come.
+/// Visits all objects once; true at the end.
 fn bring_all(state: &State, cache: &BlockCache, page_bytes: u64) -> bool {
     let (mut filling, mut failures) = (Filling::default(), 0);
     loop {

@@ -1,4 +1,4 @@
-//! Blocks of a backing file, an image say, for what is written into its holes.
+//! Blocks of a backing file, such as an image, for writes into its holes.
 
 use super::blocks::Blocks;
 use crate::below::{File, OpenFile};
@@ -6,22 +6,22 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// A file below a cache whose holes get blocks when the cache takes a write there, so that they are not missing when it is written
-/// back.
+/// A backing file whose holes get blocks when the cache takes a write there, so that they are not missing at
+/// write-back.
 pub struct Reserved {
     file: File,
     blocks: Blocks,
-    /// Blocks were taken, which need not be durable.
+    /// Taken blocks may not be durable.
     unsynced: AtomicBool,
 }
 
 impl Reserved {
-    /// Of a file that is open for writing.
+    /// Takes a file that is open for writing.
     pub fn new(file: std::fs::File) -> Self {
         Reserved { file: file.into(), blocks: Blocks::default(), unsynced: AtomicBool::new(false) }
     }
 
-    /// Takes blocks for a range of the file, which has this size.
+    /// Takes blocks for a range of the file, whose size is `size` bytes.
     ///
     /// # Errors
     /// `ENOSPC`, `EDQUOT` and the like.
@@ -32,12 +32,12 @@ impl Reserved {
         Ok(())
     }
 
-    /// The blocks of a range may be gone.
+    /// Notes that the blocks of a range may be gone.
     pub fn forget(&self, range: Range<u64>) {
         self.blocks.forget(range);
     }
 
-    /// Makes durable what was taken: before a flush of the cache is answered.
+    /// Makes the taken blocks durable, before a flush of the cache is answered.
     ///
     /// # Errors
     /// The error of the file system.

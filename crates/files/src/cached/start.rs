@@ -1,4 +1,4 @@
-//! From a formatted directory to files that are served: what the cache holds is brought together with what is there.
+//! From a formatted directory to served files: the contents of the cache are reconciled with the files.
 
 use super::changed::{Change, kept, remove_aside};
 use super::disk::{Below, FilesDisk, Nowhere, stamp};
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, RwLock};
 
-/// A directory for which a cache was made, held by this process alone.
+/// A directory with a file map, locked for this process.
 pub struct Backing {
     system: FileSystem,
     path: PathBuf,
@@ -40,33 +40,33 @@ pub struct Backing {
 /// Counts of the files and dirty pages that a start found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Files that the cache has room for pages of.
+    /// Files with regions in the cache.
     pub files: usize,
-    /// Files that are there no more; what the cache had of them is dropped.
+    /// Missing files; their cached pages are dropped.
     pub gone: usize,
-    /// Dirty pages that were dropped with files of whose removal nothing is known, because that was asked for.
+    /// Dirty pages dropped on request, with missing files whose removal is not recorded.
     pub dropped_pages: usize,
-    /// Dirty pages that were dropped because their files were removed through the cache.
+    /// Dirty pages dropped because their files were removed through the cache.
     pub removed_pages: usize,
-    /// Dirty pages that were dropped because they lie beyond the ends of their files.
+    /// Dirty pages dropped because they lie beyond the ends of their files.
     pub beyond_pages: usize,
-    /// Files that were changed without the cache; the clean pages that it had of them are dropped.
+    /// Files changed without the cache; their clean pages are dropped.
     pub changed: usize,
-    /// Files of which only attributes were: their bytes are those that the cache has.
+    /// Files whose attributes alone were changed: their bytes are those in the cache.
     pub touched: usize,
-    /// Files that were changed while the cache had dirty pages of them, and of which it is not said yet which bytes count.
+    /// Files changed while the cache had dirty pages of them, for which it is not decided yet which bytes count.
     pub conflicts: usize,
 }
 
-/// A file that the map speaks of and that is still there.
+/// A file of the map that still exists.
 struct Present {
     below: Arc<Below>,
     path: PathBuf,
     parts: BTreeMap<u64, u64>,
 }
 
-/// True if a folder, or what is mounted there, cannot be looked into for a reason of its own.
-/// Examples are lost+found and the mount of a server that was killed.
+/// True if a folder, or a mount at its place, cannot be searched for a reason of its own: lost+found, for example, or
+/// the mount of a killed server.
 fn is_passed_by(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, NotConnected, NotFound, PermissionDenied};
     matches!(error.kind(), PermissionDenied | NotConnected | ConnectionAborted | NotFound)
@@ -81,10 +81,10 @@ fn hold(hidden: &Directory) -> Result<(), FilesError> {
 }
 
 impl Backing {
-    /// Holds a directory that has a file map. Nothing is changed.
+    /// Locks a directory that has a file map. Nothing is changed.
     ///
     /// # Errors
-    /// When there is none, when it is damaged or of another directory, when another process holds it.
+    /// When there is no map, the map is damaged or of another directory, or another process holds the lock.
     pub fn open(path: &Path) -> Result<Self, FilesError> {
         Self::open_in(FileSystem::System(System), path)
     }
@@ -129,10 +129,10 @@ impl Backing {
         &self.hidden
     }
 
-    /// True if the files may have to be completed from a cache.
+    /// True if the files may lack bytes that only their cache has.
     ///
     /// # Errors
-    /// As [`open`](Self::open), except that a directory without a map needs none.
+    /// As [`open`](Self::open), except that a directory without a map gives false.
     pub fn needs_its_cache(path: &Path) -> Result<bool, FilesError> {
         match Self::open(path) {
             Ok(backing) => Ok(backing.contents.state != State::Clean),
@@ -141,11 +141,11 @@ impl Backing {
         }
     }
 
-    /// Makes an empty cache for a directory, and its file map; `id`, new with every format, ties the two together. A map
-    /// of another cache is replaced.
+    /// Makes an empty cache for a directory, and its file map. `id`, new with every format, ties the two together. The
+    /// map of another cache is replaced.
     ///
     /// # Errors
-    /// When the directory cannot be written or is in use, when the cache is too small or fails.
+    /// When the directory cannot be written or is in use, or the cache is too small or fails.
     pub fn format<C: Disk>(
         path: &Path,
         cache: &C,
@@ -156,7 +156,7 @@ impl Backing {
         Self::format_as(path, cache, geometry, uuid, id, None)
     }
 
-    /// As [`format`](Self::format), with what was chosen for the record.
+    /// Like [`format`](Self::format), with choices for the record.
     ///
     /// # Errors
     /// As [`format`](Self::format).
@@ -198,8 +198,8 @@ impl Backing {
         Ok(root.sync().map_err(io::Error::from)?)
     }
 
-    /// Makes this the record of the cache before the directory, durably. Where that says that the files are complete the map says
-    /// so too: no cache has what they have not.
+    /// Replaces the record of the directory's cache, durably. If the record says that the files are complete, so does
+    /// the map: no cache has bytes that they lack.
     ///
     /// # Errors
     /// The error of the system.
@@ -211,7 +211,7 @@ impl Backing {
         Ok(())
     }
 
-    /// Makes an empty cache for the directory, that of the record, whose map stays as it is.
+    /// Makes an empty cache for the directory, with the UUID and generation of `record`. The map stays as it is.
     ///
     /// # Errors
     /// When the cache is too small or fails.
@@ -221,7 +221,7 @@ impl Backing {
         made.map_err(|error| FilesError::Cache(error.into()))
     }
 
-    /// Has a start drop what the cache alone has of files that are not there and of whose removal it does not know.
+    /// With `drop_gone`, a start drops the dirty pages of missing files whose removal is not recorded.
     #[must_use]
     pub fn dropping_gone(self, drop_gone: bool) -> Self {
         Self { drop_gone, ..self }
@@ -232,12 +232,12 @@ impl Backing {
         self.contents.id
     }
 
-    /// Pages of the address space, which a cache of this directory was made for.
+    /// Pages of the address space for which a cache of a directory is made.
     pub fn pages(page_bytes: u64) -> u64 {
         FilesDisk::new(page_bytes).size_bytes() / page_bytes
     }
 
-    /// All files as one disk, to be read only: for who compares them with their cache.
+    /// All files as one read-only disk, to be compared with their cache.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -255,14 +255,14 @@ impl Backing {
         Ok(disk)
     }
 
-    /// Regions of files that are not there although nothing says that they were removed.
+    /// Regions of missing files whose removal is not recorded.
     fn missing(&self, present: &BTreeMap<FileKey, Present>) -> HashMap<u64, FileKey> {
         let missing = |file: &FileKey| !present.contains_key(file) && !self.contents.leaving.contains(file);
         let regions = self.contents.regions.iter().map(|(&region, extent)| (region, extent.file));
         regions.filter(|(_, file)| missing(file)).collect()
     }
 
-    /// Pages that are kept from files which are not there although nothing says that they were removed, each by its file.
+    /// Pages kept aside of missing files whose removal is not recorded; one entry of the file per page.
     fn missing_aside(&self, present: &BTreeMap<FileKey, Present>, page_bytes: u64) -> io::Result<Vec<FileKey>> {
         let is_missing = |key: &&FileKey| !present.contains_key(key) && !self.contents.leaving.contains(key);
         let mut pages = Vec::new();
@@ -272,15 +272,16 @@ impl Backing {
         Ok(pages)
     }
 
-    /// The files of the map that are there, each opened, and the folders that were not looked into: they are on another file
-    /// system, are links, or may not be read.
+    /// The map's files that exist, each opened, and the folders that were not searched: mount points of other file
+    /// systems, links and unreadable folders.
     fn present(&self, writable: bool) -> Result<(BTreeMap<FileKey, Present>, Vec<PathBuf>), FilesError> {
         descriptors::allow_many();
         let mut wanted: HashMap<FileKey, BTreeMap<u64, u64>> = HashMap::new();
         for (&region, extent) in &self.contents.regions {
             wanted.entry(extent.file).or_default().insert(extent.part, region);
         }
-        // Of a million files that the cache has nothing of none is looked at, where their directories say which these are.
+        // Where directories give inode numbers, files without cached pages are not opened: there may be a million of
+        // them.
         let numbers: HashSet<u64> = wanted.keys().map(|key| key.inode).collect();
         let told = self.root.descriptor().is_some() && kind::tells_numbers(&self.path)?;
         let (mut present, mut absent) = (BTreeMap::new(), Vec::new());
@@ -334,7 +335,8 @@ impl Backing {
             Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
                 match self.system.open_file(path, false) {
                     Ok(file) => (now(&file)?, file, false),
-                    // What its mode keeps from its owner too. To open it is no change.
+                    // A file whose mode forbids reading to its owner is opened too; opening it does not count as a
+                    // change.
                     Err(error) if error.kind() == PermissionDenied => {
                         let (file, now) = self.system.open_despite_mode(path).map_err(at(path))?;
                         (now, file, false)
@@ -357,11 +359,12 @@ impl Backing {
 }
 
 impl CachedFiles {
-    /// Opens the files of a directory over their cache. `direct` names those that go past it.
+    /// Opens the files of a directory over their cache. `direct` names those that bypass it.
     ///
     /// # Errors
-    /// When the cache is not the directory's or not in order, when a file of which it has dirty pages is missing
-    /// ([`Backing::dropping_gone`]), when the policy cannot be had: nothing is changed then. Else what the cache, a file or the map answered.
+    /// When the cache is not the directory's or not in order, when a file with dirty pages is missing
+    /// ([`Backing::dropping_gone`]), or when the policy is refused: nothing is changed then. Else the error of the
+    /// cache, a file or the map.
     pub fn open<C: Disk + 'static>(
         backing: Backing,
         cache: C,
@@ -371,11 +374,11 @@ impl CachedFiles {
         Self::open_over(backing, cache, config, direct, |files| Ok(files))
     }
 
-    /// As [`open`](Self::open), with what `below` makes of the files between the cache and them: a disk that takes the time
-    /// of another, say.
+    /// Like [`open`](Self::open), but `below` wraps the disk of the files before the cache uses it, for example to slow
+    /// it down.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and what `below` answered.
+    /// As [`open`](Self::open), and the error of `below`.
     pub fn open_over<C: Disk + 'static>(
         backing: Backing,
         cache: C,
@@ -421,8 +424,8 @@ impl CachedFiles {
         }
         found.dropped_pages = lost.len();
         if (found.gone > 0 || was_left) && !mutant::is(Mutant::StartUnsynced) {
-            // The names may be gone in memory alone: a crash after this start must not bring back what it forgot. Nor must it take
-            // away a file that a process made which was killed.
+            // Removed names may be gone in memory only: a crash after this start must not bring back files that it
+            // forgot. Nor must such a crash remove a file that a killed process made.
             sync_names(&root)?;
         }
         found.touched = compare_touched(&mut opening, &present, &disk, &held, page_bytes)?;
@@ -432,18 +435,18 @@ impl CachedFiles {
         let of = |change| present.values().filter(move |file| file.below.change() == change).map(|file| file.below.key);
         let changed: Vec<FileKey> = of(Change::Bytes).collect();
         (found.changed, found.conflicts) = (changed.len(), conflicts.len());
-        // From here on a crash leaves files that nobody has stamped; those that were changed stay known as such. Whatever could
-        // refuse the start has had its say.
+        // From here on a crash leaves files without stamps; changed files stay known as such. All checks that could
+        // refuse the start have passed.
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
         let mode = opening.mode();
         let record = if read_only {
-            // The map cannot be raised, and so neither is the cache.
+            // The map cannot be raised, so the cache is not raised either.
             contents.record.clone()
         } else {
             let stays = pairing.stays_complete(mode);
             pairing.propose(&mut opening, stays, |_| map::sync_read(&hidden))?.or(contents.record)
         };
-        // As long as pages are kept from files these are not complete.
+        // The files are not complete while pages are kept from them.
         let record = record.map(|record| Record { complete: record.complete && conflicts.is_empty(), ..record });
         let contents =
             Contents { state: State::Open, regions, stamps, leaving: BTreeSet::new(), conflicts, record, ..contents };
@@ -453,7 +456,7 @@ impl CachedFiles {
             let started = map.written_at()?;
             resolved.into_iter().for_each(|key| remove_aside(map.hidden(), key));
             let map = Arc::new(Mutex::new(map));
-            // What is written below from here on may have to be kept from its file.
+            // Write-backs from here on may have to be kept aside.
             disk.changes.begin(map.clone());
             Ok::<_, FilesError>((map, started))
         })?;
@@ -477,14 +480,14 @@ impl CachedFiles {
         (found.removed_pages, found.beyond_pages) = (removed.saturating_sub(held_missing), beyond);
         files.began(mode)?;
         if was_left {
-            // A process that was killed may have written them without a sync.
+            // A killed process may have written the files without a sync.
             files.files().values().for_each(|known| known.file.leaving.unsynced.store(true, SeqCst));
         }
         Ok((files, found))
     }
 
-    /// Drops what the cache holds of files that are gone, of what is beyond the end of a file, and of changed files; how many dirty
-    /// pages that were of files that are gone, and beyond the ends of others.
+    /// Drops the cached pages of missing files, of ranges beyond a file's end, and of changed files. Returns the number
+    /// of dirty pages of missing files, and of those beyond the ends of others.
     fn reconcile(
         &self,
         present: &BTreeMap<FileKey, Present>,
@@ -520,7 +523,7 @@ impl CachedFiles {
         }
         self.shared.disk.remember(&[]);
         if !changed.is_empty() || self.shared.map().voids() > 0 {
-            // Before anything of them is cached again.
+            // Before any of their pages is cached again.
             self.shared.map().trust()?;
             changed.into_iter().try_for_each(|file| file.below.accept().map_err(at(&file.path)))?;
         }
@@ -528,8 +531,8 @@ impl CachedFiles {
     }
 }
 
-/// Compares the clean pages of files of which only attributes were changed with what the files have; how many of these files have
-/// the bytes that the cache knows.
+/// Compares the clean pages of files whose attributes alone changed with the files. Returns the number of files whose
+/// bytes agree.
 fn compare_touched(
     opening: &mut Opening,
     present: &BTreeMap<FileKey, Present>,
@@ -549,7 +552,7 @@ fn compare_touched(
         let path = || at(&present[&below.key].path);
         let inside = below.size().map_err(path())?.saturating_sub(offset).min(page_bytes) as usize;
         below.read(offset, &mut below_it).map_err(path())?;
-        // A copy that cannot be read is found out by whoever needs it.
+        // An unreadable copy is found by the first read that needs it.
         if opening.peek(page, &mut above) && above[..inside] != below_it[..inside] {
             below.set_change(Change::Bytes);
         }
@@ -558,7 +561,7 @@ fn compare_touched(
     same.map(|file| file.below.accept().map_err(at(&file.path))).try_fold(0, |count, done| done.map(|()| count + 1))
 }
 
-/// Files in conflict, each with the size that it had: those that the map knows of, and those that were changed while the cache has
+/// Files in conflict, each with its earlier size: those recorded in the map, and those changed while the cache has
 /// dirty pages of them.
 fn conflicts(
     contents: &Contents,
@@ -579,7 +582,7 @@ fn conflicts(
     conflicts
 }
 
-/// The files that are there as objects, in the order of their first regions.
+/// The existing files as objects, in the order of their first regions.
 fn objects(
     present: &BTreeMap<FileKey, Present>,
     page_bytes: u64,

@@ -1,4 +1,4 @@
-//! Pages that are not below, by the files that they belong to: lost ones, refused ones, and those that no file takes.
+//! Pages missing from the backing store, by file: lost pages, refused pages, and pages that no file takes.
 
 use super::file::CachedFile;
 use super::start::Backing;
@@ -10,15 +10,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 impl CachedFiles {
-    /// Pages whose only copy could not be read, with the file that each belongs to and the byte in it.
+    /// Pages whose only copy could not be read, each by its file and its offset in bytes.
     ///
     /// # Errors
-    /// When the cache has stopped after a fault of its own.
+    /// When the cache has stopped after an internal fault.
     pub fn lost_pages(&self) -> io::Result<Vec<(PathBuf, u64)>> {
         Ok(self.named(&self.shared.cache.lost_pages()?))
     }
 
-    /// Positions of these pages of the cache below: the file and the byte in it. Pages of no file are left out.
+    /// Files and byte offsets of the given cached pages. Pages of no file are left out.
     pub fn named(&self, pages: &[u64]) -> Vec<(PathBuf, u64)> {
         let root = self.root.path().unwrap_or_default();
         let named = pages.iter().filter_map(|page| {
@@ -29,10 +29,10 @@ impl CachedFiles {
         named.collect()
     }
 
-    /// Files that the cache has dirty pages of and that cannot be written, each with what the system says of that.
+    /// Files with dirty pages that cannot be written, each with the error of the system.
     ///
     /// # Errors
-    /// When the cache has stopped after a fault of its own.
+    /// When the cache has stopped after an internal fault.
     pub fn unwritable(&self) -> io::Result<Vec<(PathBuf, io::Error)>> {
         let (dirty, root) = (self.shared.cache.dirty_by_object()?, self.root.path()?);
         let known: Vec<Arc<CachedFile>> = self.files().values().map(|known| known.file.clone()).collect();
@@ -45,27 +45,27 @@ impl CachedFiles {
         Ok(known.into_iter().filter(is_dirty).filter_map(refused).collect())
     }
 
-    /// Files of which a write or a sync of the cache's failed since this was last asked.
+    /// Files on which a write or a sync by the cache failed since the last call.
     pub fn failures(&self) -> Vec<PathBuf> {
         let root = self.root.path().unwrap_or_default();
         let failed = self.shared.disk.failures();
         failed.iter().filter_map(|below| below.path(&root).ok().map(|path| root.join(path))).collect()
     }
 
-    /// Pages that the cache handed down since it was opened and that are in no file.
+    /// Pages written back since the cache was opened that are in no file.
     pub fn not_written(&self) -> NotWritten {
         self.shared.disk.not_written()
     }
 
     /// Number of failed syncs of directories in which a name was removed, and the last error of the system. The files
-    /// that were removed there are kept until the sync succeeds.
+    /// removed there are kept until a sync succeeds.
     pub fn failed_directory_syncs(&self) -> (u64, Option<String>) {
         self.shared.directory_syncs.failed()
     }
 }
 
 impl Backing {
-    /// Counts addresses in the cache by the files that they belong to, whose paths are those in the directory.
+    /// Counts addresses of the cache by file, with the files' paths in the directory.
     ///
     /// # Errors
     /// The error of the system.

@@ -1,12 +1,14 @@
-//! Files and directories that are remembered: their descriptors are closed when there are too many, and opened again by name.
+//! Remembered files and directories: their descriptors are closed when there are too many, and opened again by name.
 //!
-//! A descriptor finds its file whatever that is called, a name does not. So the names of what is closed are kept current by whoever
-//! changes names ([`Places::changing`]), and what is opened again is compared by its number and the moment of its making: another file is
-//! ESTALE. What has lost its name keeps its descriptor, and so does what the file system has no moment of making for.
+//! A descriptor keeps finding its file after a rename; a name does not. So code that changes names keeps the names of
+//! closed files current ([`Places::changing`]). A file that is opened again is compared by number and time of making:
+//! another file is ESTALE. A file that has lost its name keeps its descriptor, and so does one whose file system keeps
+//! no time of making.
 //!
-//! `open_by_handle_at` would need no names, and no comparison. It takes CAP_DAC_READ_SEARCH, which a server of an ordinary user has not,
-//! and a file system that gives handles (an overlay or a network's may not); where root serves it would save the tree of names. One way
-//! that works for all is tested twice as well as two of which each works for some.
+//! `open_by_handle_at` would need neither names nor the comparison. However, it takes CAP_DAC_READ_SEARCH, which an
+//! ordinary user's server lacks. It also takes a file system that gives handles, which an overlay or a network's may
+//! not. Where root serves it would save the tree of names. One way that works everywhere is tested twice as well as two
+//! that each work for some.
 
 mod pool;
 mod tree;
@@ -21,37 +23,38 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 use tree::Tree;
 
-/// Paths shorter than this the system takes at once.
+/// Longer paths are walked name by name; the system's own limit is 4096 bytes.
 const PATH_MAX: usize = 4000;
 
-/// Number of times that a descriptor was closed because there were too many.
+/// Number of descriptors that were closed because there were too many.
 pub fn closed_descriptors() -> u64 {
     POOL.closed()
 }
 
-/// Number of descriptors of remembered files that may be open.
+/// Largest number of open descriptors of remembered files.
 pub fn descriptors_bound() -> usize {
     POOL.bound()
 }
 
-/// Takes notice of another limit of this process.
+/// Reads the limit of this process again after a change.
 pub(crate) fn measure() {
     POOL.measure();
 }
 
-/// Holder of a file that is remembered.
+/// Holder of a remembered file.
 pub trait Holder: Send + Sync {
-    /// Closes its descriptor, if nobody uses it and a name leads to the file; whether it did.
+    /// Closes the descriptor if it is unused and a name leads to the file; true if it did.
     fn let_go(&self) -> bool;
 
-    /// Opens it again before its name changes hands. What fails is told to who uses the file.
+    /// Opens the descriptor again before the file's name is given to another. Errors are reported to the next user of
+    /// the file.
     fn hold_again(&self);
 
-    /// Was it used since this was last asked?
+    /// True if the file was used since the last call.
     fn was_used(&self) -> bool;
 }
 
-/// Identity that tells a file from all others that had or will have its number.
+/// Identity that tells a file from all others, including earlier and later ones with its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: (u32, u32),
@@ -60,7 +63,7 @@ struct Identity {
 }
 
 impl Identity {
-    /// None where the file system does not keep when a file was made.
+    /// None where the file system does not keep the time of making.
     fn of(file: impl AsFd) -> rustix::io::Result<Option<Self>> {
         let wanted = StatxFlags::INO | StatxFlags::BTIME;
         let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)?;
@@ -71,11 +74,11 @@ impl Identity {
     }
 }
 
-/// The names in one directory, and in those in it.
+/// The names in one directory and its subdirectories.
 pub struct Places {
     root: OwnedFd,
     tree: Mutex<Tree>,
-    /// Held while something is closed or opened, and alone while a name changes.
+    /// Shared while a file is closed or opened; exclusive while a name changes.
     naming: RwLock<()>,
 }
 
@@ -99,16 +102,16 @@ fn link_of(file: impl AsFd) -> io::Result<PathBuf> {
 /// A change of a name.
 #[derive(Debug, Clone, Copy)]
 pub enum Change<'a> {
-    /// A name in a directory goes.
+    /// A name in a directory is removed.
     Remove(BorrowedFd<'a>, &'a Path),
-    /// A name takes another's place.
+    /// A name replaces another.
     Rename([(BorrowedFd<'a>, &'a Path); 2]),
-    /// Two names change places.
+    /// Two names are exchanged.
     Exchange([(BorrowedFd<'a>, &'a Path); 2]),
 }
 
 impl Places {
-    /// Those in the directory that is open here.
+    /// The names in the directory that is open as `root`.
     pub fn new(root: OwnedFd) -> Arc<Self> {
         Arc::new(Places { root, tree: Mutex::new(Tree::new()), naming: RwLock::default() })
     }
@@ -117,13 +120,13 @@ impl Places {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Path of a file relative to the root; none where the system cannot tell it.
+    /// Path of a file relative to the root; none where the system cannot give it.
     fn path_of(&self, file: impl AsFd) -> Option<PathBuf> {
         let (path, root) = (link_of(file).ok()?, link_of(&self.root).ok()?);
         path.strip_prefix(&root).map(Path::to_owned).ok()
     }
 
-    /// Opens what is at a path below the root, for its place alone; not over links.
+    /// Opens a path below the root with `O_PATH`; symbolic links are not followed.
     fn walk(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
         let place = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         if path.as_os_str().len() < PATH_MAX {
@@ -141,11 +144,11 @@ impl Places {
         at.ok_or(Errno::NOENT)
     }
 
-    /// A ticket for what is open here; none when no name leads to it.
+    /// A ticket for an open file; none if no name leads to it.
     fn ticket(self: &Arc<Self>, file: impl AsFd, holder: &Weak<dyn Holder>) -> Option<Ticket> {
         let identity = Identity::of(&file).ok()??;
         let path = self.path_of(&file)?;
-        // The system has a word for names that are gone, and so may have a file.
+        // The kernel appends " (deleted)" to the path of a removed file, and a file may have that very name.
         let found = self.walk(&path).ok()?;
         if Identity::of(&found).ok()? != Some(identity) {
             return None;
@@ -163,13 +166,14 @@ impl Places {
         if Identity::of(&found)? == Some(ticket.identity) { Ok(found) } else { Err(Errno::STALE) }
     }
 
-    /// Changes a name, with those who find something by it told before, and the names afterwards.
+    /// Changes a name through `act`. Holders of files found by that name are called before; the tree of names is
+    /// updated afterwards.
     ///
     /// # Errors
     /// The error of `act`.
     pub fn changing<T, E>(&self, change: Change<'_>, act: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let _alone = self.naming.write().unwrap_or_else(PoisonError::into_inner);
-        // In a directory whose path the system cannot say nothing is closed.
+        // Nothing is closed in a directory whose path the system cannot give.
         let path = |(directory, name): (BorrowedFd, &Path)| self.path_of(directory).map(|path| path.join(name));
         let (lost, moved, exchanged) = match change {
             Change::Remove(directory, name) => (path((directory, name)), [None, None], false),
@@ -179,10 +183,10 @@ impl Places {
         let mut holders = lost.as_ref().map_or_else(Vec::new, |lost| self.tree().holders(lost));
         let pair = moved[0].clone().zip(moved[1].clone());
         if pair.is_none() {
-            // It goes to where nothing can be found by its path, or comes from there.
+            // One of the two directories has no path: files below the moved name could not be found again.
             moved.iter().flatten().for_each(|path| holders.extend(self.tree().holders_below(path)));
         }
-        // Whatever this frees needs no lock of ours.
+        // Held until after the change: the drop of a holder must not need a lock taken here.
         let held: Vec<Arc<dyn Holder>> = holders.iter().filter_map(Weak::upgrade).collect();
         held.iter().for_each(|holder| holder.hold_again());
         let done = act()?;
@@ -205,22 +209,22 @@ enum State<H> {
     Closed(Ticket),
 }
 
-/// A file that is remembered. `H` is what its descriptor is opened as.
+/// A remembered file. `H` is the type of its open descriptor.
 pub struct Place<H> {
     state: RwLock<State<H>>,
     used: AtomicBool,
-    /// None for what is never closed.
+    /// None for a file that is never closed.
     places: Option<Arc<Places>>,
 }
 
 impl<H> Place<H> {
-    /// A place whose file is open. The file is closed when others need the descriptor once it is
-    /// [admitted](Self::admit).
+    /// A place whose file is open. Once it is [admitted](Self::admit), the file is closed when others need the
+    /// descriptor.
     pub fn new(open: H, places: Option<Arc<Places>>) -> Self {
         Place { state: RwLock::new(State::Open(Arc::new(open))), used: AtomicBool::new(true), places }
     }
 
-    /// From now on others may have it closed.
+    /// Enters the file into the pool: from now on others may cause it to be closed.
     pub fn admit(&self, holder: Weak<dyn Holder>) {
         if self.places.is_some() {
             POOL.admit(holder);
@@ -234,10 +238,10 @@ impl<H> Place<H> {
         }
     }
 
-    /// The open file, which is opened again by `open` if it was closed.
+    /// The open file; `open` opens it again if it was closed.
     ///
     /// # Errors
-    /// `ESTALE` when its name leads to another file; else what the system answered.
+    /// `ESTALE` when its name leads to another file; else the error of the system.
     pub fn get(&self, holder: &Weak<dyn Holder>, open: impl Fn(OwnedFd) -> io::Result<H>) -> io::Result<Arc<H>> {
         if !self.used.load(Relaxed) {
             self.used.store(true, Relaxed);
@@ -256,7 +260,7 @@ impl<H> Place<H> {
         Ok(opened)
     }
 
-    /// As [`get`](Self::get), by who changes names and has them to himself; whether it had been closed.
+    /// Like [`get`](Self::get), for a caller that holds `naming`; also returns true if the file had been closed.
     fn open_again(&self, open: impl Fn(OwnedFd) -> io::Result<H>) -> io::Result<(Arc<H>, bool)> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let opened = match &*state {
@@ -276,7 +280,7 @@ impl<H> Place<H> {
         }
     }
 
-    /// Puts another handle of the same file in the place of the one that is open.
+    /// Replaces the open handle with another one of the same file.
     pub fn replace(&self, open: H) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *state, State::Open(Arc::new(open)));
@@ -284,7 +288,7 @@ impl<H> Place<H> {
         drop(before);
     }
 
-    /// For [`Holder::let_go`]: closes it unless it is in use. `file` gives the descriptor, where there is one.
+    /// For [`Holder::let_go`]: closes the file unless it is in use. `file` gives the descriptor, if there is one.
     pub fn let_go(&self, holder: &Weak<dyn Holder>, file: impl Fn(&H) -> Option<BorrowedFd<'_>>) -> bool {
         let Some(places) = &self.places else { return false };
         let _naming = match places.naming.try_read() {
@@ -311,10 +315,10 @@ impl<H> Place<H> {
         self.used.swap(false, Relaxed)
     }
 
-    /// Takes what a name leads to for what was closed here, if it is the same file.
+    /// Takes `found`, which a name leads to, as the open handle if it is the same file as the closed one.
     ///
     /// # Errors
-    /// Gives it back when it is another.
+    /// Returns `found` when it is another file.
     pub fn meet(&self, found: H, file: impl Fn(&H) -> BorrowedFd<'_>) -> Result<(), H> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let same = match &*state {
@@ -330,7 +334,7 @@ impl<H> Place<H> {
         Ok(())
     }
 
-    /// The file, if it is open; nothing is opened for it.
+    /// The file if it is open; a closed file stays closed.
     pub fn if_open(&self) -> Option<Arc<H>> {
         self.opened()
     }

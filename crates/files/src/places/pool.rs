@@ -1,5 +1,5 @@
-//! Pool of the descriptors that this process holds of files that it only remembers. Beyond a bound the one that was not
-//! used longest is closed.
+//! Pool of the descriptors of remembered files in this process. Beyond a bound, the least recently used one is closed
+//! (CLOCK).
 
 use super::Holder;
 use rustix::process::{Resource, getrlimit};
@@ -7,24 +7,24 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Holders that are looked at when one is to be found, unless there are many more than there should be.
+/// Holders examined per search for a victim, unless the ring is far above the bound.
 const LOOKED_AT: usize = 64;
-/// Holders that may keep their descriptors before the search ends.
+/// Refusals to close after which a search ends.
 const REFUSED_MAX: usize = 16;
 
-/// All holders that have their descriptors open, in the order in which they came, with a second chance for those that were used (CLOCK).
+/// All holders with open descriptors, in order of arrival; used ones get a second chance (CLOCK).
 pub(super) struct Pool {
     ring: Mutex<VecDeque<Weak<dyn Holder>>>,
-    /// 0 before it is known.
+    /// 0 until it is measured.
     bound: AtomicUsize,
     closed: AtomicU64,
 }
 
-/// The limit is the process's, and so is the pool.
+/// One pool per process, as the limit is per process.
 pub(super) static POOL: Pool =
     Pool { ring: Mutex::new(VecDeque::new()), bound: AtomicUsize::new(0), closed: AtomicU64::new(0) };
 
-/// Half of the files that this process may have open: the others are for who uses them.
+/// Half of the files that this process may have open: the other half is for callers with files in use.
 fn half_of_limit() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
     usize::try_from(limit / 2).unwrap_or(usize::MAX).max(16)
@@ -43,7 +43,7 @@ impl Pool {
         }
     }
 
-    /// The limit of the process has changed.
+    /// Reads the limit of the process again after a change.
     pub fn measure(&self) {
         self.bound.store(half_of_limit(), Relaxed);
     }
@@ -53,7 +53,7 @@ impl Pool {
         self.closed.load(Relaxed)
     }
 
-    /// A holder has its descriptor open; others may lose theirs. None may be locked by the caller.
+    /// Adds a holder with an open descriptor; others may lose theirs. The caller must hold the lock of no holder.
     pub fn admit(&self, holder: Weak<dyn Holder>) {
         self.enter(holder);
         let (bound, mut refused) = (self.bound(), 0);
@@ -62,14 +62,14 @@ impl Pool {
             if victim.let_go() {
                 self.closed.fetch_add(1, Relaxed);
             } else {
-                // It is in use, or is found by no name: it stays, and others are for later.
+                // The victim is in use, or no name leads to it: it stays, and the excess is left to later calls.
                 refused += 1;
                 self.ring.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::downgrade(&victim));
             }
         }
     }
 
-    /// Puts one in, and takes out some that are there no more: files come and go that never come near the bound.
+    /// Adds a holder and removes up to two dead ones: most files come and go without ever reaching the bound.
     fn enter(&self, holder: Weak<dyn Holder>) {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         ring.push_back(holder);
@@ -81,12 +81,12 @@ impl Pool {
         }
     }
 
-    /// One that is to be closed; none while there are no more than so many.
+    /// The next holder to close; none while at most `bound` are open.
     fn victim(&self, bound: usize) -> Option<Arc<dyn Holder>> {
-        // What is dropped as the last needs no lock.
+        // Dropped after the lock: the last reference may be dropped here.
         let mut passed = Vec::new();
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        // More than half as many again as there should be: none has a second chance.
+        // Above 1.5 times the bound there is no second chance.
         let many = ring.len() > bound + bound / 2;
         let mut looked_at = if many { ring.len() } else { LOOKED_AT.min(ring.len()) };
         while ring.len() > bound && looked_at > 0 {

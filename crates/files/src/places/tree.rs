@@ -1,4 +1,4 @@
-//! Names of files and directories whose descriptors are closed, as they change: a rename of a directory moves all that is in it.
+//! Current names of files and directories with closed descriptors: a rename of a directory moves all that is in it.
 
 use super::Holder;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ struct Entry {
     parent: usize,
     name: OsString,
     children: BTreeMap<OsString, usize>,
-    /// Those who find something by it.
+    /// Number of tickets for this entry.
     tickets: usize,
     holders: Vec<Weak<dyn Holder>>,
 }
@@ -25,7 +25,7 @@ impl Entry {
     }
 }
 
-/// The names, from the root down. An entry is there as long as a ticket is for it or for something below it.
+/// The names, from the root down. An entry exists as long as there is a ticket for it or for an entry below it.
 pub(super) struct Tree {
     entries: Vec<Option<Entry>>,
     free: Vec<usize>,
@@ -52,7 +52,7 @@ impl Tree {
         })
     }
 
-    /// The same, made if it is not there; none for what is no path downwards.
+    /// Like `find`, but makes missing entries; none for a path that does not lead downwards.
     fn intern(&mut self, path: &Path) -> Option<usize> {
         if !path.components().all(|part| matches!(part, Component::Normal(_))) {
             return None;
@@ -75,7 +75,7 @@ impl Tree {
         Some(at)
     }
 
-    /// A ticket for a path.
+    /// Takes a ticket for a path.
     pub fn take(&mut self, path: &Path, holder: Weak<dyn Holder>) -> Option<usize> {
         let at = self.intern(path).filter(|&at| at != ROOT)?;
         let entry = self.entry_mut(at);
@@ -85,13 +85,13 @@ impl Tree {
         Some(at)
     }
 
-    /// A ticket is not needed any more.
+    /// Returns a ticket.
     pub fn give_back(&mut self, at: usize) {
         self.entry_mut(at).tickets -= 1;
         self.prune(at);
     }
 
-    /// Drops what nobody needs, from an entry upwards.
+    /// Removes unused entries, from an entry upwards.
     fn prune(&mut self, mut at: usize) {
         while at != ROOT && at != NONE {
             let Entry { parent, tickets, children, .. } = self.entry(at);
@@ -128,12 +128,12 @@ impl Tree {
         Some(names.into_iter().rev().collect())
     }
 
-    /// Those who find something by the name at a path.
+    /// The holders of files found by the name at a path.
     pub fn holders(&self, path: &Path) -> Vec<Weak<dyn Holder>> {
         self.find(path).map_or_else(Vec::new, |at| self.entry(at).holders.clone())
     }
 
-    /// The same of all that is in a directory, and of itself.
+    /// The holders of the entry at a path and of all entries below it.
     pub fn holders_below(&self, path: &Path) -> Vec<Weak<dyn Holder>> {
         let mut left: Vec<usize> = self.find(path).into_iter().collect();
         let mut found = Vec::new();
@@ -145,7 +145,7 @@ impl Tree {
         found
     }
 
-    /// A name is gone.
+    /// Removes a name.
     pub fn remove(&mut self, path: &Path) {
         if let Some(at) = self.find(path).filter(|&at| at != ROOT) {
             self.lose(at);
@@ -180,7 +180,7 @@ impl Tree {
             return;
         }
         self.remove(to);
-        // Removing may have dropped nothing that is above it: it has a ticket, or something in it has.
+        // `remove` cannot have pruned this entry or its parents: this entry, or one below it, has a ticket.
         let Some(at) = at.filter(|&at| at != ROOT) else { return };
         let before = self.entry(at).parent;
         self.detach(at);
@@ -188,7 +188,7 @@ impl Tree {
         self.prune(before);
     }
 
-    /// Two names have changed places.
+    /// Exchanges two names.
     pub fn exchange(&mut self, one: &Path, other: &Path) {
         let [first, second] = [one, other].map(|path| self.find(path).filter(|&at| at != ROOT));
         if first == second {

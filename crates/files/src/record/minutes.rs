@@ -1,12 +1,12 @@
-//! When the generation of a cache in use is raised.
+//! Decides when the generation of a cache in use is raised.
 
 use std::time::Duration;
 
-/// Least time between two raises of the generation while the cache is in use.
+/// Shortest time between two raises of the generation while the cache is in use.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// When a minute has passed, and something was written below and synced there since it was raised last. What was not synced below is
-/// not there for an older copy of the cache to be older than.
+/// A raise is due a minute after the last one if pages were written to the backing store and synced there since. A copy
+/// of the cache cannot be older than writes that were never synced there.
 pub(super) struct Minutes {
     every: Duration,
     raised: Duration,
@@ -15,7 +15,7 @@ pub(super) struct Minutes {
 }
 
 impl Minutes {
-    /// From now on.
+    /// Starts at the open.
     pub fn new() -> Self {
         Minutes { every: minute(), raised: Duration::ZERO, written: 0, syncs: 0 }
     }
@@ -25,8 +25,8 @@ impl Minutes {
         now.saturating_sub(self.raised) >= self.every
     }
 
-    /// True if the generation is due to be raised. `now` is the time since the cache was opened; so many pages were
-    /// written below by then, and so many syncs made there. After true it is not due until a minute later.
+    /// True if the generation is due to be raised; after true it is not due until a minute later. `now` is the time
+    /// since the cache was opened. `written` pages and `syncs` syncs have reached the backing store by then.
     pub fn is_time(&mut self, now: Duration, written: u64, syncs: u64) -> bool {
         if !self.has_passed(now) || written <= self.written || syncs <= self.syncs {
             return false;
@@ -36,7 +36,7 @@ impl Minutes {
     }
 }
 
-/// A minute, or what a test takes for one.
+/// A minute; a test may set another length.
 fn minute() -> Duration {
     let given = std::env::var("ENTRESOL_MINUTE_MS").ok().filter(|_| cfg!(debug_assertions));
     given.and_then(|ms| ms.parse().ok()).map_or(MINUTE, Duration::from_millis)

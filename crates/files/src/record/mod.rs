@@ -1,8 +1,8 @@
-//! The backing record: what is durably known, beside a backing store, of the one cache that stands before it.
+//! The backing record: durable facts, kept beside a backing store, about the one cache in front of it.
 //!
-//! A cache says of which backing store it is; the record is the other half. It tells an older copy of the cache, or of the
-//! backing store, from the one that was left ([`Generation`]), a cache that has what the backing store has not from one that
-//! may be lost, and it keeps what `format` chose. `docs/backing-record.md` draws it.
+//! A cache names its backing store; the record is the other half. By [`Generation`] it tells an older copy of the
+//! cache, or of the backing store, from the one last used. It tells a cache with pages that the backing store lacks
+//! from one that may be lost. It also keeps the choices of `format`. `docs/backing-record.md` draws it.
 
 mod minutes;
 mod pairing;
@@ -19,42 +19,42 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// Record that is kept beside a backing store, of the cache before it.
+/// Record beside a backing store of the cache in front of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// UUID of the cache, as its superblock has it: no other may stand before the backing store.
+    /// UUID of the cache, as in its superblock: no other cache may be used with the backing store.
     pub cache: [u8; 16],
     /// The generation of the backing store.
     pub generation: Generation,
-    /// Has the backing store every byte, so that nothing is lost with the cache?
+    /// True if the backing store has every byte, so that nothing is lost with the cache.
     pub complete: bool,
-    /// UUID of the btrfs subvolume in which the backing store lay when this was written: a snapshot has another, and the same
-    /// inodes.
+    /// UUID of the btrfs subvolume of the backing store when this was written: a snapshot has another UUID, but the
+    /// same inodes.
     pub volume: Option<[u8; 16]>,
     /// Choices that `format` made, as far as they are known.
     pub choices: Option<Choices>,
 }
 
-/// Choices that `format` made, by which the same cache is made again.
+/// Choices of `format`, by which the same cache can be made again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choices {
     /// Pages, segments, layout.
     pub geometry: Geometry,
     /// Bytes of the file or device.
     pub size_bytes: u64,
-    /// Path of the cache, from the root; none where that is too long to be kept.
+    /// Path of the cache, from the root; none if it is too long to be kept.
     pub path: Option<PathBuf>,
     /// Kind of storage at that path.
     pub kind: CacheKind,
-    /// Number of the file system in whose directory the cache was made.
+    /// Number of the file system that holds the directory in which the cache was made.
     pub device: u64,
-    /// The policy and its options, if that was said.
+    /// The policy and its options, if given.
     pub policy: Option<String>,
-    /// The mode, if that was said.
+    /// The mode, if given.
     pub mode: Option<String>,
 }
 
-/// Kind of storage that a cache lies on.
+/// Kind of storage under a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheKind {
     /// A regular file.
@@ -63,7 +63,7 @@ pub enum CacheKind {
     BlockDevice,
 }
 
-/// Place in which a backing record lies.
+/// Location of a backing record.
 pub trait RecordPlace: Send + Sync {
     /// The record; none if there never was one.
     ///
@@ -72,7 +72,8 @@ pub trait RecordPlace: Send + Sync {
     /// version. Such a record is never taken for none.
     fn read(&self) -> io::Result<Option<Record>>;
 
-    /// Makes this the record: durable when it returns. After an error, or a crash before that, it is this one or the one before.
+    /// Replaces the record, durably when it returns. After an error, or a crash before that, the record is this one or
+    /// the one before.
     ///
     /// # Errors
     /// The error of the system.
@@ -84,23 +85,23 @@ pub trait RecordPlace: Send + Sync {
     /// The error of the system.
     fn clear(&self) -> io::Result<()>;
 
-    /// The btrfs subvolume in which the backing store lies now, if it lies in one.
+    /// The btrfs subvolume in which the backing store lies now, if any.
     ///
     /// # Errors
     /// The error of the system.
     fn volume(&self) -> io::Result<Option<[u8; 16]>>;
 
-    /// Name of the place, in words.
+    /// Name of the location, in words.
     fn name(&self) -> String;
 }
 
-/// Why what lies in the place of a record is none.
+/// Reason why the bytes of a record cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RecordError {
-    /// It does not agree with itself.
+    /// The record contradicts itself.
     #[error("it is damaged")]
     Damaged,
-    /// It is of a later version.
+    /// The record is of a later version.
     #[error("it is of version {0}, and this program knows version 1")]
     Version(u8),
 }
@@ -115,11 +116,11 @@ const MAGIC: [u8; 8] = *b"\x89ETRECRD";
 const VERSION: u8 = 1;
 /// Bytes before the choices.
 const FIXED: usize = 64;
-/// Bytes of a record at most: an extended attribute of ext4 has to fit into a block beside others.
+/// Longest record in bytes: an extended attribute of ext4 has to fit into a block beside others.
 pub const RECORD_BYTES_MAX: usize = 2048;
 /// Bytes of the choices before their texts.
 const CHOICES_FIXED: usize = 48;
-/// Bytes of all their texts at most.
+/// Longest sum of all their texts in bytes.
 const TEXTS_MAX: usize = RECORD_BYTES_MAX - FIXED - CHOICES_FIXED - 4;
 
 /// Flags of byte 9.
@@ -130,7 +131,7 @@ fn crc(bytes: &[u8]) -> [u8; 4] {
     (crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32).to_le_bytes()
 }
 
-/// So many bytes from the front.
+/// Takes `number` bytes from the front.
 fn take<'a>(bytes: &mut &'a [u8], number: usize) -> Option<&'a [u8]> {
     let (first, rest) = bytes.split_at_checked(number)?;
     *bytes = rest;
@@ -150,13 +151,13 @@ fn take_u16(bytes: &mut &[u8]) -> Option<u16> {
 }
 
 impl Record {
-    /// The record of a cache that is just being made. Nobody has raised its generation, so that one whose making was cut short
-    /// before the record was there is not taken for a cache that lost it.
+    /// The first record of a new cache, with a generation that was never raised. So a cache whose making was cut short
+    /// before the record was written is not taken for one that lost its record.
     pub fn first(cache: [u8; 16], volume: Option<[u8; 16]>, choices: Option<Choices>) -> Self {
         Record { cache, generation: Generation::default(), complete: true, volume, choices }
     }
 
-    /// The record as an extended attribute or a file has it, at most [`RECORD_BYTES_MAX`] bytes.
+    /// The record as in an extended attribute or a file, at most [`RECORD_BYTES_MAX`] bytes.
     pub fn encode(&self) -> Vec<u8> {
         let choices = self.choices.as_ref().map(Choices::encode);
         let mut flags = 0;
@@ -180,7 +181,7 @@ impl Record {
     /// Decodes a record from its bytes.
     ///
     /// # Errors
-    /// When they are damaged or of a later version.
+    /// When the bytes are damaged or of a later version.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         let damaged = RecordError::Damaged;
         let (whole, end) = bytes.split_last_chunk::<4>().ok_or(damaged)?;
@@ -225,7 +226,7 @@ impl Choices {
             bytes.extend(number.to_le_bytes());
         }
         bytes.resize(CHOICES_FIXED - 6, 0);
-        // What does not fit is not kept, the longest first to be left out.
+        // Texts that do not fit are left out, the longest first.
         let path = self.path.as_ref().map_or(&[][..], |path| path.as_os_str().as_bytes());
         let text = |text: &Option<String>| text.clone().unwrap_or_default().into_bytes();
         let mut texts = [path.to_vec(), text(&self.policy), text(&self.mode)];

@@ -1,11 +1,11 @@
-//! A cache and its backing record in step: which of two copies is the older is told at every open, and a crash between the
-//! writes to the two is neither a refusal of the right cache nor a welcome for an old one.
+//! A cache and its backing record in step. Every open tells which of two copies is the older. A crash between the
+//! writes to the two neither refuses the right cache nor accepts an old one.
 //!
-//! A generation is raised in three steps: the cache notes durably that the record is about to get it ([`propose`]), the
-//! record gets it durably, and the cache takes it for settled, in memory; its next superblock says so. The record therefore
-//! always has one of the two generations of its cache. Whenever it is not known whether it got the pending one (a write that
-//! failed, a record that was just read after a crash and may not be durable), it is written again before anything else is
-//! proposed: a third generation would leave it with none of the two.
+//! A generation is raised in three steps. First the cache notes durably that the record is about to get it
+//! ([`propose`]). Then the record gets it durably. Last the cache settles it in memory, and its next superblock says
+//! so. So the record always has one of the cache's two generations. After a failed write, or a read after a crash, the
+//! pending one may not be durable in the record. The record is then written again before anything else is proposed: a
+//! third generation would leave the record with neither of the two.
 //!
 //! [`propose`]: BlockCache::propose_generation
 
@@ -17,7 +17,7 @@ use std::io::{self, Read};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Why a cache and a backing store are no pair.
+/// Reason why a cache and a backing store are no pair.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// Another cache was made for the backing store since.
@@ -49,7 +49,7 @@ pub enum Mismatch {
         /// Generation of the record.
         backing: u64,
     },
-    /// Both went on, each with a copy of the other.
+    /// Both were used apart, each with a copy of the other.
     #[error(
         "this cache and its backing store have each been used without the other since generation {0}: one of them is a copy; \
          give the two that were used last together"
@@ -61,7 +61,7 @@ pub enum Mismatch {
          another machine has it"
     )]
     NoRecord(u64),
-    /// The backing store lies in a snapshot of where it was.
+    /// The backing store lies in a snapshot of its former subvolume.
     #[error(
         "the backing store is in another btrfs subvolume than when its cache was used last: it is a snapshot, or was restored \
          from one; give the one that was used last"
@@ -74,16 +74,16 @@ fn of_path(path: &Option<std::path::PathBuf>) -> String {
 }
 
 impl Mismatch {
-    /// May who knows better have the dirty pages of the cache written below all the same?
+    /// True if a user may override this and have the cache's dirty pages written to the backing store.
     pub fn may_be_overruled(&self) -> bool {
         !matches!(self, Mismatch::Foreign { .. })
     }
 }
 
-/// Compares a cache with what its backing store knows of it; `volume` is where that lies now.
+/// Compares a cache with the record of its backing store; `volume` is where the backing store lies now.
 ///
 /// # Errors
-/// Why they are no pair.
+/// The reason why they are no pair.
 pub fn compare(
     uuid: [u8; 16],
     generations: Generations,
@@ -92,7 +92,7 @@ pub fn compare(
 ) -> Result<(), Mismatch> {
     let newest = generations.pending.map_or(generations.settled.number, |pending| pending.number);
     let Some(record) = record else {
-        // Of before records were kept, or the first was proposed and is not there yet.
+        // The cache is older than records, or its first was proposed and is not written yet.
         return match generations.is_right(Generation::default()) {
             true => Ok(()),
             false => Err(Mismatch::NoRecord(generations.settled.number)),
@@ -117,7 +117,7 @@ pub fn compare(
     }
 }
 
-/// A number that nobody can foretell.
+/// An unpredictable number.
 fn nonce() -> io::Result<u64> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
@@ -130,25 +130,25 @@ pub struct Pairing {
     state: Option<Mutex<State>>,
     nonce: fn() -> io::Result<u64>,
     minutes: Mutex<Minutes>,
-    /// Held while the mode changes, and with it the mark.
+    /// Held while the mode changes together with the completeness mark.
     changing: Mutex<()>,
     began: Instant,
 }
 
 struct State {
-    /// Record that the place has.
+    /// The record at its location.
     record: Record,
-    /// It may have this one instead.
+    /// The record may be this one instead.
     doubtful: Option<Record>,
     /// Syncs of the record since the open.
     writes: u64,
 }
 
 impl Pairing {
-    /// The pair of a cache that was found in order and the record that its place has.
+    /// The pair of an opened cache and the record at its location.
     ///
     /// # Errors
-    /// Why they are no pair. With `overruled` only what may not be.
+    /// The reason why they are no pair; with `overruled`, only a reason that may not be overridden.
     pub fn find(
         opening: &Opening,
         record: Option<Record>,
@@ -162,7 +162,7 @@ impl Pairing {
         }
         let before = Record { cache, generation: Generation::default(), complete: false, volume, choices: None };
         let record = Record { volume, ..record.unwrap_or(before) };
-        // One that the cache does not know to be durable was perhaps only read from memory.
+        // A record that the cache does not know to be durable may have been read from memory only.
         let doubtful = (Some(record.generation) == generations.pending).then(|| record.clone());
         let state = State { record, doubtful, writes: 0 };
         let state = opening.keeps_generations().then(|| Mutex::new(state));
@@ -175,7 +175,7 @@ impl Pairing {
         })
     }
 
-    /// Has nonces come from here, for tests.
+    /// Takes nonces from `nonce`, for tests.
     #[must_use]
     pub fn with_nonces(self, nonce: fn() -> io::Result<u64>) -> Self {
         Pairing { nonce, ..self }
@@ -185,22 +185,22 @@ impl Pairing {
         Some(self.state.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The record as it was last written; none where the cache keeps no generations yet.
+    /// The record as last written; none where the cache keeps no generations yet.
     pub fn record(&self) -> Option<Record> {
         self.state().map(|state| state.doubtful.clone().unwrap_or_else(|| state.record.clone()))
     }
 
-    /// Number of times that the record was written since the open, each with a sync of its own.
+    /// Number of writes of the record since the open, each with a sync of its own.
     pub fn writes(&self) -> u64 {
         self.state().map_or(0, |state| state.writes)
     }
 
-    /// Proposes the next generation, before the cache is in use. The record that was read becomes durable first if it
-    /// may not be. Returns the next record, or none where the cache keeps no generations yet. It has to become durable
-    /// after the cache was marked as in use and before anything is written below.
+    /// Proposes the next generation, before the cache is in use. The record that was read is made durable first if it
+    /// may not be. Returns the next record, or none where the cache keeps no generations yet. That record has to become
+    /// durable after the cache was marked as in use and before anything is written to the backing store.
     ///
     /// # Errors
-    /// The error of the place: nothing is changed then. Or the error of the source of nonces.
+    /// The error of the record's location: nothing is changed then. Or the error of the source of nonces.
     pub fn propose(
         &self,
         opening: &mut Opening,
@@ -223,28 +223,28 @@ impl Pairing {
         Ok(Some(next))
     }
 
-    /// The record became what was proposed, durably.
+    /// Settles the generation, once the record has durably become the proposed one.
     ///
     /// # Errors
-    /// When the cache has stopped after a fault of its own.
+    /// When the cache has stopped after an internal fault.
     pub fn begun(&self, cache: &BlockCache) -> io::Result<()> {
         let Some(mut state) = self.state() else { return Ok(()) };
         state.accept();
         cache.settle_generation()
     }
 
-    /// True if the record may go on saying that the backing store is complete, once a cache is in use in this mode. It
-    /// may unless a write can be answered that is in the cache alone. Writes that an earlier run left there are below
-    /// before the first request.
+    /// True if the record may go on saying that the backing store is complete while the cache is used in this mode.
+    /// Write-back mode forbids that, because it acknowledges writes that only the cache has. Such writes of an earlier
+    /// run are written back before the first request.
     pub fn stays_complete(&self, mode: Mode) -> bool {
         mode != Mode::WriteBack && self.state().is_some_and(|state| state.record.complete)
     }
 
-    /// Notes that the backing store is complete, of a cache that has begun to work in this mode: all that it had is below by then, but for
-    /// pages that were lost.
+    /// Notes that the backing store is complete, for a cache that has started in this mode. By then all its dirty pages
+    /// were written back; lost pages prevent the note.
     ///
     /// # Errors
-    /// The error of the cache or of the place.
+    /// The error of the cache or of the record's location.
     pub fn began(&self, cache: &BlockCache, place: &dyn RecordPlace, mode: Mode) -> io::Result<()> {
         if mode == Mode::WriteBack || !cache.lost_pages()?.is_empty() {
             return Ok(());
@@ -252,12 +252,12 @@ impl Pairing {
         self.mark(cache, place, true)
     }
 
-    /// Another mode of a cache in use, and the mark with it: that says that the backing store is not complete before the first write may
-    /// be in the cache alone, and that it is after the last such write went below.
+    /// Changes the mode of a cache in use, and the completeness mark with it. The mark is cleared before the first
+    /// write may be in the cache alone. It is set after the last such write reached the backing store.
     ///
     /// # Errors
-    /// The error of the cache or of the place. Where the mode is the new one all the same, the record says that the
-    /// backing store is not complete.
+    /// The error of the cache or of the record's location. If the mode did change, the record says that the backing
+    /// store is not complete.
     pub fn set_mode(&self, cache: &BlockCache, place: &dyn RecordPlace, mode: Mode) -> io::Result<()> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if mode == Mode::WriteBack {
@@ -270,8 +270,8 @@ impl Pairing {
     /// Raises the generation on both sides.
     ///
     /// # Errors
-    /// The error of the cache device or of the place. The two are a pair all the same, and the next call begins with
-    /// the work that this one left undone.
+    /// The error of the cache device or of the record's location. The two are a pair all the same, and the next call
+    /// first completes the work that this one left undone.
     pub fn raise(&self, cache: &BlockCache, place: &dyn RecordPlace) -> io::Result<()> {
         let Some(mut state) = self.state() else { return Ok(()) };
         state.settle(cache, place)?;
@@ -282,11 +282,11 @@ impl Pairing {
         cache.settle_generation()
     }
 
-    /// Raises the generation if a minute has passed, and something was written below and synced there since it was raised so last: for
-    /// who looks after the cache, each second or after each flush.
+    /// Raises the generation if a minute has passed and pages were written to the backing store and synced there since
+    /// the last such raise. To be called each second or after each flush.
     ///
     /// # Errors
-    /// As [`raise`](Self::raise). It is tried again a minute with writes later.
+    /// Same as [`raise`](Self::raise). The next attempt is a minute, with writes, later.
     pub fn raise_if_due(&self, cache: &BlockCache, place: &dyn RecordPlace) -> io::Result<()> {
         let minutes = || self.minutes.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.began.elapsed();
@@ -301,7 +301,7 @@ impl Pairing {
     /// Notes whether the backing store has every byte: durable when it returns.
     ///
     /// # Errors
-    /// The error of the place; the mark is then this or the one before.
+    /// The error of the record's location; the mark is then this or the one before.
     pub fn mark(&self, cache: &BlockCache, place: &dyn RecordPlace, complete: bool) -> io::Result<()> {
         let Some(mut state) = self.state() else { return Ok(()) };
         state.settle(cache, place)?;
@@ -314,11 +314,11 @@ impl Pairing {
 }
 
 impl Pairing {
-    /// Notes that a cache in use has become larger, so that one that is made anew has the size of now: durable when it returns. Nothing
-    /// where the record has no choices.
+    /// Notes that a cache in use has grown, so that a cache made again has the present size: durable when it returns.
+    /// Does nothing where the record has no choices.
     ///
     /// # Errors
-    /// The error of the cache or of the place; the choices are then these or the ones before.
+    /// The error of the cache or of the record's location; the choices are then these or the ones before.
     pub fn note_grown(&self, cache: &BlockCache, place: &dyn RecordPlace, geometry: Geometry) -> io::Result<()> {
         let Some(mut state) = self.state() else { return Ok(()) };
         state.settle(cache, place)?;
@@ -345,7 +345,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes again what may or may not be there.
+    /// Writes a record again of which it is not known whether it is durable.
     fn settle(&mut self, cache: &BlockCache, place: &dyn RecordPlace) -> io::Result<()> {
         let Some(doubtful) = self.doubtful.clone() else { return Ok(()) };
         self.write(doubtful, place)?;

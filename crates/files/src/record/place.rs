@@ -1,4 +1,5 @@
-//! The places of records outside of a file map: an extended attribute of the backing file, and a file of the state directory.
+//! Locations of records outside a file map: an extended attribute of the backing file, or a file of the state
+//! directory.
 
 use super::{RECORD_BYTES_MAX, Record, RecordError, RecordPlace, volume};
 use rustix::fs::{FlockOperation, XattrFlags};
@@ -12,15 +13,15 @@ use std::sync::Arc;
 
 const ATTRIBUTE: &str = "user.entresol";
 
-/// Directory of records that have no place beside their backing store, unless `ENTRESOL_STATE_DIR` names another.
+/// Directory of records that cannot be stored beside their backing store, unless `ENTRESOL_STATE_DIR` names another.
 pub const STATE_DIRECTORY: &str = "/var/lib/entresol";
 
 fn state_directory() -> PathBuf {
     std::env::var_os("ENTRESOL_STATE_DIR").map_or_else(|| STATE_DIRECTORY.into(), PathBuf::from)
 }
 
-/// The record of a backing file: its extended attribute `user.entresol`. Where its file system has none, that of the
-/// [state directory](StateFile), by the file's identity.
+/// The record of a backing file: its extended attribute `user.entresol`. Where the file system has no such attributes,
+/// the record lies in the [state directory](StateFile), by the file's identity.
 pub struct FileRecord {
     path: PathBuf,
     file: Arc<dyn AsFd + Send + Sync>,
@@ -28,7 +29,7 @@ pub struct FileRecord {
 }
 
 impl FileRecord {
-    /// The place of the record of this file, which `identity` tells from all others.
+    /// The location of the record of this file, which `identity` tells from all others.
     ///
     /// # Errors
     /// The error of the system.
@@ -36,7 +37,8 @@ impl FileRecord {
         Self::over(path, Arc::new(File::open(path)?), identity)
     }
 
-    /// The same by a file that is open already: closing another descriptor of it would end locks of this process.
+    /// Like [`of`](Self::of), by a file that is open: closing another descriptor of it would release this process's
+    /// locks.
     ///
     /// # Errors
     /// The error of the system.
@@ -47,7 +49,7 @@ impl FileRecord {
         Ok(FileRecord { path: path.into(), file, elsewhere })
     }
 
-    /// Does it lie in the state directory, for want of extended attributes?
+    /// True if the record lies in the state directory, for want of extended attributes.
     pub fn is_elsewhere(&self) -> bool {
         self.elsewhere.is_some()
     }
@@ -97,20 +99,20 @@ impl RecordPlace for FileRecord {
     }
 }
 
-/// The record of a block device, and of a file without extended attributes: a file of the state directory, by the identity of the
-/// backing store.
+/// The record of a block device, or of a file without extended attributes: a file of the state directory, named by the
+/// backing store's identity.
 pub struct StateFile {
     directory: PathBuf,
     name: String,
 }
 
 impl StateFile {
-    /// The place of the record of a backing store of this identity.
+    /// The location of the record of the backing store with this identity.
     pub fn of(identity: [u8; 16]) -> Self {
         Self::within(&state_directory(), identity)
     }
 
-    /// The same in another directory.
+    /// Like [`of`](Self::of), in another directory.
     pub fn within(directory: &Path, identity: [u8; 16]) -> Self {
         let name = identity.iter().map(|byte| format!("{byte:02x}")).collect();
         StateFile { directory: directory.into(), name }
@@ -133,7 +135,7 @@ impl StateFile {
             }
         }
         let directory = File::open(&self.directory)?;
-        // Another process may write the record of another backing store, or of this one.
+        // Another process may be writing the record of another backing store, or of this one.
         rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
         let new = self.directory.join(format!("{}.new", self.name));
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;

@@ -1,4 +1,4 @@
-//! A cache before one backing file or device, kept in step with its record.
+//! A cache of one backing file or device, kept in step with its record.
 
 use super::{FileRecord, Mismatch, Pairing, Record, RecordPlace, StateFile};
 use entresol_engine::cache::{BlockCache, CacheError, Mode, Opening};
@@ -8,26 +8,26 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Why a cache could not be brought together with its record. Nothing was changed then, but where a store failed.
+/// Reason why a cache and its record could not be paired. Nothing was changed then, unless a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PairError {
-    /// The two are no pair.
+    /// The two do not belong together.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
     /// The record could not be read or written.
     #[error("the record of the cache, {place}: {error}")]
     Record {
-        /// Name of the record's place, in words.
+        /// Location of the record, in words.
         place: String,
         /// Error of the system, or the fault of the record.
         error: io::Error,
     },
-    /// The cache.
+    /// The error of the cache.
     #[error(transparent)]
     Cache(#[from] CacheError),
 }
 
-/// The place of the record of a backing file or block device, which `identity` tells from all others.
+/// The location of the record of a backing file or block device, which `identity` tells from all others.
 ///
 /// # Errors
 /// The error of the system.
@@ -38,7 +38,7 @@ pub fn place_of(backing: &Path, identity: [u8; 16]) -> io::Result<Box<dyn Record
     Ok(Box::new(FileRecord::of(backing, identity)?))
 }
 
-/// Reads a record; the error says where it lies, and the way out where it is damaged.
+/// Reads a record. An error names its location and, for a damaged record, the way out.
 ///
 /// # Errors
 /// As [`RecordPlace::read`].
@@ -62,11 +62,11 @@ pub struct StorePair {
 }
 
 impl StorePair {
-    /// Begins to use a cache that was found in order: compared with its record, and a generation further on both sides. `overruled`
-    /// takes a cache although it is not the one that was left, or its record is damaged.
+    /// Starts a cache that was opened in good order: compares it with its record and raises the generation on both
+    /// sides. `overruled` accepts a cache that is not the one last used, or whose record is damaged.
     ///
     /// # Errors
-    /// Why that cannot be.
+    /// The reason why the cache cannot be started.
     pub fn start(mut opening: Opening, place: Box<dyn RecordPlace>, overruled: bool) -> Result<Self, PairError> {
         let record = match read_record(&*place) {
             Err(_) if overruled => None,
@@ -88,7 +88,7 @@ impl StorePair {
         &self.cache
     }
 
-    /// The record as it was last written; none where the cache keeps no generations yet.
+    /// The record as last written; none where the cache keeps no generations yet.
     pub fn record(&self) -> Option<Record> {
         self.pairing.record()
     }
@@ -125,11 +125,11 @@ impl StorePair {
         self.pairing.note_grown(&self.cache, &*self.place, geometry)
     }
 
-    /// Notes whether the backing store has every byte, of a cache that stays in use: durable when it returns. True only after a drain,
-    /// and as long as nobody writes; whoever is about to write says first that it is false.
+    /// Notes whether the backing store has every byte while the cache stays in use: durable when it returns. True holds
+    /// only after a drain and until the next write. A caller must note false before it writes.
     ///
     /// # Errors
-    /// The error of the cache or of the place: the record then says this or what it said before.
+    /// The error of the cache or of the record's location: the record then has this value or the one before.
     pub fn note_complete(&self, complete: bool) -> io::Result<()> {
         let complete = complete && self.is_empty()?;
         self.pairing.mark(&self.cache, &*self.place, complete)
@@ -140,12 +140,12 @@ impl StorePair {
         Ok(self.cache.stats()?.dirty_pages == 0 && self.cache.lost_pages()?.is_empty())
     }
 
-    /// Closes the cache, a generation further on both sides; the record says then whether the cache may be lost.
+    /// Closes the cache and raises the generation on both sides; the record then says whether the cache may be lost.
     ///
     /// # Errors
     /// The error of the cache, the backing store or the place of the record.
     pub fn close(&self) -> io::Result<()> {
-        // A close after a record that could not be written leaves a pair all the same.
+        // A close without the raised record still leaves a pair, so the cache is closed before the error is returned.
         let raised = self.raise();
         self.cache.close()?;
         raised?;

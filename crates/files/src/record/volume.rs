@@ -1,5 +1,5 @@
-//! The btrfs subvolume in which a file or directory lies. A snapshot keeps inodes and the times when they were made, but not
-//! the subvolume's UUID.
+//! The btrfs subvolume in which a file or directory lies. A snapshot keeps inodes and their times of making, but has a
+//! UUID of its own.
 
 use rustix::ioctl::{Getter, Opcode, opcode};
 use std::io;
@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 /// `BTRFS_SUPER_MAGIC` of linux/magic.h.
 const BTRFS: i64 = 0x9123_683e;
 
-/// `struct btrfs_ioctl_get_subvol_info_args` of linux/btrfs.h, Linux 4.18, as far as it is looked at.
+/// `struct btrfs_ioctl_get_subvol_info_args` of linux/btrfs.h, Linux 4.18; only the fields up to `uuid` are named.
 #[repr(C)]
 struct SubvolumeInfo {
     tree: u64,
@@ -24,7 +24,7 @@ struct SubvolumeInfo {
 /// `BTRFS_IOC_GET_SUBVOL_INFO`.
 const GET_SUBVOLUME_INFO: Opcode = opcode::read::<SubvolumeInfo>(0x94, 60);
 
-/// UUID of the subvolume; none on another file system, and where the subvolume has none.
+/// UUID of the subvolume; none on another file system, or if the subvolume has none.
 pub(crate) fn of(file: impl AsFd) -> io::Result<Option<[u8; 16]>> {
     let file = file.as_fd();
     // The type's width differs from one system to another.

@@ -1,4 +1,4 @@
-//! The system's words for a file's attributes, and FUSE's.
+//! Conversions between the system's file attributes and FUSE's.
 
 use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
 use rustix::fs::{Stat, Timespec, UTIME_NOW, UTIME_OMIT};
@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Time for which the kernel may trust names and attributes: only this mount changes them.
 pub(super) const TRUST: Duration = Duration::from_secs(1);
 
-/// The number for FUSE; an error that is not the system's is one of I/O.
+/// FUSE's number of an error; errors that are not the system's become EIO.
 pub(super) fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_i32)
 }
 
-/// As [`errno`], of a system call.
+/// As [`errno`], for the error of a system call.
 pub(super) fn system(error: rustix::io::Errno) -> Errno {
     Errno::from_i32(error.raw_os_error())
 }
@@ -25,7 +25,7 @@ fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
     if seconds < 0 { UNIX_EPOCH - whole + nanoseconds } else { UNIX_EPOCH + whole + nanoseconds }
 }
 
-/// A time to be set, or none.
+/// A time to be set; `None` leaves it unchanged.
 pub(super) fn timespec(time: Option<TimeOrNow>) -> Timespec {
     let special = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
     match time {
@@ -33,7 +33,7 @@ pub(super) fn timespec(time: Option<TimeOrNow>) -> Timespec {
         Some(TimeOrNow::Now) => special(UTIME_NOW),
         Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
             Ok(after) => Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() },
-            // The kernel's seconds below 0 and its nanoseconds above them, which fuser 0.18 takes away from 1970 together.
+            // The kernel's nanoseconds count up from its negative seconds; fuser 0.18 subtracts both from 1970.
             Err(before) => {
                 let before = before.duration();
                 Timespec { tv_sec: -(before.as_secs() as i64), tv_nsec: before.subsec_nanos().into() }
@@ -42,7 +42,7 @@ pub(super) fn timespec(time: Option<TimeOrNow>) -> Timespec {
     }
 }
 
-/// The kind of a file by its mode.
+/// The kind of a file with this mode.
 pub(super) fn kind(mode: u32) -> FileType {
     match rustix::fs::FileType::from_raw_mode(mode) {
         rustix::fs::FileType::Directory => FileType::Directory,
@@ -55,7 +55,7 @@ pub(super) fn kind(mode: u32) -> FileType {
     }
 }
 
-/// The attributes of a file that the mount calls `number`.
+/// The attributes of a file whose number in the mount is `number`.
 pub(super) fn attributes(stat: &Stat, number: u64) -> FileAttr {
     FileAttr {
         ino: INodeNo(number),

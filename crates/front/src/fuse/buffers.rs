@@ -1,9 +1,9 @@
-//! Memory for answers, used again and again: new memory is zeroed first, by us or, page by page, by the kernel.
+//! Memory for answers, which is reused because new memory is zeroed first, by this process or, per page, by the kernel.
 
 use entresol_engine::disk::AlignedBytes;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Buffers that are kept. There are more while more requests are under way.
+/// Buffers kept while free. More exist while more requests are under way.
 const KEPT: usize = 8;
 
 /// Buffers of one size, which O_DIRECT reads into without a copy.
@@ -18,8 +18,8 @@ impl Buffers {
         Self { bytes, free: Arc::default() }
     }
 
-    /// A buffer of that size, or of more bytes than that if so many are wanted, with anything in it. Of a new one only what is
-    /// used takes memory.
+    /// A buffer of that size with any contents, or a zeroed one of `wanted` bytes if that is larger. A new buffer takes
+    /// memory only where it is used.
     pub fn take(&self, wanted: usize) -> AlignedBytes {
         if wanted > self.bytes {
             return AlignedBytes::zeroed(wanted);
@@ -28,7 +28,7 @@ impl Buffers {
         kept.unwrap_or_else(|| AlignedBytes::zeroed(self.bytes))
     }
 
-    /// Takes it back.
+    /// Takes a buffer back.
     pub fn give(&self, buffer: AlignedBytes) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() < KEPT && buffer.len() == self.bytes {

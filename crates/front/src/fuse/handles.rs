@@ -1,4 +1,4 @@
-//! The files that are open, by the numbers that the kernel has for their handles.
+//! The open files, by the numbers of their handles.
 
 use super::nodes::Node;
 use super::passthrough::Way;
@@ -8,15 +8,15 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// An open file. The order in which its parts are let go matters: as long as there is a way to the bytes there are bytes, and when
-/// these are gone the node may say that nobody needs them.
+/// An open file. The fields are dropped in this order: the way to the bytes ends before the bytes, and the node is
+/// dropped last, when it may report that the file is gone.
 pub(super) struct Handle {
     _way: Arc<Way>,
     pub data: Arc<dyn FileData>,
     pub node: Arc<Node>,
 }
 
-/// All of them.
+/// All open files.
 pub(super) struct Handles {
     open: RwLock<HashMap<u64, Arc<Handle>>>,
     next: AtomicU64,
@@ -27,7 +27,7 @@ impl Handles {
         Self { open: RwLock::default(), next: AtomicU64::new(1) }
     }
 
-    /// A number that no file and no directory has had.
+    /// A number that no other open file or directory of this mount has had.
     pub fn number(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
     }
@@ -44,7 +44,7 @@ impl Handles {
         FileHandle(number)
     }
 
-    /// Takes one out, to be let go where that may take its time.
+    /// Removes a handle. The caller drops it where that may take time.
     pub fn take(&self, handle: FileHandle) -> Option<Arc<Handle>> {
         self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
     }

@@ -12,18 +12,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Number of a file, its kind and its name.
 pub(super) type Entry = (u64, FileType, OsString);
 
-/// An open directory, with its names as they were when they were last read from the start.
+/// An open directory, with its names as of the last read from the start.
 pub(super) struct Listing {
     node: Arc<Node>,
-    /// Held, so that who has it open may go on when its rights are taken.
+    /// Kept open, so that its user can go on after losing the right to it.
     directory: OwnedFd,
-    /// The backing's number of the mount's root.
+    /// The root's number in the backing file system.
     root: u64,
     entries: Mutex<Vec<Entry>>,
 }
 
 impl Listing {
-    /// A directory that is opened, in a mount of which the root has this number below.
+    /// Opens a directory, in a mount whose root has this number in the backing file system.
     pub fn new(node: Arc<Node>, root: u64) -> rustix::io::Result<Self> {
         let directory = node.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
         Ok(Listing { node, directory, root, entries: Mutex::default() })
@@ -34,8 +34,8 @@ impl Listing {
         if data_only { rustix::fs::fdatasync(&self.directory) } else { rustix::fs::fsync(&self.directory) }
     }
 
-    /// Gives away the entries from `offset` on, each with the offset of the next, until `add` says that there is no room; the
-    /// directory is read anew for those from the start.
+    /// Passes on the entries from `offset` on, each with the offset of the next, until `add` returns true for full. At
+    /// offset 0 the directory is read again.
     pub fn entries_from(&self, offset: u64, mut add: impl FnMut(&Entry, u64) -> bool) -> rustix::io::Result<()> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if offset == 0 {
@@ -51,7 +51,7 @@ impl Listing {
 
     fn read(&self) -> rustix::io::Result<Vec<Entry>> {
         let mut names = Vec::new();
-        // The copy shares its position, which nobody else moves: `entries` is locked.
+        // The copy shares its position, which no other thread moves: `entries` is locked.
         rustix::fs::seek(&self.directory, SeekFrom::Start(0))?;
         for entry in Dir::new(rustix::io::fcntl_dupfd_cloexec(&self.directory, 0)?)? {
             let entry = entry?;

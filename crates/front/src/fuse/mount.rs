@@ -24,31 +24,31 @@ use std::time::{Duration, Instant};
 /// mount namespace has a copy.
 const LINGER: Duration = Duration::from_secs(3);
 
-/// Device through which the kernel is asked to mount.
+/// Device through which the kernel mounts.
 const DEVICE: &str = "/dev/fuse";
 
-/// Directory of the kernel's FUSE control file system, if that is mounted. In it the owner of a mount can end the mount
-/// for everybody.
+/// Directory of the kernel's FUSE control file system, if that is mounted. In it, the owner of a mount can end the
+/// mount for all namespaces.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
-/// Settings with which a mount is served.
+/// Settings of a mount.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Threads that take requests from the kernel, of which one may be at a sync of a file that the layer does nothing with.
+    /// Threads that take requests from the kernel. One at a time may sync a file that the layer does not change.
     pub session_threads: usize,
-    /// Threads that carry out what may have to wait for a device.
+    /// Threads for work that may wait for a device.
     pub workers: usize,
-    /// True if the kernel's page cache stands above the mount, as above any file system. It answers reads of pages that
-    /// it holds and reads ahead; the layer sees the rest. Files opened with O_DIRECT go past it. If false, the layer
+    /// True if the kernel's page cache is above the mount, as above any file system. It answers reads of pages that
+    /// it holds and reads ahead; the layer sees the rest. Files opened with O_DIRECT bypass it. If false, the layer
     /// sees every read.
     pub page_cache: bool,
-    /// True if the kernel shall read and write by itself the files with whose bytes the layer does nothing
+    /// True if the kernel should itself read and write files whose bytes the layer does not change
     /// ([`FileData::below`](entresol_files::FileData::below)). The kernel may refuse: [`Mount::passing`].
     pub passthrough: bool,
-    /// True if root is served too and not only the user who mounts. Files that root makes here belong to that user. A
+    /// True if root is served, and not only the mounting user. Files that root makes here belong to that user. A
     /// user other than root needs `CAP_SYS_ADMIN` or `user_allow_other` in `/etc/fuse.conf` for this.
     pub allow_root: bool,
-    /// Name of the mounted source, as `df` and the like shall show it.
+    /// Name of the mounted source, as `df` and the like show it.
     pub source: String,
 }
 
@@ -65,7 +65,7 @@ impl Default for Options {
     }
 }
 
-/// A mounted directory; dropping it unmounts, even if files are open.
+/// A mounted directory. Dropping it unmounts, even if files are open.
 pub struct Mount {
     unmounter: Unmounter,
     ended: Arc<Ended>,
@@ -78,11 +78,11 @@ pub struct Mount {
 #[derive(Debug, Clone)]
 pub struct Unmounter {
     mountpoint: PathBuf,
-    /// Number of the mount, where the system tells it: the folder that it is at may be renamed.
+    /// Number of the mount, where the system gives it: the directory of the mount point may be renamed.
     id: Option<u64>,
-    /// The number that no mount has after it either, where the system tells that.
+    /// Number that no later mount has either, where the system gives it.
     unique: Option<u64>,
-    /// Number of the device that the mount is to the system, and of its connection: no other mount's.
+    /// Number of the mount's device and of its connection; no other mount has it.
     device: u32,
     progress: Arc<Progress>,
 }
@@ -91,12 +91,12 @@ pub struct Unmounter {
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     unmounter: OnceLock<Unmounter>,
-    /// Path at which it was still mounted when it ended: nobody has unmounted it.
+    /// Path at which the mount still was when its connection ended: it was not unmounted.
     mounted_at: OnceLock<PathBuf>,
 }
 
 impl Ended {
-    /// Notes that the kernel sends no more requests. To be called before anybody takes away a mount that may be left.
+    /// Notes that the kernel sends no more requests. Must run before a mount left behind is taken away.
     pub fn note(&self) {
         if let Some(at) = self.unmounter.get().and_then(Unmounter::left_behind) {
             let _first = self.mounted_at.set(at);
@@ -114,7 +114,7 @@ struct Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Mounted,
-    /// Unmounted here since then, and the kernel has not ended it.
+    /// Unmounted here at this time, and not yet ended by the kernel.
     Left(Instant),
     Over,
 }
@@ -141,7 +141,7 @@ impl Progress {
         self.changed.notify_all();
     }
 
-    /// Waits for the end, as long as there is hope for one; whether it has come.
+    /// Waits for the end while it can still come. True if it has come.
     fn wait(&self) -> bool {
         let mut stage = self.stage();
         loop {
@@ -157,15 +157,16 @@ impl Progress {
 }
 
 impl Mount {
-    /// Mounts `backing` at `mountpoint` for the user who runs this (and root, [`Options::allow_root`]), with the files' bytes going through `layer`.
+    /// Mounts `backing` at `mountpoint` for the user of this process (and root, [`Options::allow_root`]). The files'
+    /// bytes go through `layer`.
     ///
-    /// The process's umask becomes 0, for the kernel has applied the caller's already, and its limit of open files as
-    /// high as it may be, for each file that the kernel remembers takes one. A mount that a killed process left behind at
-    /// `mountpoint` is taken away first.
+    /// The process's umask becomes 0, because the kernel has applied the caller's already. Its limit of open files
+    /// becomes the maximum, because each file that the kernel remembers takes one. A mount that a killed process left
+    /// behind at `mountpoint` is taken away first.
     ///
     /// # Errors
-    /// [`Error::InUse`] when another process serves `backing`, [`Error::Path`] when it or the mountpoint is not a directory
-    /// or cannot be mounted.
+    /// [`Error::InUse`] when another process serves `backing`. [`Error::Path`] when `backing` or the mount point is not
+    /// a directory or cannot be mounted.
     pub fn start(backing: &Path, mountpoint: &Path, layer: Arc<dyn FileLayer>, options: Options) -> Result<Self> {
         let at_backing = |error: rustix::io::Errno| Error::path(backing, error);
         let at_mountpoint = |error| Error::path(mountpoint, error);
@@ -212,11 +213,11 @@ impl Mount {
         let Found { device, id, unique } = mount_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
         let progress = Arc::new(Progress::new());
         let unmounter = Unmounter { mountpoint, id, unique, device, progress: Arc::clone(&progress) };
-        // Asked once, as it ends.
+        // Read once, when the mount ends.
         let _first = ended.unmounter.set(unmounter.clone());
         let run = move || {
             let result = session.run();
-            // The thread that tells the kernel ends with it.
+            // Without the sender, the thread that notifies the kernel ends.
             changed.lock().unwrap_or_else(PoisonError::into_inner).take();
             progress.end();
             result
@@ -237,27 +238,26 @@ impl Mount {
         self.shared_mappings
     }
 
-    /// State of passthrough: whether the kernel reads and writes by itself the files with which the layer has nothing
-    /// to do.
+    /// State of passthrough: the kernel's own reading and writing of files whose bytes the layer does not change.
     pub fn passing(&self) -> &Passing {
         &self.passing
     }
 
-    /// Returns a handle that unmounts this from another thread.
+    /// Returns a handle that unmounts this mount from another thread.
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
     }
 
-    /// Serves until it is unmounted, from here or by anybody.
+    /// Serves until the mount is unmounted, from here or by another process.
     ///
-    /// A mount namespace that was begun meanwhile has a copy of the mount, which unmounting here does not end. Three seconds after
-    /// an [`Unmounter`] was used the connection is therefore broken off: who still uses the copy gets errors, as when the
+    /// A mount namespace made meanwhile has a copy of the mount, which unmounting here does not end. So the connection
+    /// is broken off three seconds after an [`Unmounter`] was used. Users of the copy then get errors, as when the
     /// server is killed.
     ///
     /// # Errors
     /// Errors of the kernel's side. [`Error::Elsewhere`] if the kernel offers no way to break the connection off:
-    /// requests then go on until the process ends, which breaks it off. [`Error::BrokenOff`] if somebody ended the
-    /// connection and left it mounted.
+    /// requests then go on until the process ends, which breaks it off. [`Error::BrokenOff`] if the connection was
+    /// ended from outside and the mount is still there.
     pub fn wait(mut self) -> Result<()> {
         let Some(session) = self.session.take() else { return Ok(()) };
         if !self.unmounter.progress.wait() {
@@ -278,14 +278,14 @@ impl Mount {
     /// Unmounts and waits for the requests under way.
     ///
     /// # Errors
-    /// `EBUSY` in [`Error::Path`] while files are open; it stays mounted then, until it is dropped.
+    /// `EBUSY` in [`Error::Path`] while files are open; the mount stays until it is dropped.
     pub fn unmount(self) -> Result<()> {
         self.unmounter.unmount()?;
         self.wait()
     }
 }
 
-/// Channel for the numbers of files whose bytes in the kernel's page cache are out of date; none unless there is a
+/// Channel for the numbers of files whose bytes in the kernel's page cache are out of date; `None` unless there is a
 /// mount.
 type Stale = Arc<Mutex<Option<Sender<u64>>>>;
 
@@ -295,18 +295,18 @@ fn stale_teller(stale: &Stale) -> Box<dyn Fn(u64) + Send + Sync> {
         if let Some(stale) = stale.upgrade()
             && let Some(stale) = &*stale.lock().unwrap_or_else(PoisonError::into_inner)
         {
-            // Nobody has a page cache any more.
+            // The send fails only after the end of the mount, when there is no page cache.
             let _over = stale.send(number);
         }
     })
 }
 
-/// A thread that has the kernel forget what it has of files: for that it may wait for requests that are answered meanwhile.
+/// Starts a thread that makes the kernel forget cached bytes. That call may wait for requests answered meanwhile.
 fn forget_stale(kernel: Notifier) -> io::Result<Sender<u64>> {
     let (stale, numbers) = channel();
     std::thread::Builder::new().name("fuse stale".into()).spawn(move || {
         for number in numbers {
-            // It may not know the file.
+            // The kernel may not know the file.
             let _unknown = kernel.inval_inode(INodeNo(number), 0, 0);
         }
     })?;
@@ -317,8 +317,8 @@ fn at_mountpoint_of(mountpoint: &Path) -> impl Fn(io::Error) -> Error {
     move |error| Error::path(mountpoint, error)
 }
 
-/// A mount that was refused, perhaps because the kernel's device may not be opened: on some machines by root alone, in a container by
-/// nobody.
+/// Error of a refused mount. The cause may be that the kernel's device cannot be opened: on some machines only root
+/// may, in a container perhaps no user.
 fn refused(mountpoint: &Path, error: io::Error) -> Error {
     let denied = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, format!("permission denied: {why}"));
     match rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
@@ -340,9 +340,9 @@ fn refused(mountpoint: &Path, error: io::Error) -> Error {
 }
 
 /// Explains why a mount was refused. A missing helper is reported as "not found", as if the mount point were missing,
-/// although that is there.
+/// although the mount point exists.
 fn explained(error: io::Error) -> io::Error {
-    // What fusermount3 said ends as its output does.
+    // The message of fusermount3 ends as its output does.
     let said = error.to_string();
     let said = said.trim_matches(['\n', '\0']);
     let why = match error.kind() {
@@ -358,7 +358,7 @@ fn explained(error: io::Error) -> io::Error {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // What is open stays open until it is closed, but nobody will wait for it.
+        // Open files stay open until they are closed, but no thread waits for that.
         if self.session.is_some() {
             let _ = self.unmounter.take_away(UnmountFlags::DETACH);
         }
@@ -366,15 +366,15 @@ impl Drop for Mount {
 }
 
 impl Unmounter {
-    /// Unmounts; whoever waits in [`Mount::wait`] goes on, within three seconds. Nothing happens if it is unmounted already.
+    /// Unmounts; [`Mount::wait`] returns within three seconds. Does nothing if the mount is unmounted already.
     ///
     /// # Errors
-    /// `EBUSY` in [`Error::Path`] while files are open, or something is mounted in it or over it, which is said.
+    /// `EBUSY` in [`Error::Path`] while files are open, or another mount is in or over this one, as the text says.
     pub fn unmount(&self) -> Result<()> {
         self.take_away(UnmountFlags::empty()).map_err(|error| Error::path(&self.mountpoint, error))
     }
 
-    /// Unmounts although files are open: they stay open until they are closed or this process ends.
+    /// Unmounts although files are open. They stay open until they are closed or this process ends.
     ///
     /// # Errors
     /// Errors of the system.
@@ -385,7 +385,7 @@ impl Unmounter {
     fn take_away(&self, flags: UnmountFlags) -> io::Result<()> {
         let over = *self.progress.stage() == Stage::Over;
         if let Some(at) = self.place().filter(|_| !over) {
-            // Somebody else's mount over it, or over a folder that it is in, must stay.
+            // A foreign mount over this one, or over a directory above it, must stay.
             let covered = match mount_at(&at) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 found => !found.is_ok_and(|found| self.is(&found)),
@@ -400,19 +400,19 @@ impl Unmounter {
         Ok(())
     }
 
-    /// Is this what was found at a place?
+    /// True if `found` is this mount.
     fn is(&self, found: &Found) -> bool {
         found.device == self.device && found.unique == self.unique
     }
 
-    /// Path at which it is mounted still, if nobody has unmounted it from here.
+    /// Path at which the mount still is, if it was not unmounted from here.
     fn left_behind(&self) -> Option<PathBuf> {
         let kept = *self.progress.stage() == Stage::Mounted;
-        // Its numbers may be those of a later mount by now.
+        // A later mount may have its numbers by now.
         self.place().filter(|at| kept && mount_at(at).is_ok_and(|found| self.is(&found)))
     }
 
-    /// Path at which it is mounted now; none when it is not mounted in this mount namespace.
+    /// Path at which the mount is now; `None` when it is not mounted in this mount namespace.
     fn place(&self) -> Option<PathBuf> {
         let Some((id, mounts)) = self.id.zip(mounts().ok()) else {
             let there = mount_at(&self.mountpoint).is_ok_and(|found| self.is(&found));
@@ -421,7 +421,7 @@ impl Unmounter {
         mounts.into_iter().find(|mount| mount.id == id && mount.device.1 == self.device).map(|mount| mount.at)
     }
 
-    /// Why it is busy, where that is no open file.
+    /// Explains a busy mount that has another mount in it.
     fn explained(&self, error: io::Error) -> io::Error {
         let inside = mounts().ok().and_then(|mounts| mounts.into_iter().find(|mount| Some(mount.parent) == self.id));
         match inside {
@@ -432,7 +432,7 @@ impl Unmounter {
         }
     }
 
-    /// The same where nobody has mounted [`CONNECTIONS`], by a mount of it that no other process sees.
+    /// Ends the connection where [`CONNECTIONS`] is not mounted, by a mount of it that no other process sees.
     fn break_off_unseen(&self) -> io::Result<()> {
         let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&context)?;
@@ -443,7 +443,7 @@ impl Unmounter {
         Ok(())
     }
 
-    /// Ends the connection for all who have a copy of the mount.
+    /// Ends the connection for all namespaces that have a copy of the mount.
     fn break_off(&self) -> Result<()> {
         let abort = Path::new(CONNECTIONS).join(self.device.to_string()).join("abort");
         let aborted = std::fs::write(abort, "1").or_else(|error| self.break_off_unseen().map_err(|_| error));
@@ -464,8 +464,7 @@ struct Found {
 /// `STATX_MNT_ID_UNIQUE`.
 const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// Finds the mount at a path, or the one that a path without a mount of its own lies in. The mount's server is not
-/// asked.
+/// Finds the mount at a path, or the mount that contains the path. The mount's server is not asked.
 fn mount_at(place: &Path) -> io::Result<Found> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     let found = |asked| rustix::fs::statx(rustix::fs::CWD, place, flags, asked);
@@ -477,7 +476,7 @@ fn mount_at(place: &Path) -> io::Result<Found> {
     Ok(Found { device: by_id.stx_dev_minor, id: number(by_id, StatxFlags::MNT_ID), unique })
 }
 
-/// Unmounts, by the helper that may do so where only root may do it directly.
+/// Unmounts. Where only root may unmount directly, the helper does it.
 fn unmount(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
     match rustix::mount::unmount(mountpoint, flags) {
         Err(rustix::io::Errno::PERM) => {}
@@ -492,13 +491,13 @@ fn unmount(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
     Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// Dead mounts, one over the other, that are taken away at most.
+/// Most dead mounts, one over the other, that are taken away.
 const DEAD_MAX: usize = 64;
 
-/// Takes away the mounts of processes that were killed.
+/// Takes away the mounts of killed processes.
 fn clear_dead_mount(mountpoint: &Path) -> io::Result<()> {
     for _ in 0..DEAD_MAX {
-        // Opened, because the kernel may still answer for the attributes.
+        // Opened, because the kernel may still answer a request for the attributes.
         match std::fs::read_dir(mountpoint) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotConnected | io::ErrorKind::ConnectionAborted) => {
                 unmount(mountpoint, UnmountFlags::DETACH)?;

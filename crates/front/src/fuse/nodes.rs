@@ -1,4 +1,4 @@
-//! The files that the kernel knows, each held by a handle of its own: renames and removals need no bookkeeping of paths.
+//! The files that the kernel knows, each with a handle of its own: renames and removals need no table of paths.
 
 use super::passthrough::Ways;
 use entresol_files::places::{Change, Holder, Place, Places};
@@ -20,29 +20,28 @@ pub(super) const ROOT: u64 = 1;
 /// The attribute in which a file has its capabilities.
 const CAPABILITIES: &str = "security.capability";
 
-/// A file, directory or other thing that the kernel knows.
+/// A file, directory or other object that the kernel knows.
 pub(super) struct Node {
-    /// Ourselves, for who closes descriptors.
+    /// This node, for the holder of descriptors, which may close them.
     me: Weak<Node>,
-    /// Opened for its place alone, not for its bytes.
+    /// Descriptor with O_PATH: it names the file, and gives no access to the bytes.
     place: Place<OwnedFd>,
     places: Arc<Places>,
-    /// Inode number that the kernel knows it by: that of the backing file, so that programs see the same. The root has
-    /// [`ROOT`].
+    /// Inode number for the kernel: the backing file's, so that programs see the same. The root has [`ROOT`].
     pub number: u64,
     pub id: FileId,
     layer: Arc<dyn FileLayer>,
     opened: Mutex<Option<Opened>>,
-    /// It is known to have no capabilities.
+    /// True if the file is known to have no capabilities.
     incapable: AtomicBool,
-    /// Ways by which the kernel gets at its bytes.
+    /// The kernel's access to the bytes.
     pub ways: Mutex<Ways>,
 }
 
 impl Drop for Node {
-    /// The kernel has forgotten it and no handle is left; as long as its place is held the number is not used again.
+    /// Runs when the kernel has forgotten the file and no handle is left. An open `place` keeps the number unused.
     fn drop(&mut self) {
-        // One that was closed had a name.
+        // A file whose descriptor was closed had a name.
         let is_gone = |place: Arc<OwnedFd>| rustix::fs::fstat(&*place).is_ok_and(|stat| stat.st_nlink == 0);
         if self.place.if_open().is_some_and(is_gone) {
             self.layer.removed(self.id);
@@ -76,24 +75,24 @@ impl Node {
         self.me.clone()
     }
 
-    /// Its place, opened again if it was closed meanwhile.
+    /// The descriptor, opened again if it was closed meanwhile.
     pub fn place(&self) -> rustix::io::Result<Arc<OwnedFd>> {
         let place = self.place.get(&self.holder(), Ok);
         place.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
-    /// Does something by a path that leads here, whatever the file is called now.
+    /// Runs `act` with a path that leads to the file, whatever the file's name is now.
     pub fn by_path<T>(&self, act: impl FnOnce(&str) -> rustix::io::Result<T>) -> rustix::io::Result<T> {
         let place = self.place()?;
         act(&format!("/proc/self/fd/{}", place.as_raw_fd()))
     }
 
-    /// Opens what is here with the flags given.
+    /// Opens the file with these flags.
     pub fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         self.by_path(|path| rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()))
     }
 
-    /// Attributes; the size is that of the layer while the file is open.
+    /// Attributes of the file. While it is open, the size is the layer's.
     pub fn stat(&self) -> io::Result<Stat> {
         let data = self.opened().as_ref().and_then(|opened| opened.data.upgrade());
         if let Some(data) = &data {
@@ -112,13 +111,13 @@ impl Node {
         Ok(stat)
     }
 
-    /// Before something else than its bytes is changed: what was written comes first.
+    /// Finishes earlier writes before anything but the bytes is changed.
     pub fn settle(&self) -> io::Result<()> {
         let data = self.opened().as_ref().and_then(|opened| opened.data.upgrade());
         data.map_or(Ok(()), |data| data.settle())
     }
 
-    /// Does something that changes what is not the file's bytes: the layer does not take it for the work of somebody else.
+    /// Runs a change of anything but the bytes, so that the layer does not take the change for another program's.
     pub fn changing<T>(&self, act: impl FnOnce() -> T) -> T {
         let ours = self.layer.changing(self.id);
         let done = act();
@@ -133,7 +132,7 @@ impl Node {
         self.places.changing(change, || rustix::fs::unlinkat(&*place, name, flags))
     }
 
-    /// A file that was written is no longer run with the rights of its user or group.
+    /// Removes set-user-ID and set-group-ID after a write.
     pub fn disown(&self) -> rustix::io::Result<()> {
         let mode = Mode::from_raw_mode(rustix::fs::fstat(&*self.place()?)?.st_mode);
         let group = if mode.contains(Mode::XGRP) { Mode::SGID } else { Mode::empty() };
@@ -152,7 +151,7 @@ impl Node {
         self.layer.while_still(self.id, &mut || Ok(self.by_path(act)?))
     }
 
-    /// Changes mode or capabilities, which a layer that writes below later must not undo.
+    /// Changes mode or capabilities. A layer that writes the file later must not undo this.
     fn changing_rights(&self, act: impl Fn(&str) -> rustix::io::Result<()>) -> rustix::io::Result<()> {
         let changed = self.changing(|| self.layer.changing_rights(self.id, &mut || Ok(self.by_path(&act)?)));
         changed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
@@ -168,19 +167,19 @@ impl Node {
         self.changing_rights(set)
     }
 
-    /// A file that was written has no capabilities any more. The file system below sees to it where it sees the write; a cache may
-    /// write there only later.
+    /// Removes the capabilities of a file that was written. The backing file system does that when it sees the write,
+    /// but a cache may write the file later.
     pub fn lose_capabilities(&self) -> rustix::io::Result<()> {
         if self.incapable.load(Relaxed) {
             return Ok(());
         }
         self.incapable.store(true, Relaxed);
-        // A file system without such attributes has none.
+        // A file system without such attributes stores no capabilities.
         if self.by_path(|path| rustix::fs::getxattr_query(path, CAPABILITIES)).is_err() {
             return Ok(());
         }
         match self.changing_rights(|path| rustix::fs::removexattr(path, CAPABILITIES)) {
-            // Who may not take them away may set the owner that the file has, which does it.
+            // A process that may not remove capabilities may set the file's present owner, which removes them.
             Err(Errno::PERM) => {
                 let place = self.place()?;
                 self.changing(|| rustix::fs::chownat(&*place, "", None, None, AtFlags::EMPTY_PATH))
@@ -200,13 +199,13 @@ impl Node {
         if let Some(data) = fits.and_then(|opened| opened.data.upgrade()) {
             return Ok(data);
         }
-        // For writing even if it shall only be read: who opens it next may write, and both must see the same bytes.
+        // Opened for writing even for a reader: the next opener may write, and both must see the same bytes.
         let (file, may) = match self.open(OFlags::RDWR) {
             Ok(file) => (file, true),
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) if !writable => {
                 (self.open(OFlags::RDONLY)?, false)
             }
-            // One that may be written but not read, which the kernel knows of: the layer reads what it writes.
+            // The file may be written but not read, which the kernel checks. The layer must read what it writes.
             Err(Errno::ACCESS) => {
                 let place = self.place()?;
                 (self.changing(|| open_despite_mode(place.as_fd(), true))?.0.into(), true)
@@ -218,7 +217,7 @@ impl Node {
         Ok(data)
     }
 
-    /// Takes a file just created as the one that is open.
+    /// Registers a file just created as the open one.
     pub fn adopt(&self, file: OwnedFd) -> io::Result<Arc<dyn FileData>> {
         let mut opened = self.opened();
         if let Some(data) = opened.as_ref().filter(|opened| opened.writable).and_then(|opened| opened.data.upgrade()) {
@@ -297,12 +296,12 @@ pub(super) struct Nodes {
 
 struct Known {
     node: Arc<Node>,
-    /// Number of times that the kernel was told of it and has not forgotten it.
+    /// Lookups by the kernel that it has not forgotten.
     lookups: u64,
 }
 
 impl Nodes {
-    /// The backing's number of the root, which the kernel calls [`ROOT`].
+    /// The root's number in the backing file system; the kernel calls it [`ROOT`].
     pub fn root_below(&self) -> u64 {
         self.root
     }
@@ -310,12 +309,12 @@ impl Nodes {
     /// Starts with the root.
     pub fn new(root: OwnedFd, layer: Arc<dyn FileLayer>) -> rustix::io::Result<Self> {
         let stat = rustix::fs::fstat(&root)?;
-        // Where the layer closes files too, both are told of the same names.
+        // Where the layer closes files too, both must see the same changes of names.
         let places = match layer.places() {
             Some(places) => places,
             None => Places::new(rustix::io::fcntl_dupfd_cloexec(&root, 0)?),
         };
-        // The root is found by no name, and never closed.
+        // No name leads to the root, and it is never closed.
         let node = Node::new(root, &stat, ROOT, layer.clone(), &places);
         let known = HashMap::from([(ROOT, Known { node, lookups: 1 })]);
         Ok(Self { known: Mutex::new(known), device: stat.st_dev, root: stat.st_ino, layer, places })
@@ -325,12 +324,12 @@ impl Nodes {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A node that the kernel was told of.
+    /// A node that the kernel has looked up.
     pub fn get(&self, number: u64) -> rustix::io::Result<Arc<Node>> {
         self.known().get(&number).map(|known| known.node.clone()).ok_or(Errno::STALE)
     }
 
-    /// The node of a name; the kernel is told of it once more, if this succeeds.
+    /// The node of a name. On success it counts one more lookup by the kernel.
     pub fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<(Arc<Node>, Stat)> {
         // The kernel resolves these itself; from the root they would lead out of the backing directory.
         if name == ".." || name == "." || is_hidden(parent, name) {
@@ -355,14 +354,14 @@ impl Nodes {
         }
     }
 
-    /// The node of what was found, of which the kernel is told; whether its descriptor was opened for it.
+    /// Counts a lookup of the node of an opened file. True if the node uses the descriptor given.
     fn tell(&self, place: OwnedFd, stat: &Stat) -> (Arc<Node>, bool) {
         let mut known = self.known();
         let lookups = match known.get_mut(&stat.st_ino) {
             Some(entry) => {
                 let was_open = entry.node.place.if_open().is_some();
                 entry.lookups += 1;
-                // While its place is open its number is not used again.
+                // While the node's descriptor is open, its number is not reused.
                 if was_open {
                     return (entry.node.clone(), false);
                 }
@@ -391,14 +390,14 @@ impl Nodes {
         entresol_files::rename(&*self.layer, from, to, flags)
     }
 
-    /// The kernel forgets a node `count` times.
+    /// Takes back `count` lookups of a node.
     pub fn forget(&self, number: u64, count: u64) {
         let mut known = self.known();
         let Some(entry) = known.get_mut(&number) else { return };
         entry.lookups = entry.lookups.saturating_sub(count);
         if entry.lookups == 0 && number != ROOT {
             let last = known.remove(&number);
-            // What may follow from it needs no lock.
+            // Work that follows from the drop needs no lock.
             drop(known);
             drop(last);
         }

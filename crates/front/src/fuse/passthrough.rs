@@ -1,14 +1,14 @@
-//! Files that the kernel reads, writes and maps by itself (FUSE passthrough, Linux 6.9): where a layer has nothing to do with a file's
-//! bytes, this process need not be woken for them.
+//! Files that the kernel reads, writes and maps by itself (FUSE passthrough, Linux 6.9): where a layer does not change
+//! a file's bytes, this process need not be woken for them.
 //!
-//! The kernel is told of the backing file once (`FUSE_DEV_IOC_BACKING_OPEN`, which takes CAP_SYS_ADMIN of the whole system and a
-//! file system that is not stacked on others), and in the answer to each `open` that it shall use it. It then opens it anew, with
-//! the flags of who opens. Everything else still comes here: names, attributes, sizes that are set, `fallocate`, `lseek` for
-//! holes, `fsync`.
+//! The kernel gets the backing file once (`FUSE_DEV_IOC_BACKING_OPEN`). That call needs CAP_SYS_ADMIN in the initial
+//! namespace, and a file system that is not stacked on another. The answer to each `open` then names the backing file,
+//! which the kernel opens again with the opener's flags. All else still comes here: names, attributes, changes of size,
+//! `fallocate`, `lseek` for holes, `fsync`.
 //!
-//! As `fs/fuse/iomode.c` has it, all handles of a file that are open at a time must go the same way, with the same backing file;
-//! `open` fails with EIO otherwise. Hence a [`Way`] is chosen by the first handle and shared by all that come before the
-//! last is closed. The kernel leaves it before it tells of a handle's end, so none can be chosen anew too early.
+//! By `fs/fuse/iomode.c`, all handles of a file that are open at a time must go the same way, with the same backing
+//! file; otherwise `open` fails with EIO. So the first handle chooses a [`Way`], and all handles share it until the
+//! last is closed. The kernel leaves the way before it reports a handle's end, so no new way can be chosen too early.
 
 use super::nodes::Node;
 use entresol_files::FileData;
@@ -19,8 +19,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, Weak};
 
-/// State of passthrough on a mount: whether the kernel reads and writes by itself the files whose bytes a layer does
-/// not change ([`FileData::below`]).
+/// State of passthrough on a mount: the kernel's own reading and writing of files whose bytes a layer does not change
+/// ([`FileData::below`]).
 #[derive(Debug)]
 pub enum Passing {
     /// Off: the options did not ask for it.
@@ -31,31 +31,32 @@ pub enum Passing {
     Refused(io::Error),
 }
 
-/// Way by which the kernel gets at the bytes of an open file.
+/// The kernel's way to the bytes of an open file.
 pub(super) enum Way {
     /// The kernel sends requests here.
     Asked {
-        /// Its page cache may have of the file what was there before the kernel wrote it by itself: `posix_fadvise` and `readahead`
-        /// fill that even of files that are passed through.
+        /// True if the page cache may hold bytes from before the kernel wrote the file by itself: `posix_fadvise` and
+        /// `readahead` fill it even for files that are passed through.
         stale: bool,
     },
     /// The kernel reads and writes the backing file by itself.
     Passed(BackingId),
 }
 
-/// Memory of a node of the ways to its bytes: the one in use, and whether the last was by the kernel itself.
+/// A node's ways to its bytes: the one in use, and the kind of the last one.
 #[derive(Default)]
 pub(super) struct Ways {
     now: Weak<Way>,
-    /// The last was by the kernel itself.
+    /// True if the last was by the kernel itself.
     passed: bool,
 }
 
-/// Conditions for passing files through on a mount: wanted by the options, supported by the kernel, granted on a trial.
+/// Conditions of passthrough on a mount: wanted by the options, supported by the kernel, granted on a trial.
 #[derive(Debug)]
 pub(super) struct Passthrough {
     wanted: bool,
-    /// The kernel can. What it makes of this process and of the backing file system is known after [`Passthrough::attempt`].
+    /// True if the kernel can pass files through. [`Passthrough::attempt`] then tests this process and the backing file
+    /// system.
     able: AtomicBool,
     granted: AtomicBool,
 }
@@ -63,15 +64,15 @@ pub(super) struct Passthrough {
 /// The kernel keeps no bytes of a file, and writes that do not lengthen it may run together.
 const PAST: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
 
-/// The kernel's page cache keeps what it likes of a file's bytes, also when the file is closed, and reads ahead. Writes come
-/// here at once all the same.
+/// The kernel's page cache keeps a file's bytes as it likes, also when the file is closed, and reads ahead. Writes
+/// still come here at once.
 const KEPT: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
 
 impl Way {
-    /// Reply flags for the kernel at `open`: whether its page cache shall stand above, and keep the pages that it has.
+    /// Reply flags for the kernel at `open`: they turn the page cache on or off, and let it keep its pages or not.
     pub fn flags(&self, page_cache: bool, direct: bool) -> FopenFlags {
         match self {
-            // By itself it would ask for the alignment that the device needs; who asks here need not know that.
+            // The kernel itself would demand the device's alignment, which a caller here need not know.
             Way::Passed(_) if direct => PAST,
             Way::Passed(_) => FopenFlags::empty(),
             Way::Asked { .. } if !page_cache => PAST,
@@ -86,7 +87,7 @@ impl Passthrough {
         Self { wanted, able: AtomicBool::new(false), granted: AtomicBool::new(false) }
     }
 
-    /// Asks the kernel for it when the mount begins.
+    /// Requests passthrough from the kernel when the mount begins.
     pub fn ask(&self, config: &mut KernelConfig) {
         if self.wanted && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() {
             // One level: another file system may still be stacked on this one.
@@ -94,8 +95,8 @@ impl Passthrough {
         }
     }
 
-    /// Tries it with a file of no name in the backing directory, so that what is refused now is not asked for at each `open`. The
-    /// directory was opened before the mount, which may be over it and which nobody serves yet.
+    /// Tries passthrough with a nameless file in the backing directory, so that a refusal is not repeated at each
+    /// `open`. The directory was opened before the mount, which may cover it and is not served yet.
     pub fn attempt(&self, connection: impl AsFd, backing: impl AsFd) -> Passing {
         if !self.wanted {
             return Passing::Unwanted;
@@ -105,13 +106,13 @@ impl Passthrough {
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::openat(backing, ".", flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from);
-        // It is kept: the kernel has no other use for its number than to tell it from others.
+        // The id is kept: the kernel uses its number only to tell it from others.
         match file.and_then(|file| BackingId::create_raw(connection, file)) {
             Ok(_) => {
                 self.granted.store(true, Relaxed);
                 Passing::Granted
             }
-            // It would stand on one more file system than the kernel allows.
+            // The mount would be stacked on one more file system than the kernel allows.
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => Passing::Refused(
                 io::Error::other("they lie on a file system that stands on another one itself, as an overlay does"),
             ),
@@ -119,7 +120,7 @@ impl Passthrough {
         }
     }
 
-    /// The way to a file that is being opened: that of its other handles, or a new one. `register` tells the kernel of a file.
+    /// The way to a file being opened: that of its other handles, or a new one. `register` passes a file to the kernel.
     pub fn way(
         &self,
         node: &Node,
@@ -131,7 +132,7 @@ impl Passthrough {
             return way;
         }
         let below = if self.granted.load(Relaxed) { data.below() } else { None };
-        // One that may only be read here may be opened once more to be written, and be other bytes to the layer then.
+        // A file opened read-only here may be opened again for writing, and then be other bytes to the layer.
         let below = below.filter(|file| rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::RDWR)));
         let way = Arc::new(match below.and_then(|file| register(file).ok()) {
             Some(backing) => Way::Passed(backing),

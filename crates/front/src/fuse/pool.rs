@@ -1,4 +1,4 @@
-//! Threads for what may have to wait: a session thread that waits would keep all other requests waiting.
+//! Threads for work that may wait: a session thread that waits would hold up all other requests.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +25,7 @@ struct Queue {
     closing: bool,
 }
 
-/// Jobs that wait before who brings one more has to wait too.
+/// Jobs in the queue at which a further caller waits.
 const JOBS_MAX: usize = 1024;
 
 impl Shared {
@@ -38,7 +38,7 @@ impl Shared {
             let waited = self.work.wait_while(self.queue(), |queue| queue.jobs.is_empty() && !queue.closing);
             let Some(job) = waited.unwrap_or_else(PoisonError::into_inner).jobs.pop_front() else { return };
             self.room.notify_one();
-            // A job that panics drops its reply, which tells the kernel of an I/O error; the thread is for the next one.
+            // A job that panics drops its reply, which reports an I/O error to the kernel. The thread goes on.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
         }
     }
@@ -55,7 +55,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Has a thread run the job; waits while the queue is full.
+    /// Queues a job for a thread; waits while the queue is full.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
         let waited = self.shared.room.wait_while(self.shared.queue(), |queue| queue.jobs.len() >= JOBS_MAX);
         waited.unwrap_or_else(PoisonError::into_inner).jobs.push_back(Box::new(job));
@@ -64,12 +64,12 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// Runs the jobs that wait, then ends.
+    /// Runs the queued jobs, then ends.
     fn drop(&mut self) {
         self.shared.queue().closing = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // Jobs' panics do not reach the thread.
+            // A job's panic does not reach the thread.
             let _ = thread.join();
         }
     }

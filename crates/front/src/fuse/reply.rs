@@ -1,4 +1,4 @@
-//! Results as the kernel is told of them.
+//! Results as replies to the kernel.
 
 use super::attributes::{TRUST, attributes, errno, system};
 use super::nodes::Node;

@@ -29,12 +29,12 @@ use std::time::SystemTime;
 /// The largest read and write that the kernel may send.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// Requests that the kernel may have under way without anybody waiting for each: asynchronous direct I/O.
+/// Requests that the kernel may have under way without a waiting caller: asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 256;
 
 /// A mounted directory, as the kernel sees it.
 pub(super) struct FuseServer {
-    /// Held as long as it is served.
+    /// Lock on the backing directory, held while it is served.
     _lock: OwnedFd,
     nodes: Arc<Nodes>,
     files: Handles,
@@ -42,18 +42,18 @@ pub(super) struct FuseServer {
     pool: Pool,
     buffers: Buffers,
     kernel: Kernel,
-    /// A thread that takes requests is at a sync.
+    /// True while a thread that takes requests is in a sync.
     syncing: AtomicBool,
 }
 
-/// Work that the kernel does by itself, and the notice that it has ended.
+/// Features that the kernel provides, and the record of its end.
 pub(super) struct Kernel {
-    /// Its page cache stands above.
+    /// True if the kernel's page cache is above the mount.
     pub page_cache: bool,
-    /// It maps files that are opened for direct I/O; known when the mount begins.
+    /// True if the kernel maps files opened for direct I/O; known when the mount begins.
     pub shared_mappings: Arc<AtomicBool>,
     pub passthrough: Arc<Passthrough>,
-    /// Told when it asks for nothing any more.
+    /// Noted when the kernel sends no more requests.
     pub ended: Arc<Ended>,
 }
 
@@ -68,7 +68,7 @@ impl FuseServer {
     /// Returns the reply flags that tell the kernel how to treat a file opened with `flags`.
     fn treated(&self, flags: i32, way: &Way) -> FopenFlags {
         let direct = OFlags::from_bits_truncate(flags as u32).contains(OFlags::DIRECT);
-        // Kernels that do not keep both sorts of handle of one file coherent are left to do O_DIRECT in their own way.
+        // A kernel that does not keep both kinds of handle of a file coherent handles O_DIRECT in its own way.
         let apart = direct && self.kernel.shared_mappings.load(Relaxed);
         way.flags(self.kernel.page_cache && !apart, direct)
     }
@@ -85,13 +85,13 @@ impl FuseServer {
         self.directories.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.0).cloned()
     }
 
-    /// The directory in which a name is made, which must not be the cache's own.
+    /// The directory in which a name is made, unless the name is the cache's own.
     fn maker(&self, parent: INodeNo, name: &OsStr) -> io::Result<Arc<Node>> {
         let parent = self.node(parent)?;
         if is_hidden(&parent, name) { Err(rustix::io::Errno::PERM.into()) } else { Ok(parent) }
     }
 
-    /// Answers with a name's node, after `make` has made it.
+    /// Makes a name and answers with its node.
     fn enter(
         &self,
         parent: INodeNo,
@@ -127,7 +127,7 @@ impl FuseServer {
         }
     }
 
-    /// Has a worker do something to an open file and answer.
+    /// Has a worker run an action on an open file and answer.
     fn later(
         &self,
         handle: FileHandle,
@@ -140,7 +140,7 @@ impl FuseServer {
         }
     }
 
-    /// Applies the changes of `setattr` other than the size. With `owner` it does a `chown`, even if that names nobody.
+    /// Applies the changes of `setattr` except the size. With `owner`, runs `chown` even without a user or group.
     fn change(
         node: &Node,
         mode: Option<u32>,
@@ -180,16 +180,16 @@ impl FuseServer {
 
 impl Filesystem for FuseServer {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // What the kernel does not have it does without; of the mappings the caller is told.
+        // The mount does without features that the kernel lacks; the caller sees the state of the mappings.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         let mappings = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
         self.kernel.shared_mappings.store(mappings, Relaxed);
         self.kernel.passthrough.ask(config);
-        // Else each write to a file that is not opened for direct I/O asks first for the extended attribute that would have to go
-        // with it, passed through or not. What is written above and not yet below is then for us to look at: `write`.
+        // Otherwise each write to a file not opened for direct I/O, passed through or not, first asks for the extended
+        // attribute that it may have to remove. `write` then handles bytes that only the layer has.
         let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
-        // All changes pass through the kernel, so none is ever news to its page cache.
+        // All changes pass through the kernel, so no change is news to its page cache.
         let _ = config.add_capabilities(InitFlags::FUSE_EXPLICIT_INVAL_DATA);
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
@@ -240,7 +240,7 @@ impl Filesystem for FuseServer {
         let handle = handle.and_then(|handle| self.file(handle).ok());
         let times = (accessed.is_some() || modified.is_some())
             .then(|| Timestamps { last_access: timespec(accessed), last_modification: timespec(modified) });
-        // What names nothing is a `chown` to nobody else, which takes set-user-ID and the like from a file.
+        // A `setattr` that names nothing is a `chown` without ids, which removes set-user-ID and the like.
         let owner = mode.is_none() && size.is_none() && times.is_none();
         let act = move || {
             if let Some(size) = size {
@@ -347,7 +347,7 @@ impl Filesystem for FuseServer {
             Ok((stale, data, node)) => {
                 let way = self.kernel.passthrough.way(&node, &*data, |file| reply.open_backing(file));
                 let mut treated = self.treated(flags.0, &way);
-                // What its page cache has of the file goes.
+                // The kernel drops its cached bytes of the file.
                 treated.set(FopenFlags::FOPEN_KEEP_CACHE, treated.contains(FopenFlags::FOPEN_KEEP_CACHE) && !stale);
                 let handle = self.files.keep(node, data, way.clone());
                 match &*way {
@@ -463,7 +463,7 @@ impl Filesystem for FuseServer {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Closing has nothing to do: a write has been answered when it was in the layer. The kernel asks once only.
+        // Closing has nothing to do: a write is answered when it is in the layer. The kernel asks only once.
         reply.error(Errno::ENOSYS);
     }
 
@@ -478,7 +478,7 @@ impl Filesystem for FuseServer {
         reply: ReplyEmpty,
     ) {
         let closed = self.files.take(handle);
-        // The last handle may have much to put away.
+        // Closing the last handle may take long.
         self.pool.run(move || {
             drop(closed);
             reply.ok();
@@ -486,7 +486,7 @@ impl Filesystem for FuseServer {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        // For a log on a fast device to wake a worker takes longer than the sync. One thread may be at one, for the others go on.
+        // For a log on a fast device, waking a worker takes longer than the sync. One thread may sync here; others go on.
         let here = |file: &Handle| file.data.below().is_some() && !self.syncing.swap(true, Acquire);
         match self.file(handle) {
             Ok(file) if here(&file) => {
@@ -519,7 +519,7 @@ impl Filesystem for FuseServer {
         let sought = match whence {
             SEEK_DATA => Sought::Data,
             SEEK_HOLE => Sought::Hole,
-            // The kernel does the others.
+            // The kernel handles the other kinds.
             _ => return reply.error(Errno::EINVAL),
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
@@ -627,7 +627,7 @@ impl Filesystem for FuseServer {
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let names = self.nodes.get(number.0).and_then(|node| node.by_path(attribute_names));
-        // The server may see more than who asks.
+        // The server may see more names than the caller.
         let names = names.map(|names| if request.uid() == 0 { names } else { without_trusted(&names) });
         match names {
             Ok(names) if size > 0 && names.len() > size as usize => {
@@ -644,7 +644,7 @@ impl Filesystem for FuseServer {
     }
 }
 
-/// Names of extended attributes, each with a zero behind it.
+/// Names of extended attributes, each followed by a zero byte.
 fn attribute_names(path: &str) -> rustix::io::Result<Vec<u8>> {
     let mut room = 1024;
     loop {
@@ -654,20 +654,20 @@ fn attribute_names(path: &str) -> rustix::io::Result<Vec<u8>> {
                 names.truncate(length);
                 return Ok(names);
             }
-            // The system lists no more than 64 KiB.
+            // The system lists at most 64 KiB.
             Err(rustix::io::Errno::RANGE) if room <= 1 << 16 => room *= 2,
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Names without those that file systems show to who administers the system alone.
+/// Names without those that file systems show only to the system's administrator.
 fn without_trusted(names: &[u8]) -> Vec<u8> {
     let each = names.split_inclusive(|&byte| byte == 0);
     each.filter(|name| !name.starts_with(b"trusted.")).flatten().copied().collect()
 }
 
-/// Answers with the length of extended attributes if no room was given for them, else with their bytes.
+/// Answers with the length of extended attributes if the caller gave no buffer, else with their bytes.
 fn give(reply: ReplyXattr, length: rustix::io::Result<usize>, room: u32, bytes: &[u8]) {
     match length {
         Ok(length) if room == 0 => reply.size(length as u32),

@@ -1,8 +1,8 @@
 //! Queries of MariaDB, from the log that its audit plugin writes (`server_audit_events=TABLE,QUERY`).
 //!
-//! A line is `time,server,user,host,connection,query,OPERATION,database,object,code`. Before a statement runs there is one for
-//! each table that it opens, after it one for itself. So a query has begun when the next line is about something else, or
-//! when there is none yet.
+//! A line is `time,server,user,host,connection,query,OPERATION,database,object,code`. The log has one line for each
+//! table that a statement opens, before the statement runs, and one for the statement after it. So a query has begun
+//! when the next line is about something else, or when there is no next line yet.
 
 use super::Hints;
 use super::message::QueryId;
@@ -15,16 +15,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Between two looks at the log.
+/// Time between two looks at the log.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Bytes that are read at once.
+/// Bytes read at once.
 const CHUNK: usize = 1 << 16;
-/// A longer line has a statement in it whose end nobody needs.
+/// Longest line read whole, in bytes. A longer line holds a statement, whose end is not needed.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// Tables of one query that are kept.
+/// Tables kept of one query.
 const TABLES_MAX: usize = 4096;
 
-/// Event that the log tells of.
+/// An event in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditEvent {
     /// A query starts.
@@ -39,9 +39,9 @@ pub enum AuditEvent {
         /// Its connection and number.
         query: QueryId,
     },
-    /// A line that is none.
+    /// A line that is not in the log's format.
     Malformed {
-        /// The beginning of it.
+        /// The beginning of the line.
         line: String,
     },
 }
@@ -67,11 +67,11 @@ pub enum AuditLine {
     Other,
 }
 
-/// Reads a line; none when it is no line of such a log.
+/// Parses a line; `None` when it is not in the format of such a log.
 pub fn parse_line(line: &str) -> Option<AuditLine> {
     let mut fields = line.splitn(8, ',').skip(4);
     let (connection, number) = (fields.next()?.parse().ok()?, fields.next()?.parse::<u64>().ok()?);
-    // The server counts on with 64 bits; those that run at once differ in the lower half.
+    // The server counts with 64 bits; queries that run at once differ in the lower half.
     let query = QueryId { pid: connection, number: number as u32 };
     let (operation, rest) = (fields.next()?, fields.next()?);
     Some(match operation {
@@ -85,20 +85,20 @@ pub fn parse_line(line: &str) -> Option<AuditLine> {
     })
 }
 
-/// The log as it grows.
+/// A log that is read as it grows.
 pub struct AuditLog {
     path: PathBuf,
     file: Option<File>,
-    /// Bytes after the last line that ended.
+    /// Bytes after the last complete line.
     rest: Vec<u8>,
-    /// The rest of a line that was too long goes unread.
+    /// True while the rest of a line that was too long is skipped.
     skips: bool,
-    /// The query whose tables come just now.
+    /// The query whose tables are being listed.
     opening: Option<(QueryId, Vec<(String, String)>)>,
 }
 
 impl AuditLog {
-    /// Follows the log at `path`, of which only lines that come from now on are read. It may not be there yet.
+    /// Follows the log at `path`, which need not exist yet. Only lines written from now on are read.
     ///
     /// # Errors
     /// Errors of the system.
@@ -120,14 +120,14 @@ impl AuditLog {
         }
     }
 
-    /// Is another file at the path, after the log was rotated?
+    /// True if another file is at the path, after the log was rotated.
     fn is_another(&self, file: &File) -> bool {
         let number = |found: std::fs::Metadata| (found.dev(), found.ino());
         let there = std::fs::metadata(&self.path).ok().map(number);
         there.is_some() && there != file.metadata().ok().map(number)
     }
 
-    /// Shows what has come since the last call.
+    /// Passes new events to `show`.
     ///
     /// # Errors
     /// Errors of the system.
@@ -136,7 +136,7 @@ impl AuditLog {
             self.file = self.open()?;
         }
         let Some(file) = self.file.take() else { return Ok(()) };
-        // Asked before it is read to its end: what comes in between is in the file that is at the path then.
+        // Checked before the file is read to its end: later lines are in the file that is then at the path.
         let another = self.is_another(&file);
         self.read(&file, &mut show)?;
         self.file = if another { None } else { Some(file) };
@@ -196,7 +196,7 @@ impl AuditLog {
         }
     }
 
-    /// All tables of a query have been named.
+    /// Ends the list of a query's tables.
     fn begun(&mut self, show: &mut impl FnMut(AuditEvent)) {
         if let Some((query, tables)) = self.opening.take() {
             show(AuditEvent::Begin { query, tables });
@@ -204,14 +204,14 @@ impl AuditLog {
     }
 }
 
-/// A log that is followed until this is dropped.
+/// A log that is followed until the value is dropped.
 pub struct AuditFollower {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl AuditFollower {
-    /// Follows the log of the server whose data directory is at `within`, below what is served.
+    /// Follows the log of the server whose data directory is at `within`, a path below the mount point.
     ///
     /// # Errors
     /// Errors of the system.
@@ -221,7 +221,7 @@ impl AuditFollower {
         let until = ends.clone();
         let follow = move || {
             while !until.load(Ordering::Relaxed) {
-                // What cannot be read now may be later: a log between two rotations.
+                // A log that cannot be read now may be readable later: it is between two rotations.
                 let _passing = log.poll(|event| hints.audit(&within, event));
                 std::thread::sleep(PATIENCE);
             }
@@ -235,7 +235,7 @@ impl Drop for AuditFollower {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It only counts and passes on; a panic there was printed.
+            // The thread only counts and passes on; its panic was printed.
             let _ = thread.join();
         }
     }
@@ -284,7 +284,7 @@ mod tests {
         log.poll(|event| events.push(event)).expect("it is read");
         assert_eq!(events[..1], wanted()[..1]);
         std::fs::rename(&path, scratch.path().join("server_audit.log.1")).expect("a rotation");
-        // The server wrote on to the old one, then began the new one.
+        // The server wrote to the old log first, then began the new one.
         let mut old =
             File::options().append(true).open(scratch.path().join("server_audit.log.1")).expect("the old one");
         let (rest, new) = second.split_at(second.find('\n').expect("a line") + 1);

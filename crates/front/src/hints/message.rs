@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// No datagram is longer.
+/// Longest datagram, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 8192;
-/// The first line: what this is, and the version.
+/// The first line: format and version.
 const FIRST: &str = "entresol-hint 1";
 
 /// Identity of a query: the process that runs it and its number there. Unique among the queries that run.
@@ -12,24 +12,24 @@ const FIRST: &str = "entresol-hint 1";
 pub struct QueryId {
     /// The process.
     pub pid: u32,
-    /// Its own number for the query.
+    /// The process's own number for the query.
     pub number: u32,
 }
 
-/// Kind of use that a query makes of a relation, as its plan says. The letter is the one in the datagram.
+/// Kind of use that a query's plan makes of a relation. The letter is the one in the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Use {
     /// `s`: scanned from end to end, or a sample of it.
     Scan,
     /// `i`: an index that is searched.
     Index,
-    /// `r`: rows that an index or their place leads to.
+    /// `r`: rows found through an index or their row id.
     Rows,
-    /// `b`: rows in the order of their places, from a bitmap.
+    /// `b`: rows in the order of their row ids, from a bitmap.
     Bitmap,
     /// `w`: written.
     Write,
-    /// `f`: a file, however it is used.
+    /// `f`: a file, in any kind of use.
     File,
 }
 
@@ -52,28 +52,28 @@ impl Use {
 pub enum Message {
     /// A query starts.
     Begin {
-        /// Which one.
+        /// The query.
         query: QueryId,
-        /// The data directory that the files are in.
+        /// The data directory of the files.
         directory: String,
-        /// Relations that it will use: the kind of use, and the path of the first file in the data directory.
+        /// Relations that the query will use: the kind of use, and the path of the first file in the data directory.
         relations: Vec<(Use, String)>,
-        /// There was no room for all of them.
+        /// True if the datagram was too short for all of them.
         truncated: bool,
     },
     /// A query ended, in whatever way.
     End {
-        /// Which one.
+        /// The query.
         query: QueryId,
     },
 }
 
-/// Why a datagram is none.
+/// Why bytes are not a datagram of this format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
     /// The line, from 1.
     pub line: usize,
-    /// Fault of the line.
+    /// The fault of the line.
     pub what: &'static str,
 }
 
@@ -83,16 +83,16 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// A path that stays in the data directory.
+/// True if a path stays in the data directory.
 fn is_inside(path: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     !path.contains('\0') && path.split('/').all(plain)
 }
 
-/// Reads a datagram.
+/// Parses a datagram.
 ///
 /// # Errors
-/// When it is not exactly what `docs/hints.md` says.
+/// If the datagram does not follow `docs/hints.md` exactly.
 pub fn parse(bytes: &[u8]) -> Result<Message, Malformed> {
     let wrong = |line: usize, what| Err(Malformed { line, what });
     if bytes.len() > MESSAGE_BYTES_MAX {

@@ -1,8 +1,8 @@
 //! Hints from databases about their queries: the files that a query is about to use, and its end.
 //!
-//! A policy such as HeuristicDB is told of queries in the simulator by the trace. Live, the server tells: PostgreSQL by
-//! datagrams of the extension in `extensions/postgresql`, MariaDB by the log of its audit plugin. `docs/hints.md` describes
-//! both. All of it is advice: what cannot be understood is counted, named once, and changes nothing.
+//! In the simulator a trace tells a policy such as HeuristicDB of queries. Live, the server does: PostgreSQL by
+//! datagrams of the extension in `extensions/postgresql`, MariaDB by its audit plugin's log; see `docs/hints.md`. All
+//! hints are advice: a hint that cannot be understood is counted, logged once per kind, and changes nothing.
 
 mod audit;
 mod message;
@@ -20,26 +20,26 @@ use running::Running;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Counts of the hints that were heard.
+/// Counts of the hints received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HintCounts {
     /// Queries that began.
     pub begins: u64,
     /// Queries that ended.
     pub ends: u64,
-    /// Files of relations that began queries named and that are known.
+    /// Known files of the relations named by queries that began.
     pub files_known: u64,
-    /// Relations without a file here, and files of which nothing was ever asked.
+    /// Relations without a file in the backing directory, and files that were never requested.
     pub files_unknown: u64,
-    /// Messages that are none.
+    /// Messages that could not be parsed.
     pub malformed: u64,
     /// Messages about another directory.
     pub elsewhere: u64,
-    /// Messages that had no room for all relations.
+    /// Messages too short for all relations of their query.
     pub truncated: u64,
-    /// Ends of queries that did not begin, as far as was heard.
+    /// Ends of queries whose beginning was not received.
     pub ends_unknown: u64,
-    /// Queries taken for ended because too many ran, or another began under their number.
+    /// Queries taken as ended because too many ran, or because another began under the same id.
     pub forgotten: u64,
 }
 
@@ -57,28 +57,28 @@ struct Counters {
     forgotten: AtomicU64,
 }
 
-/// Adds to a counter; what it was.
+/// Adds to a counter; returns the old value.
 fn add(counter: &AtomicU64, n: u64) -> u64 {
     counter.fetch_add(n, Ordering::Relaxed)
 }
 
-/// Takes messages, whatever way they came, and tells who wants to know.
+/// Takes messages from any source, and passes them on to the policy.
 pub struct Hints {
     served: Served,
     advised: Box<dyn Advised>,
-    /// Told of the first thing of each kind that is wrong.
+    /// Called with the first fault of each kind.
     log: Box<dyn Fn(&str) + Send + Sync>,
     running: Mutex<Running>,
     counters: Counters,
 }
 
 impl Hints {
-    /// For files that are served there.
+    /// Takes hints for the files in `served`.
     pub fn new(served: Served, advised: Box<dyn Advised>, log: Box<dyn Fn(&str) + Send + Sync>) -> Self {
         Hints { served, advised, log, running: Mutex::default(), counters: Counters::default() }
     }
 
-    /// Returns the counts of the hints heard so far.
+    /// Counts of the hints received so far.
     pub fn counts(&self) -> HintCounts {
         let Counters { begins, ends, files_known, files_unknown, .. } = &self.counters;
         let Counters { malformed, elsewhere, truncated, ends_unknown, forgotten, .. } = &self.counters;
@@ -102,7 +102,7 @@ impl Hints {
     }
 
     fn queries(&self) -> std::sync::MutexGuard<'_, Running> {
-        // Every step leaves it whole.
+        // Every step leaves the map whole.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,12 +141,12 @@ impl Hints {
         }
     }
 
-    /// Something came that is no message.
+    /// Counts a message that could not be parsed.
     fn malformed(&self, what: &str) {
         self.first(&self.counters.malformed, || format!("a message that is none: {what}"));
     }
 
-    /// Takes an event of an audit log of the server whose data directory is at `within`, below what is served.
+    /// Takes an event of an audit log of the server whose data directory is at `within`, a path below the mount point.
     pub fn audit(&self, within: &str, event: AuditEvent) {
         match event {
             AuditEvent::Begin { query, tables } => {
@@ -168,7 +168,7 @@ impl Hints {
     fn begin(&self, query: QueryId, mut files: Vec<FileId>) {
         files.sort_unstable_by_key(|file| (file.device, file.inode));
         files.dedup();
-        // Held while the policy is told, so that it hears of ends after begins.
+        // Held during the calls of the policy, so that it gets ends after begins.
         let mut running = self.queries();
         let begun = running.begin(query);
         for number in begun.forgotten {

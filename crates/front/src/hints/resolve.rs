@@ -1,4 +1,4 @@
-//! From the names that databases have for their relations to files of the backing directory.
+//! Resolves the databases' names for their relations to files of the backing directory.
 
 use super::message::Use;
 use entresol_files::FileId;
@@ -6,10 +6,10 @@ use entresol_names::innodb::encode;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// More segments than a relation has: 32 TiB of them.
+/// Upper bound on the segments of a relation: 32 TiB.
 const SEGMENTS_MAX: usize = 1 << 15;
 
-/// Mount point where files are served, and the backing directory that they are in.
+/// The mount point where files are served, and their backing directory.
 #[derive(Clone, Debug)]
 pub struct Served {
     mountpoint: PathBuf,
@@ -17,17 +17,17 @@ pub struct Served {
 }
 
 impl Served {
-    /// Files of `backing` as seen at `mountpoint`; both absolute.
+    /// Files of `backing` as seen at `mountpoint`; both paths are absolute.
     pub fn new(mountpoint: PathBuf, backing: PathBuf) -> Self {
         Served { mountpoint, backing }
     }
 
-    /// Directory in which others see the files.
+    /// The directory in which programs see the files.
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
     }
 
-    /// The path of a directory below what is served, if it is there.
+    /// The path of a directory relative to the mount point; `None` if it is outside.
     pub fn within(&self, directory: &str) -> Option<PathBuf> {
         let within = Path::new(directory).strip_prefix(&self.mountpoint).ok()?;
         within.components().all(|part| matches!(part, Component::Normal(_))).then(|| within.to_owned())
@@ -50,7 +50,7 @@ impl Served {
         files.extend((1..SEGMENTS_MAX).map_while(segment));
     }
 
-    /// The path of a file. A tablespace is a link to where its files are served.
+    /// The path of a file in the backing directory. A tablespace is a link to the directory where its files are served.
     fn place(&self, within: &Path, path: &str) -> Option<PathBuf> {
         let data = self.backing.join(within);
         let mut parts = path.splitn(3, '/');
@@ -62,7 +62,7 @@ impl Served {
         Some(self.backing.join(within).join(rest))
     }
 
-    /// Adds the files of a table of MariaDB: one, or one for each partition, with InnoDB; two with the older engines.
+    /// Adds the files of a table of MariaDB. InnoDB has one, or one for each partition; the older engines have two.
     pub fn table(&self, within: &str, database: &str, table: &str, files: &mut Vec<FileId>) {
         let folder = self.backing.join(within).join(encode(database));
         let stem = encode(table);

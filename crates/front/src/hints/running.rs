@@ -1,31 +1,31 @@
-//! The queries that run, by whom they were told: a policy knows them by small numbers.
+//! The running queries, by their ids: a policy knows them by small numbers.
 
 use super::message::QueryId;
 use std::collections::{HashMap, VecDeque};
 
-/// Queries that are noted at once: a server that was killed ends none of its own, so the oldest is taken for ended.
+/// Queries tracked at once. A killed server ends none of its queries, so the oldest is then taken as ended.
 pub(super) const RUNNING_MAX: usize = 1024;
 
-/// Numbers of the queries that run.
+/// Numbers of the running queries.
 #[derive(Debug, Default)]
 pub(super) struct Running {
     numbers: HashMap<QueryId, u32>,
-    /// In the order in which they began; those that have ended stay until they come to the front.
+    /// In order of beginning. Ended queries stay until they come to the front.
     order: VecDeque<(QueryId, u32)>,
     next: u32,
 }
 
-/// Number of a query that begins, and the queries that its beginning ends.
+/// Number of a query that begins, and the queries taken as ended because of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Begun {
-    /// Its number.
+    /// The query's number.
     pub number: u32,
-    /// Numbers of queries that are taken for ended: one under the same id, and the oldest where there are too many.
+    /// Numbers of queries taken as ended: one with the same id, and the oldest when there are too many.
     pub forgotten: Vec<u32>,
 }
 
 impl Running {
-    /// A query begins.
+    /// Begins a query.
     pub fn begin(&mut self, query: QueryId) -> Begun {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
@@ -45,7 +45,7 @@ impl Running {
         Begun { number, forgotten }
     }
 
-    /// A query has ended: its number, if it had begun.
+    /// Ends a query; returns its number, if it had begun.
     pub fn end(&mut self, query: QueryId) -> Option<u32> {
         self.numbers.remove(&query)
     }
@@ -65,7 +65,7 @@ mod tests {
         #[test]
         fn it_is_a_map_with_a_bound(steps in proptest::collection::vec((any::<bool>(), 0..3000_u32), 0..6000)) {
             let mut running = Running::default();
-            // The model: who runs, oldest first.
+            // The model: the running queries, oldest first.
             let mut model: Vec<(QueryId, u32)> = Vec::new();
             for (at, (begins, number)) in steps.into_iter().enumerate() {
                 let query = QueryId { pid: number % 7, number };
@@ -77,7 +77,7 @@ mod tests {
                     if model.len() > RUNNING_MAX {
                         forgotten.push(model.remove(0).1);
                     }
-                    // A long list of ended ones in front of the oldest may cost it its place; never the newest.
+                    // Many ended queries in front of the oldest may push the oldest out, but never the newest.
                     for extra in begun.forgotten.iter().filter(|number| !forgotten.contains(number)) {
                         prop_assert_eq!(model.first().map(|oldest| oldest.1), Some(*extra), "step {}", at);
                         model.remove(0);

@@ -1,4 +1,4 @@
-//! The socket on which databases tell: for datagrams, of its owner alone.
+//! The socket on which databases send hints: for datagrams, open to its owner alone.
 
 use super::Hints;
 use super::message::MESSAGE_BYTES_MAX;
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Longest time until the thread notices that it is to end: the timeout of a read.
+/// Timeout of a read: the longest time until the thread sees that it must end.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Datagrams that were sent before the end and are still heard; the system queues fewer.
+/// Datagrams sent before the end that are still read; the system queues fewer.
 const LEFT_MAX: usize = 4096;
 
-/// A socket that is heard until this is dropped; then it is removed.
+/// A socket that is read until the value is dropped; then it is removed.
 pub struct HintSocket {
     path: PathBuf,
     hints: Arc<Hints>,
@@ -27,7 +27,7 @@ pub struct HintSocket {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Makes the socket; one that nobody hears any more is replaced.
+/// Makes the socket. A socket that no process reads any more is replaced.
 fn bind(path: &Path) -> Result<UnixDatagram> {
     let fail = |error| Error::path(path, error);
     match std::fs::symlink_metadata(path) {
@@ -43,7 +43,7 @@ fn bind(path: &Path) -> Result<UnixDatagram> {
     }
     let bound = || -> rustix::io::Result<UnixDatagram> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        // Before `bind`, so that there is no moment in which others may send.
+        // Before `bind`, so that other users can send at no moment.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(socket.into())
@@ -52,10 +52,10 @@ fn bind(path: &Path) -> Result<UnixDatagram> {
 }
 
 impl HintSocket {
-    /// Makes the socket and hears what comes.
+    /// Makes the socket and reads the datagrams that come.
     ///
     /// # Errors
-    /// [`Error::InUse`] when somebody hears there already, [`Error::NotASocket`] when something else is there.
+    /// [`Error::InUse`] when another process reads a socket there, [`Error::NotASocket`] for another kind of file.
     pub fn open(path: &Path, hints: Arc<Hints>) -> Result<Self> {
         let socket = bind(path)?;
         let fail = |error| Error::path(path, error);
@@ -63,7 +63,7 @@ impl HintSocket {
         let ends = Arc::new(AtomicBool::new(false));
         let (heard, until) = (hints.clone(), ends.clone());
         let hear = move || {
-            // A byte more than a message may have: a longer one is cut off there, and seen to be too long.
+            // One byte more than a message may have, so that a longer one shows.
             let mut bytes = [0; MESSAGE_BYTES_MAX + 1];
             let mut left = LEFT_MAX;
             while left > 0 {
@@ -73,7 +73,7 @@ impl HintSocket {
                     Ok(len) => heard.datagram(&bytes[..len]),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock && ends => return,
                     Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                    // A socket for datagrams that fails at all stays so.
+                    // A datagram socket that fails with another error does not recover.
                     Err(_) => return,
                 }
             }
@@ -82,7 +82,7 @@ impl HintSocket {
         Ok(HintSocket { path: path.into(), hints, ends, thread: Some(thread) })
     }
 
-    /// Receiver of the datagrams that come in.
+    /// The receiver of the datagrams.
     pub fn hints(&self) -> &Hints {
         &self.hints
     }
@@ -92,7 +92,7 @@ impl Drop for HintSocket {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It only counts and passes on; a panic there was printed.
+            // The thread only counts and passes on; its panic was printed.
             let _ = thread.join();
         }
         let _ = std::fs::remove_file(&self.path);

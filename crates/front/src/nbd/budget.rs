@@ -1,9 +1,9 @@
-//! The memory of a server's requests: a share of its own for each connection, and a rest that connections borrow from.
+//! Memory of a server's requests: a share for each connection, and a rest that connections borrow from.
 //!
-//! A connection may always hold requests of one share, whatever the others hold: a client that takes no replies keeps its own
-//! share and what it has borrowed, and never another's. A request that is larger than a share needs a part of the rest. While
-//! its connection has other requests in flight it waits for those; once it is alone it stands in line for the rest, ahead of
-//! everybody who borrows for more requests at once, and is answered ENOMEM after [`Limits::memory_patience`].
+//! A connection may always hold requests of one share, regardless of the others. A client that takes no replies keeps
+//! its own share and its loans, and never another's share. A request larger than a share needs part of the rest. While
+//! its connection has other requests in flight, it waits for those. Once alone, it queues for the rest, ahead of all
+//! who borrow for more requests at once. It is answered ENOMEM after [`Limits::memory_patience`].
 
 use super::Limits;
 use super::session::{KEPT_BYTES_MAX, READ_AHEAD, SMALL_BYTES_MAX};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The smallest share, in bytes: clients that heed no limit ask for as much as this.
+/// The smallest share, in bytes: clients that ignore the offered limit ask for as much as this.
 pub(super) const SHARE_MIN: usize = 1 << 20;
 
 /// Buffers that the idle workers of one connection may keep together, in bytes.
@@ -21,14 +21,14 @@ const SPARE_BYTES_MAX: usize = 2 << 20;
 
 /// Memory for requests, of all connections together.
 pub(super) struct Budget {
-    /// Bytes of requests that each connection may hold whatever the others do.
+    /// Bytes of requests that each connection may always hold.
     pub share: usize,
     /// Bytes of a buffer that a thread may keep between requests.
     pub spare: usize,
     /// Bytes that may be borrowed beyond the shares.
     rest_total: usize,
     rest: Mutex<Rest>,
-    /// Memory has come back.
+    /// Signalled when memory comes back.
     returned: Condvar,
     /// Connections that wait for memory.
     waiting: AtomicUsize,
@@ -38,15 +38,15 @@ pub(super) struct Budget {
 
 struct Rest {
     free: usize,
-    /// Requests that are alone on their connection and larger than its share, the first to be served in front.
+    /// Queue of requests that are alone on their connection and larger than its share; the front is served first.
     line: VecDeque<u64>,
     tickets: u64,
 }
 
-/// A lack of memory, as a connection knows its own.
+/// Memory that a connection's next request lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// So many bytes of the rest, perhaps none; nothing else of this connection is in flight if it is `alone`.
+    /// This many bytes of the rest, perhaps 0. `alone` is true if nothing else of this connection is in flight.
     Rest { bytes: usize, alone: bool },
     /// Requests of this connection must be answered first.
     Answers,
@@ -56,7 +56,7 @@ impl Budget {
     /// Divides the memory that [`Limits`] give.
     ///
     /// # Errors
-    /// [`Error::Memory`] when a connection's part has no room for its buffers and a share of [`SHARE_MIN`].
+    /// [`Error::Memory`] when a connection's part is too small for its buffers and a share of [`SHARE_MIN`].
     pub fn new(limits: &Limits) -> Result<Self> {
         let connections = limits.connections_max.max(1);
         let part = limits.memory_max / connections;
@@ -65,11 +65,11 @@ impl Budget {
         let buffers = READ_AHEAD + KEPT_BYTES_MAX + SMALL_BYTES_MAX as usize + spares;
         let largest = part.saturating_sub(buffers).min(limits.request_bytes_max as usize);
         if largest < SHARE_MIN.min(limits.request_bytes_max as usize) {
-            // Where an eighth of the part is for spare buffers, seven are for the rest.
+            // An eighth of the part is for spare buffers, and seven for everything else.
             let fixed = buffers - spares + SHARE_MIN;
             return Err(Error::Memory { connections, needed: connections * (fixed * 8).div_ceil(7) });
         }
-        // A power of two, as clients divide what they ask for.
+        // A power of two, because clients split their requests that way.
         let share = if largest < SHARE_MIN { largest } else { 1 << largest.ilog2() };
         let rest_total = limits.memory_max - connections * (buffers + share);
         Ok(Self {
@@ -84,7 +84,7 @@ impl Budget {
         })
     }
 
-    /// Borrows so many bytes of the rest, if nobody stands in line for them.
+    /// Borrows bytes of the rest, unless a request is queued for them.
     pub fn borrow(&self, bytes: usize) -> bool {
         let mut rest = self.rest();
         let lent = rest.line.is_empty() && bytes <= rest.free;
@@ -94,11 +94,11 @@ impl Budget {
         lent
     }
 
-    /// Waits until what a request needs is there, as `need` tells each time that memory came back; the bytes borrowed, or none
-    /// where it was alone and waited for longer than `patience`.
+    /// Waits for the memory that a request lacks; `need` is called again when memory comes back. Returns the bytes
+    /// borrowed. `None` if the request was alone and waited longer than `patience`, or needs more than the whole rest.
     pub fn wait(&self, need: impl Fn() -> Need, patience: Duration) -> Option<usize> {
         let mut rest = self.rest();
-        // Before the first look at `need`: whoever gives memory back after that look sees that somebody waits.
+        // Before the first call of `need`: a thread that gives memory back after it sees that this one waits.
         self.waiting.fetch_add(1, SeqCst);
         let (mut ticket, mut alone_since) = (None, None);
         let borrowed = loop {
@@ -135,7 +135,7 @@ impl Budget {
         borrowed
     }
 
-    /// Takes back what a connection had borrowed, and wakes those who wait: it may be for this connection's own share.
+    /// Takes back borrowed bytes, and wakes the waiting threads: even 0 bytes may free part of a connection's share.
     pub fn give_back(&self, bytes: usize) {
         if bytes > 0 || self.waiting.load(SeqCst) > 0 {
             self.rest().free += bytes;
@@ -143,7 +143,7 @@ impl Budget {
         }
     }
 
-    /// Counts the bytes of a request that is taken up.
+    /// Counts the bytes of an admitted request.
     pub fn count(&self, bytes: usize) {
         let held = self.held.fetch_add(bytes, Relaxed) + bytes;
         self.held_max.fetch_max(held, Relaxed);
@@ -154,7 +154,7 @@ impl Budget {
         self.held.fetch_sub(bytes, Relaxed);
     }
 
-    /// Bytes of requests in flight, now and at most so far.
+    /// Bytes of requests in flight, now and at the most so far.
     pub fn held(&self) -> (usize, usize) {
         (self.held.load(Relaxed), self.held_max.load(Relaxed))
     }

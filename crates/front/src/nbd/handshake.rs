@@ -1,24 +1,24 @@
-//! The negotiation: until the client has chosen the export.
+//! The negotiation, up to the client's choice of the export.
 
 use super::wire::{self, Asked, FIXED_NEWSTYLE, NO_ZEROES, OPTION_BYTES, can, info, option, option_reply};
 use super::{Export, Limits};
 use crate::{Error, Result};
 use std::io::{Read, Write};
 
-/// The longest option that is looked at: the protocol's longest name is 4096 bytes.
+/// The longest option data that is read: the protocol's longest name is 4096 bytes.
 const OPTION_DATA_MAX: u32 = 16 << 10;
 
-/// A client that has not chosen after this many options never will.
+/// Options after which a client that has not chosen is given up.
 const OPTIONS_MAX: usize = 256;
 
-/// Features of the protocol that both sides will use.
+/// Features of the protocol that both sides use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
-    /// Replies are structured.
+    /// True if replies are structured.
     pub structured: bool,
 }
 
-/// The first words of the server, and the flags of the client.
+/// Sends the server's greeting and reads the client's flags.
 fn greet(reader: &mut impl Read, writer: &mut impl Write) -> Result<u32> {
     let mut greeting = Vec::with_capacity(18);
     greeting.extend(wire::GREETING.to_be_bytes());
@@ -35,7 +35,7 @@ fn greet(reader: &mut impl Read, writer: &mut impl Write) -> Result<u32> {
     Ok(flags)
 }
 
-/// The next option, and what it carries.
+/// Reads the next option and its data.
 fn next_option(reader: &mut impl Read, writer: &mut impl Write) -> Result<(u32, Vec<u8>)> {
     let mut header = [0; OPTION_BYTES];
     reader.read_exact(&mut header)?;
@@ -49,7 +49,7 @@ fn next_option(reader: &mut impl Read, writer: &mut impl Write) -> Result<(u32, 
     Ok((number, data))
 }
 
-/// Answers whatever a client asks for with the reason why it is not served, until it leaves. `EXPORT_NAME` has no answer.
+/// Answers each option with the reason why the client is not served, until it leaves. `EXPORT_NAME` has no answer.
 pub(super) fn refuse(reader: &mut impl Read, writer: &mut impl Write, why: &str) -> Result<()> {
     greet(reader, writer)?;
     for _ in 0..OPTIONS_MAX {
@@ -88,7 +88,7 @@ pub(super) fn negotiate(
     Err(Error::Protocol(format!("{OPTIONS_MAX} options without a choice of the export")))
 }
 
-/// Step that follows an option: another option, the requests, or the end of the connection.
+/// The step after an option: another option, the transmission, or the end of the connection.
 enum Next {
     Option,
     Transmission,
@@ -107,7 +107,7 @@ impl<W: Write> Reply<'_, W> {
         bytes.extend(wire::OPTION_REPLY.to_be_bytes());
         bytes.extend(self.number.to_be_bytes());
         bytes.extend(kind.to_be_bytes());
-        // All that is sent here is shorter than a name and a description.
+        // No data sent here is longer than a name and a description.
         bytes.extend((data.len() as u32).to_be_bytes());
         bytes.extend(data);
         Ok(self.writer.write_all(&bytes)?)
@@ -173,7 +173,7 @@ fn describe<W: Write>(
     if asked.facts.contains(&info::DESCRIPTION) {
         reply.fact(info::DESCRIPTION, export.description.as_bytes())?;
     }
-    // Sent unasked too, so that no client has to guess the largest request.
+    // Sent also without a request, so that no client has to guess the largest request.
     let sizes = [1, PREFERRED_BYTES, limits.request_bytes_max].map(u32::to_be_bytes);
     reply.fact(info::BLOCK_SIZE, &sizes.concat())?;
     reply.send(option_reply::ACK, b"")?;

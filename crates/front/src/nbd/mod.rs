@@ -1,8 +1,8 @@
-//! The block door: Network Block Device over a Unix socket, or over loopback TCP when asked.
+//! The NBD front-end: Network Block Device over a Unix socket, or over loopback TCP when asked.
 //!
-//! Fixed newstyle negotiation (`EXPORT_NAME`, `GO`, `INFO`, `LIST`, `ABORT`, `STRUCTURED_REPLY`), several connections to one
-//! export, FUA, flush, trim, write-zeroes. A client can neither make the server panic nor make it hold more than its
-//! [`Limits`]; what it does wrong ends in an error reply or in the end of its own connection.
+//! Fixed newstyle negotiation (`EXPORT_NAME`, `GO`, `INFO`, `LIST`, `ABORT`, `STRUCTURED_REPLY`), several connections
+//! to one export, FUA, flush, trim, write-zeroes. A client can neither make the server panic nor make it hold more than
+//! its [`Limits`]. A client's fault ends in an error reply or in the end of its own connection.
 
 mod budget;
 mod handshake;
@@ -20,37 +20,37 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Block device that is served, and its name.
+/// A block device that is served, and its name.
 #[derive(Clone)]
 pub struct Export {
     /// Storage of the bytes.
     pub block: Arc<dyn Block>,
-    /// The name that clients may ask for; the empty name finds it too.
+    /// The name that clients may ask for; the empty name finds the export too.
     pub name: String,
     /// A line for people, which `nbdinfo` shows.
     pub description: String,
-    /// Refuse whatever writes.
+    /// True to refuse writes.
     pub read_only: bool,
 }
 
 /// Limits of one server, and of one connection to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections at a time; one more is refused in words.
+    /// Connections at a time. A further client is refused with the reason.
     pub connections_max: usize,
-    /// Bytes of the requests and buffers of all connections together. Each connection has an equal share that no other can
-    /// take; the largest request that is offered to clients fits into it.
+    /// Bytes of the requests and buffers of all connections together. Each connection has an equal share that no other
+    /// can take; the largest request that is offered to clients fits the share.
     pub memory_max: usize,
     /// Time that a request larger than a share waits for memory, with nothing else of its connection in flight. After
-    /// it the request is answered ENOMEM.
+    /// that the request is answered ENOMEM.
     pub memory_patience: Duration,
     /// Requests of one connection that are read but not answered; the next waits in the socket.
     pub requests_max: usize,
-    /// Bytes of those requests together; one request may always go ahead.
+    /// Bytes of those requests together; one request may always proceed.
     pub bytes_max: usize,
-    /// Bytes of one request; more are refused. At least 4096, at most 2^30.
+    /// Bytes of one request, from 4096 to 2^30. Larger requests are refused.
     pub request_bytes_max: u32,
-    /// Threads of one connection that carry requests out, made when there is work for them.
+    /// Threads of one connection that carry requests out, started when there is work for them.
     pub workers_max: usize,
     /// Time that a client may take until it has chosen an export.
     pub negotiation_max: Duration,
@@ -68,10 +68,10 @@ pub enum Peers {
 }
 
 impl Limits {
-    /// Looks whether each connection would have memory enough.
+    /// Checks that each connection would have enough memory.
     ///
     /// # Errors
-    /// [`Error::Memory`](crate::Error::Memory) with what is needed.
+    /// [`Error::Memory`](crate::Error::Memory), with the bytes needed.
     pub fn check(&self) -> Result<()> {
         budget::Budget::new(self).map(drop)
     }
@@ -93,7 +93,7 @@ impl Default for Limits {
     }
 }
 
-/// Serves one client on a pair of streams until it leaves: what a connection does, without the socket.
+/// Serves one client on a pair of streams until it leaves: a connection without the socket.
 ///
 /// Returns the number of requests that were answered.
 ///

@@ -1,4 +1,4 @@
-//! The time that a client has to choose an export, and the words in which one is refused.
+//! The client's time limit for choosing an export, and the refusal of a client.
 
 use super::handshake;
 use super::server::Stream;
@@ -7,11 +7,11 @@ use std::cell::Cell;
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
-/// Time that a refused client may take to hear the reason.
+/// Time limit for a refused client to take the reason.
 const REFUSAL_MAX: Duration = Duration::from_secs(1);
 
-/// A client's stream whose reads end at a deadline, as long as there is one. A client that sends a byte now and then has no
-/// longer than one that is silent.
+/// A client's stream whose reads fail after a deadline, if there is one. A client that sends a byte now and then gets
+/// no more time than a silent one.
 pub(super) struct Timed<'a, R> {
     reader: R,
     stream: &'a Stream,
@@ -31,14 +31,14 @@ impl<R: Read> Read for Timed<'_, R> {
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            // For the writes that follow too.
+            // The limit also holds for the writes that follow.
             self.stream.silence(Some(left))?;
         }
         self.reader.read(buffer)
     }
 }
 
-/// Says in words what the system calls "temporarily unavailable".
+/// Replaces the system's "temporarily unavailable" with a clear text.
 pub(super) fn too_slow(error: Error, limit: Duration) -> Error {
     match error {
         Error::Connection(io) if matches!(io.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
@@ -48,7 +48,7 @@ pub(super) fn too_slow(error: Error, limit: Duration) -> Error {
     }
 }
 
-/// Tells a client in the protocol's words why it is not served, if it asks soon enough.
+/// Sends a client the reason why it is not served, by the protocol, if the client asks soon enough.
 pub(super) fn refuse(stream: &Stream, why: &str) -> Result<()> {
     let until = Cell::new(Some(Instant::now() + REFUSAL_MAX));
     match stream {

@@ -1,8 +1,9 @@
 //! The user at the other end of a connection.
 //!
-//! Of a Unix socket the kernel tells it (`SO_PEERCRED`). A TCP connection over the loopback has both its ends on this machine, so
-//! that the client's end is a line of `/proc/net/tcp` or `tcp6` (proc(5)), with the user who made that socket. A socket that its
-//! process has closed is a line too, for as long as its bytes travel: inode and user are 0 then, which says nothing.
+//! The kernel reports the user of a Unix socket (`SO_PEERCRED`). A TCP connection over the loopback has both ends on
+//! this machine. Its client's end is a line of `/proc/net/tcp` or `tcp6` (proc(5)) with the user who made that socket.
+//! A socket closed by its process keeps a line while its bytes travel, with inode and user 0; such a line does not
+//! count.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -11,18 +12,18 @@ use std::os::fd::{AsFd, AsRawFd};
 /// The state of a connection that is open at both ends.
 const ESTABLISHED: &str = "01";
 
-/// The user at the other end of a Unix socket, of whatever PID namespace the process is. Of another than ours its number is 0, for
-/// which rustix has no value: `socket_peercred` fails then without an error of the system.
+/// The user at the other end of a Unix socket, in any PID namespace. From another namespace the process number is 0.
+/// Then rustix's `socket_peercred`, which has no value for 0, fails without an error of the system.
 pub(super) fn of_unix(stream: impl AsFd) -> io::Result<u32> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of_val(&found) as libc::socklen_t;
     let (socket, place) = (stream.as_fd().as_raw_fd(), (&raw mut found).cast());
-    // SAFETY: the descriptor is open as long as it is borrowed, and `found` is a place for `length` bytes that any bytes may fill.
+    // SAFETY: the borrowed descriptor is open; `found` has `length` bytes, and any bytes are valid there.
     let told = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length) };
     if told == 0 { Ok(found.uid) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The user at the other end of a TCP connection within this machine; none where no open socket is that end.
+/// The user at the other end of a TCP connection within this machine; `None` if no open socket is that end.
 pub(super) fn of_loopback(here: SocketAddr, there: SocketAddr) -> io::Result<Option<u32>> {
     let mut refused = None;
     for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
@@ -40,7 +41,7 @@ pub(super) fn of_loopback(here: SocketAddr, there: SocketAddr) -> io::Result<Opt
     refused.map_or(Ok(None), Err)
 }
 
-/// The user of a line that is the client's end of this connection.
+/// The user of a line of the table, if the line is the client's end of this connection.
 fn user_of(line: &str, here: SocketAddr, there: SocketAddr) -> Option<u32> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [_, local, remote, ESTABLISHED, _, _, _, user, _, inode, ..] = fields[..] else { return None };
@@ -48,7 +49,7 @@ fn user_of(line: &str, here: SocketAddr, there: SocketAddr) -> Option<u32> {
     (is(local, there) && is(remote, here) && inode != "0").then(|| user.parse().ok()).flatten()
 }
 
-/// An address as these tables have it: words of the network's order, each printed as a number of this machine.
+/// Parses an address of these tables: words in network order, each printed as a number of this machine.
 fn address(text: &str) -> Option<(IpAddr, u16)> {
     let (words, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_line_of_the_table_is_read_as_the_kernel_writes_it() {
-        // Of a little-endian machine: 127.0.0.1:8080 to 127.0.0.1:40000, uid 1000.
+        // From a little-endian machine: 127.0.0.1:8080 to 127.0.0.1:40000, uid 1000.
         let line =
             "   3: 0100007F:1F90 0100007F:9C40 01 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0";
         let [here, there] = ["127.0.0.1:40000", "127.0.0.1:8080"].map(|text| text.parse().expect("an address"));

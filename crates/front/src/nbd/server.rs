@@ -1,4 +1,4 @@
-//! Sockets and threads: who may connect, how many, and how it all ends.
+//! Sockets and threads: access, the limit of connections, and the end of the server.
 
 use super::budget::Budget;
 use super::negotiation::{self, Timed};
@@ -19,24 +19,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Bytes that the path of a Unix socket may have. A server could do with more, its clients could not.
+/// Bytes that the path of a Unix socket may have. A server could use a longer path, but its clients could not.
 const SOCKET_PATH_MAX: usize = 107;
 
 /// A socket that waits for clients.
 #[derive(Debug)]
 pub enum Listener {
-    /// A socket in the file system, which the owner alone may open; it is removed at the end.
+    /// A socket in the file system, which only the owner may open; it is removed at the end.
     Unix(UnixListener, PathBuf),
-    /// A port of this machine, which this machine alone may reach.
+    /// A port that only this machine can reach.
     Loopback(TcpListener),
 }
 
 impl Listener {
-    /// Makes a Unix socket that only its owner (and root) may open. A dead socket in its place is replaced.
+    /// Makes a Unix socket that only its owner (and root) may open. A socket without a server is replaced.
     ///
     /// # Errors
-    /// [`Error::InUse`] when a server answers there, [`Error::NotASocket`] when something else is there, [`Error::SocketPath`] for a
-    /// path that is too long.
+    /// [`Error::InUse`] when a server answers there, [`Error::NotASocket`] when another kind of file is there,
+    /// [`Error::SocketPath`] for a path that is too long.
     pub fn unix(path: &Path) -> Result<Self> {
         if path.as_os_str().len() > SOCKET_PATH_MAX {
             return Err(Error::SocketPath { path: path.into(), max: SOCKET_PATH_MAX });
@@ -60,7 +60,7 @@ impl Listener {
                 rustix::net::SocketFlags::CLOEXEC,
                 None,
             )?;
-            // Before `bind`, so that there is no moment in which others may connect.
+            // Before `bind`, so that other users can connect at no moment.
             rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
             rustix::net::listen(&socket, 16)?;
@@ -84,7 +84,7 @@ impl Listener {
     /// Address that clients connect to, as the URI that libnbd's and QEMU's tools take.
     ///
     /// # Errors
-    /// Errors of the system when it is asked for the port.
+    /// Errors of the system when the port is looked up.
     pub fn uri(&self) -> Result<String> {
         Ok(match self {
             Self::Unix(_, path) => format!("nbd+unix:///?socket={}", percent::encoded(path.as_os_str().as_bytes())),
@@ -105,7 +105,8 @@ impl Listener {
 
     /// Makes a waiting `accept` return.
     fn wake(&self) {
-        // Not by a connection: the socket's file may have been removed. A listening socket that is shut down accepts nothing more.
+        // A shutdown, because a connection may fail: the socket's file may have been removed. No later `accept`
+        // succeeds.
         let _ = match self {
             Self::Unix(listener, _) => rustix::net::shutdown(listener, rustix::net::Shutdown::Both),
             Self::Loopback(listener) => rustix::net::shutdown(listener, rustix::net::Shutdown::Both),
@@ -116,9 +117,9 @@ impl Listener {
 /// Counts of a server's connections and requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// Connections taken.
+    /// Connections accepted.
     pub connections: u64,
-    /// Connections refused: too many, or of a user who may not connect.
+    /// Connections refused: too many, or by a user who may not connect.
     pub connections_refused: u64,
     /// Connections that ended in an error: a killed client, a broken protocol.
     pub connections_failed: u64,
@@ -128,7 +129,7 @@ pub struct Counts {
     pub requests: u64,
     /// Bytes that requests in flight hold now.
     pub held_bytes: usize,
-    /// Bytes that requests in flight held at most so far.
+    /// Bytes that requests in flight held at the most so far.
     pub held_bytes_max: usize,
 }
 
@@ -147,9 +148,9 @@ struct Shared {
     limits: Limits,
     budget: Budget,
     notice: Box<Notice>,
-    /// Clients that are being told why they are not served.
+    /// Clients that are being sent the reason why they are not served.
     refusals: AtomicUsize,
-    /// The refusal that was said last, if no client has been served since.
+    /// The refusal that was reported last, if no client has been served since.
     said: Mutex<Option<String>>,
     stopping: AtomicBool,
     connections: AtomicU64,
@@ -165,11 +166,12 @@ struct Open {
 }
 
 impl Server {
-    /// Serves `export` on `listener` in threads of its own; `notice` hears of every error that ends a connection.
+    /// Serves `export` on `listener` in threads of its own. `notice` gets every refusal and error that ends a
+    /// connection.
     ///
     /// # Errors
-    /// [`Error::Memory`] when the limits leave too little for each connection, [`Error::Connection`] when the system gives no
-    /// thread.
+    /// [`Error::Memory`] when the limits leave too little for each connection, [`Error::Connection`] when the system
+    /// cannot start a thread.
     pub fn start(
         listener: Listener,
         export: Export,
@@ -202,7 +204,7 @@ impl Server {
         self.shared.counts()
     }
 
-    /// Takes no more clients, closes every connection after its requests in flight, and flushes.
+    /// Accepts no more clients, closes every connection after its requests in flight, and flushes.
     ///
     /// # Errors
     /// Errors of the flush.
@@ -216,7 +218,7 @@ impl Server {
         let Some(acceptor) = self.acceptor.take() else { return };
         self.shared.stopping.store(true, SeqCst);
         self.shared.listener.wake();
-        // A thread that panicked has said so on standard error.
+        // A panic of the thread was printed on standard error.
         let _ = acceptor.join();
         let open: Vec<Open> = self.shared.open().drain().map(|(_, open)| open).collect();
         for connection in &open {
@@ -226,7 +228,7 @@ impl Server {
         while open.iter().any(|connection| !connection.thread.is_finished()) && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // A client that takes no replies is not waited for; another may wait for the memory that it holds.
+        // A client that takes no replies is not waited for: another client may wait for the memory that it holds.
         open.iter().for_each(|connection| connection.stream.hang_up(Shutdown::Both));
         for connection in open {
             let _ = connection.thread.join();
@@ -267,7 +269,7 @@ impl Shared {
         }
     }
 
-    /// Why a client is not served, if it is not.
+    /// The reason why a client is not served, if there is one.
     fn objection(&self, stream: &Stream, connections: usize) -> Option<String> {
         if self.limits.peers == Peers::OwnerAndRoot
             && let Some(why) = stream.foreign()
@@ -279,7 +281,7 @@ impl Shared {
     }
 }
 
-/// Clients that are told at the same time why they are not served; more are closed without a word.
+/// Refused clients that are sent the reason at the same time. Further ones are closed without it.
 const REFUSALS_MAX: usize = 4;
 
 fn accept(shared: &Arc<Shared>) {
@@ -291,7 +293,7 @@ fn accept(shared: &Arc<Shared>) {
         match accepted.and_then(|stream| admit(shared, stream)) {
             Ok(()) => {}
             Err(error) => {
-                // Out of file descriptors or threads: others must leave first.
+                // Out of file descriptors or threads: other clients must leave first.
                 (shared.notice)(&error.into());
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -299,7 +301,7 @@ fn accept(shared: &Arc<Shared>) {
     }
 }
 
-/// Gives a client a thread, unless there are too many clients.
+/// Starts a thread for a client, unless there is an objection.
 fn admit(shared: &Arc<Shared>, stream: Stream) -> io::Result<()> {
     let mut open = shared.open();
     open.retain(|_, open| !open.thread.is_finished());
@@ -317,10 +319,10 @@ fn admit(shared: &Arc<Shared>, stream: Stream) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells a client why it is not served, in a thread that does not live long.
+/// Sends a client the reason why it is not served, in a thread that ends soon.
 fn refuse(shared: &Arc<Shared>, stream: Stream, why: String) -> io::Result<()> {
     shared.refused.fetch_add(1, Relaxed);
-    // Clients that try again and again are said once.
+    // The same refusal is reported once, however often clients try again.
     if shared.said().replace(why.clone()).as_ref() != Some(&why) {
         (shared.notice)(&Error::Refused(why.clone()));
     }
@@ -330,7 +332,7 @@ fn refuse(shared: &Arc<Shared>, stream: Stream, why: String) -> io::Result<()> {
     }
     let for_thread = shared.clone();
     let told = std::thread::Builder::new().name("nbd refusal".into()).spawn(move || {
-        // A client that does not listen is gone either way.
+        // A client that does not read the reason is gone either way.
         let _ = negotiation::refuse(&stream, &why);
         for_thread.refusals.fetch_sub(1, SeqCst);
     });
@@ -340,7 +342,8 @@ fn refuse(shared: &Arc<Shared>, stream: Stream, why: String) -> io::Result<()> {
     told.map(drop)
 }
 
-/// The list of open connections holds the socket too; the client must see the end when the thread ends, or panics.
+/// Shuts the socket down when the connection's thread ends or panics. Without this the client would see no end, because
+/// the list of open connections holds the socket too.
 struct HangUp<'a>(&'a Stream);
 
 impl Drop for HangUp<'_> {
@@ -370,7 +373,7 @@ fn serve<R: io::Read, W: io::Write + Send>(shared: &Shared, stream: &Stream, rea
     let Shared { export, limits, budget, .. } = shared;
     let until = Cell::new(Some(Instant::now() + limits.negotiation_max));
     let mut reader = BufReader::with_capacity(session::READ_AHEAD, Timed::new(reader, stream, &until));
-    // What is offered always finds memory.
+    // A request of the offered size always finds memory.
     let offered = Limits { request_bytes_max: budget.share as u32, ..*limits };
     let negotiated = handshake::negotiate(&mut reader, &mut writer, export, &offered);
     let negotiated = negotiated.map_err(|error| negotiation::too_slow(error, limits.negotiation_max))?;
@@ -387,7 +390,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Another handle on the same socket.
+    /// Another descriptor of the same socket.
     fn again(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Unix(stream) => Self::Unix(stream.try_clone()?),
@@ -395,7 +398,7 @@ impl Stream {
         })
     }
 
-    /// Why the client may not connect, unless its user is the one who serves, or root.
+    /// The reason why the client may not connect, unless its user is this process's, or root.
     fn foreign(&self) -> Option<String> {
         let user = match self {
             Self::Unix(stream) => peer::of_unix(stream).map(Some),
@@ -413,7 +416,7 @@ impl Stream {
     }
 
     fn hang_up(&self, how: Shutdown) {
-        // The client may have closed it before: then it is as wished.
+        // The client may have closed the socket before, which is as good.
         let _ = match self {
             Self::Unix(stream) => stream.shutdown(how),
             Self::Tcp(stream) => stream.shutdown(how),

@@ -1,9 +1,9 @@
 //! The transmission: one thread reads requests, others carry them out, replies leave in any order.
 //!
-//! A request that may be expected to be quick is carried out by the thread that read it, because waking another costs
-//! more than a hit. Of a small read the block says whether it is one. What to expect of the others is learnt from the time
-//! of those before, of reads and of writes by itself: a request that overlaps with others goes to a worker unless the mean
-//! is below the cost of waking one, so that misses do not hold up what is behind them.
+//! The thread that read a request carries it out if it is likely to be quick, because waking another thread costs more
+//! than a hit. For a small read the block tells. For the others the times of earlier requests tell, of reads and of
+//! writes separately. A request that overlaps with others goes to a worker unless the mean is below the cost of waking
+//! one, so that misses do not hold up the requests behind them.
 
 use super::budget::{Budget, Need};
 use super::handshake::Agreed;
@@ -20,24 +20,24 @@ use std::time::{Duration, Instant};
 /// Bytes read ahead from the socket: a queue of small requests arrives in one call.
 pub(super) const READ_AHEAD: usize = 64 << 10;
 
-/// If the last request took longer, then even one that is alone is worth the waking of a worker.
+/// If the last request took longer than this, even a request that is alone goes to a worker.
 const LAST_QUICK_MAX: Duration = Duration::from_micros(50);
 
-/// The cost of handing a request to a worker: a wait and a wake-up in the kernel, and the cold caches of another CPU.
+/// Cost of handing a request to a worker: a wait and a wake-up in the kernel, and the cold caches of another CPU.
 const HAND_OVER: Duration = Duration::from_micros(8);
 
-/// The mean time of a request forgets by this share with each.
+/// The newest time counts for one part in this many of the mean.
 const MEAN_SHARE: u64 = 64;
 
-/// Replies kept back while more requests are at hand, to be sent together.
+/// Bytes of replies kept back while more requests are at hand, to be sent together.
 pub(super) const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Zeroes are written in pieces of this size.
+/// Size in bytes of the pieces in which zeroes are written.
 const ZEROES_BYTES: usize = 1 << 20;
 
-/// Serves requests until the client leaves, and waits for those in flight; the number of requests answered.
+/// Serves requests until the client leaves, and waits for those in flight. Returns the number of requests answered.
 ///
-/// `hang_up` is called once when the client cannot be answered any more: it makes `reader` end.
+/// `hang_up` is called once when the client cannot be answered any more. It must make `reader` end.
 pub(super) fn run<R: Read, W: Write + Send>(
     mut reader: BufReader<R>,
     writer: W,
@@ -48,7 +48,7 @@ pub(super) fn run<R: Read, W: Write + Send>(
     hang_up: &(dyn Fn() + Sync),
 ) -> Result<u64> {
     let queue = Mutex::default();
-    // However this ends, with half a write or a panic.
+    // Runs in any case, also after half a write or a panic.
     let _settled = Settled { queue: &queue, budget };
     let session = Session {
         export,
@@ -81,17 +81,17 @@ struct Session<'a, W> {
     agreed: Agreed,
     hang_up: &'a (dyn Fn() + Sync),
     queue: &'a Mutex<Queue>,
-    /// A request waits for a worker, or the session closes.
+    /// Signalled when a request waits for a worker, or the session closes.
     work: Condvar,
-    /// A request has been answered.
+    /// Signalled when a request has been answered.
     room: Condvar,
     replies: Mutex<Replies<W>>,
     pace_of_reads: Pace,
     pace_of_writes: Pace,
 }
 
-/// Time that small requests take, in nanoseconds: of the last one, and the mean. Threads may overwrite each other's
-/// updates, which makes a guess better or worse and no more.
+/// Time of small requests in nanoseconds: of the last one, and the mean. Threads may overwrite each other's updates,
+/// which only changes the quality of a guess.
 #[derive(Default)]
 struct Pace {
     last_ns: AtomicU64,
@@ -122,14 +122,14 @@ struct Queue {
     bytes: usize,
     /// Bytes of the request that waits for memory.
     coming: usize,
-    /// Bytes borrowed of what no connection has for itself.
+    /// Bytes borrowed from the budget's rest.
     borrowed: usize,
     workers: usize,
     idle: usize,
     closing: bool,
 }
 
-/// Gives back at the end what memory the requests of a session still hold.
+/// Gives back, at the end, the memory that the session's requests still hold.
 struct Settled<'a> {
     queue: &'a Mutex<Queue>,
     budget: &'a Budget,
@@ -146,10 +146,10 @@ impl Drop for Settled<'_> {
 
 struct Replies<W> {
     writer: W,
-    /// Replies that wait to be sent together.
+    /// Replies kept back, to be sent together.
     kept: Vec<u8>,
     answered: u64,
-    /// Why the client cannot be answered any more.
+    /// The error after which the client cannot be answered any more.
     failure: Option<io::Error>,
 }
 
@@ -158,7 +158,7 @@ struct Job {
     payload: Vec<u8>,
 }
 
-/// No lock here is held over code that can leave its data half changed, so a panic elsewhere is no reason to stop.
+/// Locks a mutex, also after a panic: no lock here is held over code that can leave its data half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -188,7 +188,7 @@ impl<W: Write + Send> Session<'_, W> {
                 continue;
             }
             if request.command == Command::Read {
-                // What was found is not to wait for what was not.
+                // Replies to hits must not wait for a miss.
                 self.send_kept();
             }
             let Some(idle) = self.admit(&request) else {
@@ -212,7 +212,7 @@ impl<W: Write + Send> Session<'_, W> {
         Ok(())
     }
 
-    /// Answers a small read if the block has the bytes at once; whether it did.
+    /// Answers a small read if the block has the bytes at once. True if it did.
     fn answer_at_once(&self, request: &Request, buffer: &mut Vec<u8>, keep: bool) -> bool {
         if request.command != Command::Read || !is_small(request) {
             return false;
@@ -229,7 +229,7 @@ impl<W: Write + Send> Session<'_, W> {
         if request.command == Command::Read { &self.pace_of_reads } else { &self.pace_of_writes }
     }
 
-    /// Checks a request before anything is done for it; the error is the refusal to answer with.
+    /// Checks a request before any work is done for it. The error is the refusal to answer with.
     fn check(&self, request: &Request) -> std::result::Result<(), Refusal<'static>> {
         let invalid = |text| Err(Refusal { errno: errno::EINVAL, text });
         let allowed = match request.command {
@@ -257,7 +257,7 @@ impl<W: Write + Send> Session<'_, W> {
         Ok(())
     }
 
-    /// Answers a request that is not carried out, and drops the payload it came with.
+    /// Answers a request that is not carried out, and drops its payload.
     fn refuse(&self, request: &Request, refusal: &Refusal, reader: &mut impl Read) -> Result<()> {
         if request.command == Command::Write {
             if request.length > self.limits.request_bytes_max {
@@ -273,7 +273,7 @@ impl<W: Write + Send> Session<'_, W> {
         Ok(())
     }
 
-    /// Waits until there is room for the request; whether it is the only one in flight. None when there is no memory for it.
+    /// Waits until the limits admit the request. True if it is the only one in flight; `None` if memory is lacking.
     fn admit(&self, request: &Request) -> Option<bool> {
         let bytes = bytes_held(request);
         let full = |queue: &mut Queue| queue.in_flight >= self.limits.requests_max.max(1);
@@ -300,7 +300,7 @@ impl<W: Write + Send> Session<'_, W> {
         Some(queue.in_flight == 1)
     }
 
-    /// The memory that a request of so many bytes lacks. Others only lessen it: requests are added by the reading thread alone.
+    /// The memory that a request of this many bytes lacks. Only the reading thread adds requests; others reduce it.
     fn need(&self, queue: &Queue, bytes: usize) -> Need {
         let after = queue.bytes + bytes;
         if queue.in_flight > 0 && after > self.limits.bytes_max {
@@ -310,7 +310,7 @@ impl<W: Write + Send> Session<'_, W> {
         Need::Rest { bytes: beyond, alone: queue.in_flight == 0 }
     }
 
-    /// Borrows what a request of so many bytes needs, at once or in time; none when there is no memory for it.
+    /// Borrows the memory that a request of this many bytes lacks, now or later; `None` when there is none.
     fn find_memory(&self, need: Need, bytes: usize) -> Option<usize> {
         if let Need::Rest { bytes: beyond, alone: false } = need
             && self.budget.borrow(beyond)
@@ -321,7 +321,7 @@ impl<W: Write + Send> Session<'_, W> {
         self.budget.wait(|| self.need(&lock(self.queue), bytes), self.limits.memory_patience)
     }
 
-    /// Queues a job for the workers; gives it back when there is no worker and none can be made.
+    /// Queues a job for the workers; gives the job back when there is no worker and none can be started.
     fn hand_over<'scope>(&'scope self, job: Job, scope: &'scope Scope<'scope, '_>) -> Option<Job> {
         let mut queue = lock(self.queue);
         if queue.waiting.len() >= queue.idle && queue.workers < self.limits.workers_max.max(1) {
@@ -338,7 +338,7 @@ impl<W: Write + Send> Session<'_, W> {
         None
     }
 
-    /// A worker: carries out jobs until the session closes and none is left.
+    /// A worker: carries out jobs until the session closes and no job is left.
     fn work(&self) {
         let _guard = HangUpOnPanic(self);
         let mut buffer = Vec::new();
@@ -358,8 +358,7 @@ impl<W: Write + Send> Session<'_, W> {
         }
     }
 
-    /// Does what an admitted request asks for, answers it and gives its room back. The answer may be kept until the next
-    /// one is sent.
+    /// Carries out an admitted request, answers it and releases its memory. With `keep`, the answer waits for the next.
     fn carry_out(&self, job: Job, buffer: &mut Vec<u8>, keep: bool) {
         let start = Instant::now();
         let result = self.transfer(&job, buffer);
@@ -377,7 +376,7 @@ impl<W: Write + Send> Session<'_, W> {
         self.give_back(&job.request, job.payload, buffer);
     }
 
-    /// Gives back the room of a request that is answered, and first what it took of memory.
+    /// Releases an answered request: its buffers first, then its part of the limits.
     fn give_back(&self, request: &Request, payload: Vec<u8>, buffer: &mut Vec<u8>) {
         drop(payload);
         if buffer.capacity() > self.budget.spare {
@@ -391,13 +390,13 @@ impl<W: Write + Send> Session<'_, W> {
         let borrowed = queue.borrowed.min(needed);
         let returned = std::mem::replace(&mut queue.borrowed, borrowed) - borrowed;
         drop(queue);
-        // Only the reading thread waits for room.
+        // Only the reading thread waits on `room`.
         self.room.notify_one();
         self.budget.discount(bytes);
         self.budget.give_back(returned);
     }
 
-    /// Moves the bytes; what was read is left in `buffer`.
+    /// Moves the bytes; a read leaves them in `buffer`.
     fn transfer(&self, job: &Job, buffer: &mut Vec<u8>) -> io::Result<()> {
         let Request { command, flags, offset, length, .. } = job.request;
         let block = &*self.export.block;
@@ -473,7 +472,7 @@ impl<W: Write + Send> Session<'_, W> {
         self.attempt(&mut replies, head, data, keep);
     }
 
-    /// Sends the replies that wait, before something that may take long.
+    /// Sends the kept replies, before work that may take long.
     fn send_kept(&self) {
         self.attempt(&mut lock(&self.replies), b"", b"", false);
     }
@@ -509,17 +508,17 @@ impl<W: Write> Replies<W> {
 /// The longest error text that is sent.
 const ERROR_TEXT_MAX: usize = 1024;
 
-/// Why a request is not carried out.
+/// The error with which a request is refused.
 struct Refusal<'a> {
     errno: u32,
     text: &'a str,
 }
 
-/// Other connections hold the memory that a request larger than a share needs.
+/// Refusal of a request larger than a share while other connections hold the memory.
 const NO_MEMORY: Refusal<'static> =
     Refusal { errno: errno::ENOMEM, text: "no memory for a request larger than the size that was offered" };
 
-/// If a worker panics, its request is never answered: the client must not wait for it.
+/// Ends the connection if a worker panics: its request is never answered, and the client must not wait for it.
 struct HangUpOnPanic<'a, 'b, W: Write + Send>(&'a Session<'b, W>);
 
 impl<W: Write + Send> Drop for HangUpOnPanic<'_, '_, W> {
@@ -530,7 +529,7 @@ impl<W: Write + Send> Drop for HangUpOnPanic<'_, '_, W> {
     }
 }
 
-/// Requests that a cache may answer at once.
+/// True for requests that a cache may answer at once.
 fn is_small(request: &Request) -> bool {
     let hit = matches!(request.command, Command::Read | Command::Write);
     hit && request.flags & flag::FUA == 0 && request.length <= SMALL_BYTES_MAX
@@ -545,10 +544,10 @@ fn is_small_and_whole(bytes: &[u8]) -> bool {
     })
 }
 
-/// A request of more bytes takes longer than waking a worker.
+/// Largest small request, in bytes: a larger one takes longer than waking a worker.
 pub(super) const SMALL_BYTES_MAX: u32 = 64 << 10;
 
-/// Memory that a request holds while it is in flight.
+/// Memory in bytes that a request holds while it is in flight.
 fn bytes_held(request: &Request) -> usize {
     match request.command {
         Command::Read | Command::Write => request.length as usize,
@@ -571,7 +570,7 @@ fn structured_head(head: &mut Vec<u8>, kind: u16, cookie: u64, length: u32) {
     head.extend(length.to_be_bytes());
 }
 
-/// Writes all of two buffers, in one call where the system takes them so.
+/// Writes all of two buffers, in one call where the system takes both.
 fn write_both(writer: &mut impl Write, mut head: &[u8], mut data: &[u8]) -> io::Result<()> {
     while !head.is_empty() {
         let written = match writer.write_vectored(&[IoSlice::new(head), IoSlice::new(data)]) {

@@ -1,21 +1,21 @@
-//! The messages of the NBD protocol: numbers as they travel, and decoders that accept any bytes.
+//! The messages of the NBD protocol: constants, and decoders that accept any bytes.
 //!
 //! Source: the NBD project's protocol description (doc/proto.md): newstyle negotiation, simple and structured replies.
 //! Every number is big-endian.
 
 use crate::{Error, Result};
 
-/// First words of the server.
+/// First magic number of the server.
 pub const GREETING: u64 = u64::from_be_bytes(*b"NBDMAGIC");
-/// Second words of the server, and the first of every option.
+/// Second magic number of the server, and the start of every option.
 pub const OPTION: u64 = u64::from_be_bytes(*b"IHAVEOPT");
-/// First words of a reply to an option.
+/// Start of a reply to an option.
 pub const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
-/// First words of a request.
+/// Start of a request.
 pub const REQUEST: u32 = 0x2560_9513;
-/// First words of a simple reply.
+/// Start of a simple reply.
 pub const SIMPLE_REPLY: u32 = 0x6744_6698;
-/// First words of a chunk of a structured reply.
+/// Start of a chunk of a structured reply.
 pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 
 /// Handshake flag, both ways: negotiation as of 2011, errors included.
@@ -23,13 +23,13 @@ pub const FIXED_NEWSTYLE: u16 = 1;
 /// Handshake flag, both ways: no padding after the answer to `EXPORT_NAME`.
 pub const NO_ZEROES: u16 = 2;
 
-/// Options that are understood.
+/// Numbers of the options that the server understands.
 pub mod option {
     /// Choose an export, the old way: no answer in case of failure.
     pub const EXPORT_NAME: u32 = 1;
     /// End the negotiation.
     pub const ABORT: u32 = 2;
-    /// Name the exports.
+    /// List the exports.
     pub const LIST: u32 = 3;
     /// Describe an export.
     pub const INFO: u32 = 6;
@@ -39,7 +39,7 @@ pub mod option {
     pub const STRUCTURED_REPLY: u32 = 8;
 }
 
-/// Kinds of replies to an option.
+/// Types of replies to an option.
 pub mod option_reply {
     /// Done.
     pub const ACK: u32 = 1;
@@ -51,7 +51,7 @@ pub mod option_reply {
     pub const ERR_UNSUP: u32 = 0x8000_0001;
     /// The server does not want to serve this client.
     pub const ERR_POLICY: u32 = 0x8000_0002;
-    /// The option's data are not as they should be.
+    /// The option's data are malformed.
     pub const ERR_INVALID: u32 = 0x8000_0003;
     /// There is no such export.
     pub const ERR_UNKNOWN: u32 = 0x8000_0006;
@@ -59,7 +59,7 @@ pub mod option_reply {
     pub const ERR_TOO_BIG: u32 = 0x8000_0009;
 }
 
-/// Kinds of facts about an export.
+/// Types of facts about an export.
 pub mod info {
     /// Size and transmission flags.
     pub const EXPORT: u16 = 0;
@@ -71,7 +71,7 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// Transmission flags: what the export can do.
+/// Transmission flags: abilities of the export.
 pub mod can {
     /// Must be set.
     pub const HAS_FLAGS: u16 = 1;
@@ -87,7 +87,7 @@ pub mod can {
     pub const WRITE_ZEROES: u16 = 1 << 6;
     /// The DF flag is understood.
     pub const DF: u16 = 1 << 7;
-    /// A flush on one connection covers what all have written.
+    /// A flush on one connection covers the writes of all.
     pub const MULTI_CONN: u16 = 1 << 8;
 }
 
@@ -109,13 +109,13 @@ pub mod errno {
     pub const EIO: u32 = 5;
     /// No memory.
     pub const ENOMEM: u32 = 12;
-    /// A request that makes no sense.
+    /// An invalid request.
     pub const EINVAL: u32 = 22;
     /// No space, or a write beyond the end.
     pub const ENOSPC: u32 = 28;
 }
 
-/// Kinds of chunks of a structured reply.
+/// Types of chunks of a structured reply.
 pub mod chunk {
     /// Flag: the last chunk of the reply.
     pub const DONE: u16 = 1;
@@ -127,29 +127,29 @@ pub mod chunk {
     pub const ERROR: u16 = 1 << 15 | 1;
 }
 
-/// Operation that a request asks for.
+/// Operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Bytes.
+    /// Read bytes.
     Read,
-    /// Its payload written.
+    /// Write the payload.
     Write,
-    /// The end of the connection.
+    /// End the connection.
     Disconnect,
-    /// Durability of what was answered before.
+    /// Make durable the writes answered before.
     Flush,
-    /// A range forgotten.
+    /// Discard a range.
     Trim,
-    /// A range made zero.
+    /// Write zeroes to a range.
     WriteZeroes,
-    /// Something that this server does not do; it has no payload.
+    /// An operation that this server does not support; it has no payload.
     Other(u16),
 }
 
-/// A request as it came, with any numbers in it.
+/// A request as it came, with unchecked numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Operation that is asked for.
+    /// The requested operation.
     pub command: Command,
     /// Flags of [`flag`], and perhaps others.
     pub flags: u16,
@@ -168,7 +168,7 @@ impl Request {
     /// Decodes a request's header.
     ///
     /// # Errors
-    /// [`Error::Protocol`] when it does not start as a request does: the stream is then out of step for good.
+    /// [`Error::Protocol`] when the bytes do not start as a request does: the stream is then out of step for good.
     pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Result<Self> {
         let mut rest = Bytes(bytes);
         let magic = rest.u32()?;
@@ -195,7 +195,7 @@ pub const OPTION_BYTES: usize = 16;
 /// Decodes an option's header into its number and the length of its data.
 ///
 /// # Errors
-/// [`Error::Protocol`] when it does not start as an option does.
+/// [`Error::Protocol`] when the bytes do not start as an option does.
 pub fn option_header(bytes: &[u8; OPTION_BYTES]) -> Result<(u32, u32)> {
     let mut rest = Bytes(bytes);
     let magic = rest.u64()?;
@@ -205,12 +205,12 @@ pub fn option_header(bytes: &[u8; OPTION_BYTES]) -> Result<(u32, u32)> {
     Ok((rest.u32()?, rest.u32()?))
 }
 
-/// Content of the options `INFO` and `GO`: the export that is asked about, and the facts wished for.
+/// Content of the options `INFO` and `GO`: an export, and the requested facts about it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Asked<'a> {
     /// The export's name; empty for the default one.
     pub name: &'a [u8],
-    /// The facts wished for.
+    /// The requested facts.
     pub facts: Vec<u16>,
 }
 

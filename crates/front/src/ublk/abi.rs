@@ -5,13 +5,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Device numbers: the kernel picks a free one.
 pub const ANY_DEVICE: u32 = u32::MAX;
 
-/// The features that this door cannot do without.
+/// Features that this front-end needs.
 pub mod feature {
     /// Commands are numbered as ioctls are.
     pub const IOCTL_ENCODE: u64 = 1 << 6;
-    /// Data moves by pread and pwrite on the character device, in whichever thread wants it.
+    /// Data moves by pread and pwrite on the character device, in any thread.
     pub const USER_COPY: u64 = 1 << 7;
-    /// All of them; Linux 6.5 is the first that has them.
+    /// All of them; Linux 6.5 is the first kernel that has them.
     pub const ALL: u64 = IOCTL_ENCODE | USER_COPY;
 }
 
@@ -29,17 +29,17 @@ pub mod control {
     const BYTES: usize = size_of::<Command>();
     /// Makes a device.
     pub const ADD: u32 = encode(READ_WRITE, 0x04, BYTES);
-    /// Removes a device and waits until nobody uses it.
+    /// Removes a device and waits until it is no longer in use.
     pub const DELETE: u32 = encode(READ_WRITE, 0x05, BYTES);
-    /// Shows a device to the system once all its requests are awaited.
+    /// Shows a device to the system once all its tags are awaited.
     pub const START: u32 = encode(READ_WRITE, 0x06, BYTES);
-    /// Takes it away again.
+    /// Takes the device away again.
     pub const STOP: u32 = encode(READ_WRITE, 0x07, BYTES);
-    /// Says what the device is like.
+    /// Sets the device's parameters.
     pub const SET_PARAMETERS: u32 = encode(READ_WRITE, 0x08, BYTES);
     /// Asks for the state of a device.
     pub const GET_INFO: u32 = encode(READ, 0x02, BYTES);
-    /// Asks what the driver can do.
+    /// Asks for the driver's features.
     pub const GET_FEATURES: u32 = encode(READ, 0x13, BYTES);
 }
 
@@ -96,7 +96,7 @@ pub struct DeviceInfo {
     pub reserved: [u64; 2],
 }
 
-/// [`DeviceInfo::state`]: it was not started yet, or its server has died.
+/// [`DeviceInfo::state`]: the device was not started yet, or its server has died.
 pub const DEAD: u16 = 0;
 
 /// `ublk_params` with its first two parts.
@@ -168,7 +168,7 @@ mod tests {
     fn layouts_and_numbers_are_those_of_the_kernel() {
         let sizes = (size_of::<Command>(), size_of::<DeviceInfo>(), size_of::<IoCommand>(), size_of::<IoDescriptor>());
         assert_eq!(sizes, (32, 64, 16, 24));
-        // As `strace` shows them of a server that works.
+        // As `strace` shows them for a working server.
         assert_eq!((control::ADD, control::GET_FEATURES), (0xc020_7504, 0x8020_7513));
         assert_eq!((io::FETCH, io::COMMIT_AND_FETCH), (0xc010_7520, 0xc010_7521));
         assert_eq!(std::mem::offset_of!(Parameters, device_sectors), 24);

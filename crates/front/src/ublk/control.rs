@@ -14,9 +14,9 @@ const PATH: &str = "/dev/ublk-control";
 pub const DEPTH: u16 = 64;
 /// Bytes of one request.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Commands go to no queue of a device but to the device.
+/// Commands go to the device, not to one of its queues.
 const NO_QUEUE: u16 = u16::MAX;
-/// Numbers among which those are looked for that killed servers have left behind.
+/// Device numbers that are searched for devices left behind by killed servers.
 const SWEPT: u32 = 64;
 
 /// The control device with a ring of its own.
@@ -26,8 +26,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Opens it, for one process at a time until [`unlock`](Control::unlock), and makes sure that the driver can do what is
-    /// needed.
+    /// Opens the control device and locks it for this process until [`unlock`](Control::unlock). Checks that the driver
+    /// has the necessary features.
     pub fn open() -> Result<Self> {
         let opened = OpenOptions::new().read(true).write(true).open(PATH);
         let device = opened.map_err(|error| match error.kind() {
@@ -50,7 +50,7 @@ impl Control {
         let mut bytes = [0; 80];
         bytes[..size_of::<Command>()].copy_from_slice(command.as_bytes());
         let entry = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), operation).cmd(bytes).build();
-        // SAFETY: what the command points to is borrowed by the caller until the completion below.
+        // SAFETY: the caller borrows the memory that the command points to until the completion below.
         unsafe { self.ring.submission().push(&entry) }.expect("the ring is empty between commands");
         loop {
             match self.ring.submit_and_wait(1) {
@@ -81,7 +81,7 @@ impl Control {
         self.command(operation, &Command { device, queue: NO_QUEUE, bytes, address, data, ..Command::default() })
     }
 
-    /// Makes a device of so many bytes; its number.
+    /// Makes a device of `size_bytes`; returns its number.
     pub fn add(&mut self, size_bytes: u64, read_only: bool) -> Result<u32> {
         self.sweep();
         let mut info = DeviceInfo {
@@ -102,8 +102,8 @@ impl Control {
         Ok(info.device)
     }
 
-    /// Removes what servers of this door have left behind that were killed. Their block devices are gone, but not their
-    /// numbers.
+    /// Removes devices that killed servers of this front-end have left behind. Their block devices are gone, but not
+    /// their numbers.
     fn sweep(&mut self) {
         for device in 0..SWEPT {
             let mut info = DeviceInfo::default();
@@ -112,23 +112,23 @@ impl Control {
             // A character device is opened by one process at a time.
             let unused = || OpenOptions::new().read(true).open(format!("/dev/ublkc{device}")).is_ok();
             if known && ours && info.state == DEAD && unused() {
-                // What cannot be removed takes up a number and no more.
+                // A device that cannot be removed takes up only a number.
                 let _ = self.delete(device);
             }
         }
     }
 
-    /// Lets others start devices again.
+    /// Lets other processes start devices again.
     pub fn unlock(&self) -> io::Result<()> {
         Ok(rustix::fs::flock(&self.device, FlockOperation::Unlock)?)
     }
 
-    /// Shows the device to the system: what its first readers ask for is answered meanwhile.
+    /// Shows the device to the system. The requests of its first readers are answered meanwhile.
     pub fn start(&mut self, device: u32) -> io::Result<()> {
         self.order(control::START, device, std::process::id().into())
     }
 
-    /// Takes the device away from the system once what is under way is answered.
+    /// Takes the device away from the system once the requests under way are answered.
     pub fn stop(&mut self, device: u32) -> io::Result<()> {
         self.order(control::STOP, device, 0)
     }
@@ -139,10 +139,10 @@ impl Control {
     }
 }
 
-/// Bytes of a sector, the kernel's unit of places.
+/// Bytes of a sector, the kernel's unit of positions.
 pub const SECTOR: u64 = 512;
 
-/// A disk with a volatile cache that takes FUA and discards, in blocks of 4 KiB where its size allows.
+/// Parameters of a disk with a volatile cache that takes FUA and discards, in blocks of 4 KiB where its size allows.
 fn parameters(size_bytes: u64, read_only: bool) -> Parameters {
     let block_shift = if size_bytes.is_multiple_of(4096) { 12 } else { 9 };
     let attributes = attribute::VOLATILE_CACHE | attribute::FUA | if read_only { attribute::READ_ONLY } else { 0 };

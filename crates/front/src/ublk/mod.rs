@@ -1,8 +1,8 @@
-//! The fast block door: a block device of the kernel (`/dev/ublkb0`) whose requests this process answers.
+//! The ublk front-end: a block device of the kernel (`/dev/ublkb0`) whose requests this process answers.
 //!
-//! It needs Linux 6.5 with `CONFIG_BLK_DEV_UBLK`, io_uring, and the right to administer the system. The ublk interface is
-//! described in the kernel's `Documentation/block/ublk.rst`; data is copied by pread and pwrite on the character device, so
-//! that any thread may carry a request out.
+//! Needs Linux 6.5 with `CONFIG_BLK_DEV_UBLK`, io_uring, and the right to administer the system. The kernel's
+//! `Documentation/block/ublk.rst` describes the interface. Data is copied by pread and pwrite on the character device,
+//! so that any thread may carry out a request.
 
 mod abi;
 mod control;
@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 /// Time that the system may take to show the character device of a new number.
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A block device at work; [`stop`](Device::stop) ends it. When this process is killed the kernel takes the device away and
-/// its requests fail: who used it must not go on as if the writes that were never flushed were still there.
+/// A block device at work; [`stop`](Device::stop) ends it. When this process is killed, the kernel takes the device
+/// away and its requests fail. A user of the device must not go on then as if unflushed writes still existed.
 pub struct Device {
     control: Control,
     number: u32,
@@ -31,11 +31,11 @@ pub struct Device {
 }
 
 impl Device {
-    /// Makes a block device of `block`. `ended` is called when the device goes away, whoever took it away.
+    /// Makes a block device of `block`. `ended` is called when the device goes away for any reason.
     ///
     /// # Errors
-    /// [`Error::NoUblk`] where the kernel cannot do it, [`Error::Path`] without the right to, [`Error::Protocol`] when the
-    /// size is no number of sectors.
+    /// [`Error::NoUblk`] where the kernel cannot do it, [`Error::Path`] without the right to, [`Error::Protocol`] when
+    /// the size is not a positive whole number of sectors.
     pub fn start(block: Arc<dyn Block>, read_only: bool, ended: impl FnOnce() + Send + 'static) -> Result<Self> {
         let size_bytes = block.size_bytes();
         if size_bytes == 0 || !size_bytes.is_multiple_of(control::SECTOR) {
@@ -52,19 +52,19 @@ impl Device {
         match started {
             Ok(queue) => Ok(Device { control, number, block, queue }),
             Err(error) => {
-                // The first error is the one to tell of.
+                // The first error is the one to report.
                 let _ = control.delete(number);
                 Err(error)
             }
         }
     }
 
-    /// The block device.
+    /// Path of the block device.
     pub fn path(&self) -> PathBuf {
         format!("/dev/ublkb{}", self.number).into()
     }
 
-    /// Takes the device away once what is under way is answered, and flushes; the number of requests answered.
+    /// Takes the device away once the requests under way are answered, and flushes. Returns the number answered.
     ///
     /// # Errors
     /// Errors of the kernel or of the flush.
@@ -77,7 +77,7 @@ impl Device {
     }
 }
 
-/// Opens the character device of a number as soon as it is there.
+/// Opens the character device of a number as soon as it exists.
 fn character_device(number: u32) -> Result<File> {
     let path = format!("/dev/ublkc{number}");
     let patience = Instant::now() + NODE_PATIENCE;
@@ -91,7 +91,7 @@ fn character_device(number: u32) -> Result<File> {
     }
 }
 
-/// Starts the thread of a device's only queue, and waits until it awaits requests.
+/// Starts the thread of a device's only queue, and waits until the queue awaits requests.
 fn spawn(
     device: File,
     block: Arc<dyn Block>,

@@ -17,15 +17,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Threads that carry requests out.
 const WORKERS: usize = 16;
-/// User data of a completion that belongs to no tag: that of the poll of the event.
+/// User data of the event's poll, whose completion belongs to no tag.
 const WAKE: u64 = u64::MAX;
-/// Result that the kernel gives for a tag when the device goes away: -ENODEV.
+/// Result of a tag when the device goes away: -ENODEV.
 const ABORTED: i32 = -19;
-/// Poll: something can be read.
+/// Poll flag: readable.
 const POLL_IN: u32 = 1;
 const EIO: i32 = 5;
 
-/// The requests that the driver shows, one place for each tag.
+/// The requests that the driver shows, one entry for each tag.
 struct Descriptors {
     start: *mut std::ffi::c_void,
     bytes: usize,
@@ -37,7 +37,7 @@ unsafe impl Send for Descriptors {}
 impl Descriptors {
     fn map(device: &File, depth: u16) -> Result<Self> {
         let bytes = (usize::from(depth) * size_of::<IoDescriptor>()).next_multiple_of(rustix::param::page_size());
-        // SAFETY: a new mapping where the kernel sees fit touches no memory of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this process.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, device, 0)? };
         Ok(Descriptors { start, bytes })
     }
@@ -45,14 +45,14 @@ impl Descriptors {
     fn get(&self, tag: u16) -> IoDescriptor {
         let at = usize::from(tag) * size_of::<IoDescriptor>();
         assert!(at + size_of::<IoDescriptor>() <= self.bytes, "the kernel names a tag that it was not given");
-        // SAFETY: inside the mapping, aligned as it is; the driver has written it before it completed the fetch.
+        // SAFETY: inside the mapping and aligned like it; the driver wrote the entry before it completed the fetch.
         unsafe { self.start.byte_add(at).cast::<IoDescriptor>().read_volatile() }
     }
 }
 
 impl Drop for Descriptors {
     fn drop(&mut self) {
-        // SAFETY: what `map` has mapped, and no reference into it outlives a call of `get`.
+        // SAFETY: the mapping that `map` made; no reference into it outlives a call of `get`.
         let _unmapped = unsafe { munmap(self.start, self.bytes) };
     }
 }
@@ -74,7 +74,7 @@ struct Shared {
     block: Arc<dyn Block>,
     jobs: Mutex<Jobs>,
     work: Condvar,
-    /// Tags with their results, and the event that tells the exchanging thread of them.
+    /// Tags with their results; the event notifies the exchanging thread of them.
     done: Mutex<Vec<(u16, i32)>>,
     event: OwnedFd,
 }
@@ -84,14 +84,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Answers requests until the kernel takes the device away; the number answered. Says `ready` once all tags are awaited.
+/// Answers requests until the kernel takes the device away; returns the number answered. Sends `ready` once all tags
+/// are awaited.
 pub fn serve(device: File, depth: u16, block: Arc<dyn Block>, ready: &Sender<Result<()>>) -> Result<u64> {
     let made = Exchange::new(device, depth, block);
     let mut exchange = match made {
         Ok(exchange) => exchange,
         Err(error) => {
             let again = std::io::Error::new(error.kind(), error.to_string());
-            // Whoever waits for this has gone only when the process ends.
+            // The receiver is gone only when the process ends.
             let _ = ready.send(Err(error));
             return Err(again);
         }
@@ -112,7 +113,7 @@ pub fn serve(device: File, depth: u16, block: Arc<dyn Block>, ready: &Sender<Res
     .inspect_err(|_| lock(&shared.jobs).closing = true)
 }
 
-/// The exchanging thread's own.
+/// State of the exchanging thread.
 struct Exchange {
     ring: IoUring,
     descriptors: Descriptors,
@@ -135,7 +136,7 @@ impl Exchange {
         }
         exchange.await_event();
         exchange.ring.submit()?;
-        // What is refused is refused at once.
+        // The kernel refuses a command at once or not at all.
         let refused = exchange.ring.completion().find(|completion| completion.result() < 0);
         match refused {
             Some(completion) => Err(std::io::Error::from_raw_os_error(-completion.result())),
@@ -171,7 +172,7 @@ impl Exchange {
             for (of, result) in completions.drain(..) {
                 match (of, result) {
                     (WAKE, _) => {
-                        // Read or not, results are looked for below.
+                        // Results are collected below, whether or not the read succeeds.
                         let _ = rustix::io::read(&self.shared.event, &mut [0; 8]);
                         self.await_event();
                     }
@@ -203,7 +204,7 @@ fn work(shared: &Shared) {
         let idle = |jobs: &mut Jobs| jobs.waiting.is_empty() && !jobs.closing;
         let waited = shared.work.wait_while(lock(&shared.jobs), idle);
         let Some(job) = waited.unwrap_or_else(PoisonError::into_inner).waiting.pop_front() else { return };
-        // A request whose worker panicked would keep its reader waiting for ever.
+        // Without this, a request whose worker panicked would keep its requester waiting for ever.
         let carried_out = catch_unwind(AssertUnwindSafe(|| carry_out(shared, &job, &mut buffer)));
         let result = match carried_out {
             Ok(Ok(bytes)) => bytes,
@@ -219,7 +220,7 @@ fn work(shared: &Shared) {
     }
 }
 
-/// Does what a request asks for; the bytes moved.
+/// Carries out a request; returns the bytes moved.
 fn carry_out(shared: &Shared, job: &Job, buffer: &mut Vec<u8>) -> Result<i32> {
     let Job { tag, request: IoDescriptor { operation_flags, sectors, start_sector, .. } } = *job;
     let (at, bytes) = (start_sector * SECTOR, u64::from(sectors) * SECTOR);

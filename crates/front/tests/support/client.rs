@@ -16,7 +16,7 @@ pub const WRITE_ZEROES: u16 = 6;
 
 pub const FUA: u16 = 1;
 
-/// A reply: the protocol's error number, and what was read.
+/// A reply: the protocol's error number, and the bytes read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub errno: u32,
@@ -70,7 +70,7 @@ impl Client {
         Ok(self.cookie)
     }
 
-    /// Sends reads of `length` bytes at these offsets in one piece; their cookies.
+    /// Sends reads of `length` bytes at these offsets in one piece; returns their cookies.
     pub fn send_reads(&mut self, offsets: &[u64], length: u32) -> io::Result<Vec<u64>> {
         let (mut bytes, mut cookies) = (Vec::new(), Vec::new());
         for &offset in offsets {
@@ -96,7 +96,7 @@ impl Client {
         bytes
     }
 
-    /// The next reply, whichever request it belongs to.
+    /// The next reply, to any request.
     pub fn receive(&mut self) -> io::Result<(u64, Answer)> {
         let magic = u32::from_be_bytes(self.take()?);
         if magic == 0x6744_6698 {
@@ -181,7 +181,7 @@ pub fn option(stream: &mut UnixStream, number: u32, data: &[u8]) -> io::Result<(
     stream.write_all(&bytes)
 }
 
-/// The option answered, the kind of the reply, its data.
+/// The option answered, the type of the reply, and its data.
 pub fn option_reply(stream: &mut UnixStream) -> io::Result<(u32, u32, Vec<u8>)> {
     let mut header = [0; 20];
     stream.read_exact(&mut header)?;

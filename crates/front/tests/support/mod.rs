@@ -1,4 +1,4 @@
-//! Helpers that the tests of the doors share: a block that can be watched, held up and broken, and an NBD client.
+//! Helpers of the front-ends' tests: a block that can be watched, held up and broken, and an NBD client.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod client;
@@ -10,7 +10,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 
-/// A call that a door made.
+/// A call that a front-end made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     Read(u64, usize),
@@ -19,14 +19,14 @@ pub enum Call {
     Discard(u64, u64),
 }
 
-/// Memory that notes every call, and can hold calls up or fail them.
+/// Memory that records every call, and can hold calls up or fail them.
 pub struct Watched {
     pub memory: MemoryBlock,
     pub calls: Mutex<Vec<Call>>,
-    /// Reads at this offset wait until it is taken away.
+    /// Reads at this offset wait until it is removed.
     held: Mutex<Option<u64>>,
     released: Condvar,
-    /// Reads of what lies before this are had at once, and not noted.
+    /// Reads below this offset are answered at once, and not recorded.
     pub hot: AtomicU64,
     /// Every call fails with this error while it is set.
     pub fault: Mutex<Option<io::ErrorKind>>,

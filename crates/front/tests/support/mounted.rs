@@ -1,4 +1,4 @@
-//! A backing directory and its mount, where this system lets us mount.
+//! A backing directory and its mount, where this system allows mounts.
 
 use entresol_engine::cache::{CacheConfig, Mode};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
@@ -14,11 +14,11 @@ pub struct Mounted {
     directory: tempfile::TempDir,
 }
 
-/// Pages of the cache in front of a mounted directory: so few that most things are evicted.
+/// Pages of the cache of a mounted directory: so few that most are evicted.
 const CACHED_PAGES: usize = 100;
 
-/// Runs a test on the backing files as they are and through a small cache, in two of its modes, with the kernel's page cache
-/// above and without; on files as they are also with the kernel reading and writing them by itself, where it grants that.
+/// Runs a test on the backing files without a cache, and through a small cache in two of its modes; each with the
+/// kernel's page cache and without. Without a cache also with passthrough, where the kernel grants it.
 pub fn each(test: impl Fn(Mounted)) {
     Mounted::with(Arc::new(DirectFiles), Options::default()).into_iter().for_each(&test);
     for page_cache in [false, true] {
@@ -31,18 +31,18 @@ pub fn each(test: impl Fn(Mounted)) {
 }
 
 impl Mounted {
-    /// The layer sees every request. `None`, with a word about it, where nothing can be mounted.
+    /// Mounts a directory whose layer sees every request. `None`, with a note, where no mount is possible.
     pub fn new(layer: Arc<dyn FileLayer>) -> Option<Self> {
         Self::with(layer, Options { page_cache: false, ..Options::default() })
     }
 
-    /// As [`new`](Self::new), mounted in another way.
+    /// As [`new`](Self::new), with other options.
     pub fn with(layer: Arc<dyn FileLayer>, options: Options) -> Option<Self> {
         let mut mounted = Self::prepared();
         mounted.start(layer, options).then_some(mounted)
     }
 
-    /// As [`new`](Self::new), through a cache on what is made of its device.
+    /// Mounts with these options, through a cache on the device that `device` makes.
     pub fn cached_by<C: Disk + 'static>(
         mode: Mode,
         options: Options,
@@ -62,7 +62,7 @@ impl Mounted {
         mounted.start(files, options).then_some(mounted)
     }
 
-    /// Brings the backing files up to date.
+    /// Writes everything to the backing files.
     pub fn complete(&self) {
         self.cached.iter().for_each(|files| files.cache().drain().unwrap());
     }
@@ -75,7 +75,7 @@ impl Mounted {
         Self { mount: None, cached: None, directory }
     }
 
-    /// Mounts it; false, with a note that the test is skipped, where nothing can be mounted.
+    /// Mounts the directory. False, with a note that the test is skipped, where no mount is possible.
     fn start(&mut self, layer: Arc<dyn FileLayer>, options: Options) -> bool {
         if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
             entresol_skip::skipped!("/dev/fuse", "/dev/fuse: {error}");
@@ -100,7 +100,7 @@ impl Mounted {
         self.directory.path().join("backing")
     }
 
-    /// Another directory, of the system itself.
+    /// Another directory, not mounted.
     pub fn plain(&self) -> PathBuf {
         self.directory.path().join("plain")
     }
@@ -113,7 +113,7 @@ impl Mounted {
         self.backing().join(name)
     }
 
-    /// Unmounts in order, which fails while something is open.
+    /// Unmounts in order, which fails while a file is open.
     pub fn unmount(&mut self) {
         self.mount.take().unwrap().unmount().unwrap();
     }

@@ -1,5 +1,5 @@
-//! InnoDB's own dictionary, as `ibdata1` has it: which index a number is. `SYS_INDEXES` is a B+tree in the row format
-//! that the oldest version had ("redundant"); page 7 says where its root is.
+//! InnoDB's own dictionary in `ibdata1`: the names of indexes by their numbers. `SYS_INDEXES` is a B+tree in the oldest
+//! row format ("redundant"); page 7 has the number of its root.
 
 use crate::Error;
 use crate::error::{at, damaged};
@@ -8,12 +8,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The page with the roots of the dictionary's trees, and where that of `SYS_INDEXES` stands in it.
+/// The page with the roots of the dictionary's trees, and the offset of `SYS_INDEXES`'s root in it.
 const HEADER_PAGE: u32 = 7;
 const ROOT_OF_INDEXES: usize = 38 + 44;
 /// Offset, in bytes, of the tablespace's flags in its first page.
 const SPACE_FLAGS: usize = 54;
-/// Numbers in an index page: the page after it, its level, whether its rows are in the newer format.
+/// Fields of an index page: the next page, its level, the format of its rows.
 const NEXT_PAGE: usize = 12;
 const LEVEL: usize = 38 + 26;
 const HEAP: usize = 38 + 4;
@@ -21,11 +21,11 @@ const COMPACT: u16 = 0x8000;
 /// The two rows that every page has, in the old format: before the first and after the last.
 const INFIMUM: usize = 101;
 const SUPREMUM: usize = 116;
-/// A row's header.
+/// Bytes of a row's header.
 const ROW_HEADER: usize = 6;
 const DELETED: u8 = 0x20;
 const NO_PAGE: u32 = u32::MAX;
-/// More levels than any tree has: a circle in a damaged file ends here.
+/// More levels than any tree has, so that a cycle in a damaged file ends here.
 const LEVELS_MAX: usize = 20;
 
 /// Columns of `SYS_INDEXES`.
@@ -39,7 +39,7 @@ pub(super) struct Dictionary {
 }
 
 impl Dictionary {
-    /// Name of an index, by its number; none when it is not in the dictionary.
+    /// Name of an index by its number; `None` if it is not in the dictionary.
     pub fn index(&self, id: u64) -> Option<&str> {
         self.indexes.get(&id).map(String::as_str)
     }
@@ -53,7 +53,7 @@ fn u32_at(page: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(page.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Bytes of a page, from the flags of the tablespace: of MariaDB since 10.4, else of before and of MySQL.
+/// Bytes of a page, from the tablespace's flags: in the form of MariaDB since 10.4, or of older versions and of MySQL.
 fn page_bytes(flags: u32) -> Option<usize> {
     let shift = if flags & 0x10 != 0 { flags & 0xF } else { flags >> 6 & 0xF };
     match shift {
@@ -63,7 +63,7 @@ fn page_bytes(flags: u32) -> Option<usize> {
     }
 }
 
-/// A row in the old format, by where it stands in its page.
+/// A row in the old format, by its offset in the page.
 struct Row<'a> {
     page: &'a [u8],
     at: usize,
@@ -93,7 +93,7 @@ impl<'a> Row<'a> {
         Some(usize::from(u16_at(self.page, self.at.checked_sub(4)?)? >> 1 & 0x3FF))
     }
 
-    /// The bytes of a column; none when it is null or not there.
+    /// The bytes of a column; `None` if it is null or missing.
     fn column(&self, column: usize) -> Option<&'a [u8]> {
         if column >= self.columns()? {
             return None;
@@ -104,7 +104,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The rows of a page in order; none where the page is not sound.
+/// The rows of a page in order; `None` if the page is malformed.
 fn rows(page: &[u8]) -> Option<Vec<Row<'_>>> {
     if u16_at(page, HEAP)? & COMPACT != 0 {
         return None;
@@ -141,7 +141,7 @@ impl Space<'_> {
         damaged(self.path, u64::from(number) * self.page_bytes as u64, "a page of the dictionary was expected")
     }
 
-    /// The first leaf below a root.
+    /// The first leaf under a root.
     fn first_leaf(&self, root: u32) -> Result<u32, Error> {
         let mut number = root;
         for _ in 0..LEVELS_MAX {
@@ -151,7 +151,7 @@ impl Space<'_> {
             }
             let rows = rows(&page);
             let first = rows.as_ref().and_then(|rows| rows.first());
-            // The page below is the last column.
+            // The child page is the last column.
             let below = first.and_then(|row| u32_at(row.column(row.columns()?.checked_sub(1)?)?, 0));
             match below {
                 Some(below) => number = below,
@@ -174,11 +174,11 @@ pub(super) fn read(path: &Path) -> Result<Dictionary, Error> {
     let mut dictionary = Dictionary::default();
     let root = u32_at(&space.page(HEADER_PAGE)?, ROOT_OF_INDEXES).unwrap_or_default();
     if root == 0 {
-        // A server that keeps its dictionary elsewhere.
+        // This server keeps its dictionary elsewhere.
         return Ok(dictionary);
     }
     let mut number = space.first_leaf(root)?;
-    // A circle in a damaged file ends when every page has been seen.
+    // A cycle in a damaged file ends when every page has been seen.
     let pages = at(path, space.file.metadata())?.len() / page_bytes as u64;
     for _ in 0..pages {
         let page = space.page(number)?;

@@ -1,9 +1,9 @@
-//! Names of tables as names of files: what is no letter, digit or `_` of ASCII is `@` and four hexadecimal digits.
+//! Names of tables as names of files: a character other than an ASCII letter, digit or `_` is `@` and four hexadecimal
+//! digits.
 //!
-//! Some letters of other scripts have a shorter form of their own, which is left as it is: such a name is shown as the file
-//! has it.
+//! Some letters of other scripts have a shorter form, which is left as it is: such a name is shown as the file has it.
 
-/// The name of a table or database, from that of its file or directory.
+/// The name of a table or database, from the name of its file or directory.
 pub fn decode(file: &str) -> String {
     let mut name = String::with_capacity(file.len());
     let mut rest = file;
@@ -24,7 +24,7 @@ pub fn decode(file: &str) -> String {
     name + rest
 }
 
-/// The name of the file or directory of a table or database, where [`decode`] can tell it.
+/// The name of a table's or database's file or directory, in the form that [`decode`] reads.
 pub fn encode(name: &str) -> String {
     let mut file = String::with_capacity(name.len());
     for character in name.chars() {

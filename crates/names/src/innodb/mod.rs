@@ -1,5 +1,5 @@
-//! InnoDB: a file is a table, or a partition of one, with all its indexes; each page says which index it is of, and the
-//! dictionary what that is called.
+//! InnoDB: a file is a table, or a partition of one, with all its indexes. Each page has the number of its index, and
+//! the dictionary has the index's name.
 
 mod dictionary;
 mod filename;
@@ -10,18 +10,18 @@ use crate::{Found, Kind, Name, Result};
 use dictionary::Dictionary;
 use std::path::{Path, PathBuf};
 
-/// Offsets in a page, in bytes: of the number of its index (`PAGE_INDEX_ID`), and of its kind (`FIL_PAGE_TYPE`).
+/// Offsets in a page, in bytes: of the number of its index (`PAGE_INDEX_ID`), and of its type (`FIL_PAGE_TYPE`).
 const PAGE_INDEX_ID: usize = 66;
 const PAGE_TYPE: usize = 24;
-/// Kinds of the pages of an index: of a B+tree, its root after an instant change of columns, an R-tree.
+/// Types of index pages: of a B+tree, its root after an instant change of columns, an R-tree.
 const INDEX_PAGES: [u16; 3] = [17855, 18, 17854];
 
-/// Is this a data directory?
+/// True if the directory is a data directory.
 pub fn is_data_directory(directory: &Path) -> bool {
     directory.join("ibdata1").is_file()
 }
 
-/// The number of the index that a page is of; none when it is of none.
+/// The number of the index that a page belongs to; `None` if it belongs to none.
 pub fn index_id(page: &[u8]) -> Option<u64> {
     let kind = u16::from_be_bytes(page.get(PAGE_TYPE..PAGE_TYPE + 2)?.try_into().ok()?);
     let id = u64::from_be_bytes(page.get(PAGE_INDEX_ID..PAGE_INDEX_ID + 8)?.try_into().ok()?);
@@ -35,15 +35,15 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Of whose dictionary nothing is known yet.
+    /// A data directory whose dictionary has not been read yet.
     pub fn new(directory: &Path) -> Self {
         DataDirectory { directory: directory.to_owned(), dictionary: Dictionary::default() }
     }
 
-    /// Reads the dictionary as it is on disk now. MySQL 8 keeps it elsewhere: there indexes have numbers only.
+    /// Reads the dictionary from disk. MySQL 8 keeps it elsewhere, so indexes have only numbers there.
     ///
     /// # Errors
-    /// When `ibdata1` cannot be read or is damaged; what was known stays known.
+    /// If `ibdata1` cannot be read or is damaged; earlier names stay known.
     pub fn refresh(&mut self) -> Result<()> {
         self.dictionary = dictionary::read(&self.directory.join("ibdata1"))?;
         Ok(())
@@ -69,7 +69,7 @@ impl DataDirectory {
                     Some((table, part)) => (table, Some(decode(part).replace("#SP#", ".").replace("#sp#", "."))),
                     None => (stem, None),
                 };
-                // Rows and indexes are two files with the older engines.
+                // The older engines keep rows and indexes in two files.
                 let (kind, part) = match ending {
                     "ibd" | "MAD" | "MYD" => (Kind::Table, part),
                     "MAI" | "MYI" => (Kind::Index, part.or(Some("indexes".into()))),
@@ -77,7 +77,7 @@ impl DataDirectory {
                 };
                 let kind = match table {
                     _ if table.starts_with("#sql") => Kind::Temporary,
-                    // What a full-text index keeps.
+                    // Tables of a full-text index.
                     _ if table.starts_with("FTS_") => Kind::System,
                     _ => kind,
                 };
@@ -87,12 +87,12 @@ impl DataDirectory {
         }
     }
 
-    /// The index that a page of a file is of. One that the dictionary does not have (yet) is called by its number.
+    /// The index that a page of a file belongs to. An index missing from the dictionary is named by its number.
     pub fn index_of(&self, path: &str, page: &[u8]) -> Option<Name> {
         let Found::Name(table) = self.find(path) else { return None };
         let id = index_id(page)?;
         let object = match self.dictionary.index(id) {
-            // A server's own mark of an index that is being made.
+            // The server's mark of an index that is being made.
             Some(name) => name.trim_start_matches('\u{fffd}').to_owned(),
             None => format!("index {id}"),
         };

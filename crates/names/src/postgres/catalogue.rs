@@ -1,5 +1,5 @@
-//! Names from the files of a data directory, with or without a running server: `pg_filenode.map` leads to `pg_class`,
-//! `pg_namespace`, `pg_index` and `pg_database`, whose first columns are the same in versions 12 to 18.
+//! Names from the files of a data directory, with or without a running server. `pg_filenode.map` leads to `pg_class`,
+//! `pg_namespace`, `pg_index` and `pg_database`. Their first columns are the same in versions 12 to 18.
 
 use super::heap::{self, Xacts, name_at, u32_at};
 use super::tablespace::Tablespace;
@@ -14,7 +14,7 @@ const PG_DATABASE: u32 = 1262;
 const PG_CLASS: u32 = 1259;
 const PG_NAMESPACE: u32 = 2615;
 const PG_INDEX: u32 = 2610;
-/// Object ids of the two tablespaces that are always there.
+/// Object ids of the two tablespaces that always exist.
 const PG_DEFAULT: u32 = 1663;
 const PG_GLOBAL: u32 = 1664;
 
@@ -30,7 +30,7 @@ struct Class {
 }
 
 impl Class {
-    /// Object id and row. From version 18 on there are four bytes more before `reltoastrelid`.
+    /// Parses a row into object id and class. From version 18 on, four more bytes precede `reltoastrelid`.
     fn parse(row: &[u8], version: u32) -> Option<(u32, Self)> {
         let after = if version >= 18 { 4 } else { 0 };
         let class = Class {
@@ -46,7 +46,7 @@ impl Class {
     }
 }
 
-/// Kind of a relation by the letter of its `relkind`; none for a kind that has no files.
+/// Kind of a relation by its `relkind`; `None` for a kind without files.
 pub(super) fn kind(letter: u8) -> Option<Kind> {
     Some(match letter {
         b'r' => Kind::Table,
@@ -58,7 +58,7 @@ pub(super) fn kind(letter: u8) -> Option<Kind> {
     })
 }
 
-/// The main version, if its files are known.
+/// The major version, if its files are supported.
 fn version(data: &Path) -> Result<u32> {
     let path = data.join("PG_VERSION");
     let text = at(&path, std::fs::read_to_string(&path))?;
@@ -66,7 +66,7 @@ fn version(data: &Path) -> Result<u32> {
     known.ok_or_else(|| Error::Version { path: data.to_owned(), version: text.trim().to_owned() })
 }
 
-/// Directories with the catalogues of a database: where they are, its object id, that of its default tablespace.
+/// Directories with the catalogues of a database: path, object id, and object id of its default tablespace.
 fn databases(data: &Path, tablespaces: &[Tablespace]) -> Result<Vec<(PathBuf, u32, u32)>> {
     let mut found = Vec::new();
     let mut add = |directory: &Path, tablespace| -> Result<()> {
@@ -81,7 +81,7 @@ fn databases(data: &Path, tablespaces: &[Tablespace]) -> Result<Vec<(PathBuf, u3
     };
     add(&data.join("base"), 0)?;
     for tablespace in tablespaces {
-        // Of another version after an upgrade there may be another directory beside.
+        // After an upgrade there may be a directory of another version beside this one.
         for inner in std::fs::read_dir(&tablespace.directory).into_iter().flatten().flatten() {
             add(&inner.path(), tablespace.oid)?;
         }
@@ -89,7 +89,7 @@ fn databases(data: &Path, tablespaces: &[Tablespace]) -> Result<Vec<(PathBuf, u3
     Ok(found)
 }
 
-/// Path of the first file of a relation, mapped or ordinary, in a database's directory.
+/// Path of the first file of a relation in a database's directory, by its file number.
 fn table(directory: &Path, filenode: Option<&u32>) -> Result<PathBuf> {
     let missing = || Error::Damaged {
         path: directory.join("pg_filenode.map"),
@@ -99,7 +99,7 @@ fn table(directory: &Path, filenode: Option<&u32>) -> Result<PathBuf> {
     filenode.map(|filenode| directory.join(filenode.to_string())).ok_or_else(missing)
 }
 
-/// Reads everything.
+/// Reads all names.
 pub(super) fn read(data: &Path, tablespaces: &[Tablespace]) -> Result<Known> {
     let version = version(data)?;
     let mut xacts = Xacts::new(data);
@@ -112,7 +112,7 @@ pub(super) fn read(data: &Path, tablespaces: &[Tablespace]) -> Result<Known> {
     for (directory, database, tablespace) in databases(data, tablespaces)? {
         let read = Database { directory: &directory, version, database, tablespace, shared: &shared };
         match read.add(&mut xacts, &mut known.relations) {
-            // Dropped while it was read.
+            // The database was dropped meanwhile.
             Err(_) if !directory.is_dir() => {}
             result => result?,
         }
@@ -138,7 +138,7 @@ impl Database<'_> {
         let file = |oid: u32| table(self.directory, classes.get(&oid).map(|class: &Class| &class.filenode));
         let mut schemas = HashMap::new();
         heap::rows(&file(PG_NAMESPACE)?, xacts, |row| schemas.extend(u32_at(row, 0).zip(name_at(row, 4))))?;
-        // Of which table it is part: indexes by their own catalogue, toast tables by the table's row.
+        // Owners: `pg_index` has the tables of indexes, and the table's row has its toast table.
         let mut owners = HashMap::new();
         heap::rows(&file(PG_INDEX)?, xacts, |row| owners.extend(u32_at(row, 0).zip(u32_at(row, 4))))?;
         owners.extend(classes.iter().filter(|(_, class)| class.toast != 0).map(|(&oid, class)| (class.toast, oid)));

@@ -1,6 +1,6 @@
-//! Rows of a table from its files, as the last checkpoint left them: pages, line pointers, tuple headers, and the commit
-//! log where a row does not say itself what became of the transactions that made and deleted it
-//! (PostgreSQL's documentation, "Database Page Layout"; unchanged since version 8.3).
+//! Rows of a table from its files, as of the last checkpoint: pages, line pointers, tuple headers. Where a row does not
+//! record the fate of the transactions that made and deleted it, the commit log tells. Source: PostgreSQL's
+//! documentation, "Database Page Layout"; unchanged since version 8.3.
 
 use crate::error::{at, damaged};
 use crate::{Error, Result};
@@ -25,12 +25,12 @@ const XMAX_LOCK_ONLY: u16 = 0x0080;
 /// Transactions below this are the server's own, and committed.
 const FIRST_XID: u32 = 3;
 const COMMITTED: u8 = 1;
-/// Bytes of a page of the commit log, pages of one of its files, transactions in a byte.
+/// Bytes of a page of the commit log, pages of one of its files, transactions per byte.
 const XACT_PAGE: usize = 8192;
 const XACT_FILE_PAGES: usize = 32;
 const XACTS_PER_BYTE: usize = 4;
 
-/// A number of `N` bytes in a page.
+/// A little-endian number of four bytes; `None` beyond the end.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
@@ -53,12 +53,12 @@ pub(super) struct Xacts {
 }
 
 impl Xacts {
-    /// Of a data directory.
+    /// The commit log of a data directory.
     pub fn new(data: &Path) -> Self {
         Xacts { directory: data.join("pg_xact"), files: HashMap::new() }
     }
 
-    /// Has a transaction committed, as far as is on disk?
+    /// True if a transaction has committed, according to the log on disk.
     fn committed(&mut self, xid: u32) -> Result<bool> {
         if xid < FIRST_XID {
             return Ok(true);
@@ -78,7 +78,7 @@ impl Xacts {
         Ok(status == Some(COMMITTED))
     }
 
-    /// Is a row seen by who looks now?
+    /// True if a row is visible to a new transaction.
     fn is_visible(&mut self, tuple: &[u8]) -> Result<bool> {
         let field = |at| u32_at(tuple, at).unwrap_or_default();
         let (xmin, xmax) = (field(0), field(4));
@@ -88,13 +88,13 @@ impl Xacts {
             // Both bits: frozen.
             bits => bits & XMIN_COMMITTED != 0,
         };
-        // Several transactions at once only lock a row of a catalogue.
+        // In a catalogue, several transactions together only lock a row.
         let kept = mask & (XMAX_INVALID | XMAX_LOCK_ONLY | XMAX_IS_MULTI) != 0 || xmax == 0;
         Ok(made && (kept || mask & XMAX_COMMITTED == 0 && !self.committed(xmax)?))
     }
 }
 
-/// Shows every visible row of a table without its header. `path` is that of the first segment of the main fork.
+/// Passes every visible row of a table, without its header, to `show`. `path` is the main fork's first segment.
 pub(super) fn rows(path: &Path, xacts: &mut Xacts, mut show: impl FnMut(&[u8])) -> Result<()> {
     for segment in 0.. {
         let path = if segment == 0 { path.to_owned() } else { PathBuf::from(format!("{}.{segment}", path.display())) };
@@ -125,7 +125,7 @@ fn segment_rows(bytes: &[u8], xacts: &mut Xacts, show: &mut impl FnMut(&[u8])) -
     while start + PAGE_HEADER <= bytes.len() {
         let header = &bytes[start..start + PAGE_HEADER];
         if header.iter().all(|&byte| byte == 0) {
-            // Added to the file, not used yet.
+            // The page was added to the file and not used yet.
             start += page_bytes;
             continue;
         }
@@ -156,7 +156,7 @@ fn segment_rows(bytes: &[u8], xacts: &mut Xacts, show: &mut impl FnMut(&[u8])) -
     Ok(())
 }
 
-/// The relations whose files no row can name, since they hold the rows: `pg_filenode.map` of a directory.
+/// Relations whose files no row can name, because they hold the rows: `pg_filenode.map` of a directory.
 pub(super) fn mapped(directory: &Path) -> Result<HashMap<u32, u32>> {
     const MAGIC: u32 = 0x0059_2717;
     let path = directory.join("pg_filenode.map");
@@ -164,7 +164,7 @@ pub(super) fn mapped(directory: &Path) -> Result<HashMap<u32, u32>> {
     if u32_at(&bytes, 0) != Some(MAGIC) {
         return damaged(&path, 0, "a map of relations to files was expected");
     }
-    // Versions differ in the length alone: entries, checksum, and up to version 15 four bytes more.
+    // Versions differ only in the length: entries, checksum, and up to version 15 four more bytes.
     let checksum = match bytes.len() {
         512 => 504,
         524 => 520,
@@ -203,7 +203,7 @@ mod tests {
     fn a_row_is_seen_from_its_commit_to_its_deletion() {
         let data = tempfile::tempdir().expect("a scratch directory");
         std::fs::create_dir(data.path().join("pg_xact")).expect("a directory");
-        // Transactions 4 committed, 5 aborted, 6 runs.
+        // Transaction 4 committed, 5 aborted, 6 runs.
         std::fs::write(data.path().join("pg_xact/0000"), [0, 0b00_1001]).expect("a commit log");
         let cases = [
             (4, 0, 0, true),
@@ -219,7 +219,7 @@ mod tests {
             (4, 6, XMAX_COMMITTED, false),
             (4, 4, XMAX_INVALID, true),
             (4, 4, XMAX_LOCK_ONLY, true),
-            // Far beyond what is on disk.
+            // Far beyond the log on disk.
             (4_000_000_000, 0, 0, false),
         ];
         for (xmin, xmax, mask, wanted) in cases {

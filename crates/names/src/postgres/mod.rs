@@ -1,4 +1,4 @@
-//! PostgreSQL: a file is a segment of a fork of a relation, and `pg_class` says which relation that is.
+//! PostgreSQL: a file is a segment of a fork of a relation, and `pg_class` names the relation.
 
 mod catalogue;
 mod heap;
@@ -15,15 +15,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tablespace::{Tablespace, Top};
 
-/// Is this a data directory?
+/// True if the directory is a data directory.
 pub fn is_cluster(directory: &Path) -> bool {
     directory.join("PG_VERSION").is_file() && directory.join("global").is_dir() && directory.join("base").is_dir()
 }
 
-/// Names by the place of the files, and what is known of each but its database.
+/// Relations by the location of their files, with all of their names but the database.
 pub(crate) type Relations = HashMap<Location, Described>;
 
-/// Description of a relation in a catalogue.
+/// A relation as the catalogue describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Described {
     pub schema: String,
@@ -32,7 +32,7 @@ pub(crate) struct Described {
     pub of: Option<String>,
 }
 
-/// All that is known at one time.
+/// Names as of one reading.
 #[derive(Default)]
 pub(crate) struct Known {
     /// By object id.
@@ -43,7 +43,7 @@ pub(crate) struct Known {
 /// A data directory, and its server if it may be asked.
 pub struct Cluster {
     directory: PathBuf,
-    /// The directory that it lies in and whose files are to be named.
+    /// The directory whose files are to be named; the data directory is at or below it.
     top: Top,
     tablespaces: Vec<Tablespace>,
     connection: Option<Connection>,
@@ -51,7 +51,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Of which nothing is known yet, at or below the directory whose files are to be named.
+    /// A data directory at or below `within`, the directory whose files are to be named. No names are read yet.
     pub fn new(directory: &Path, within: &Path) -> Self {
         Cluster {
             directory: directory.to_owned(),
@@ -62,21 +62,21 @@ impl Cluster {
         }
     }
 
-    /// From now on the server is asked, not the files.
+    /// Takes names from the server from now on, not from the files.
     pub fn ask(&mut self, connection: Connection) {
         self.connection = Some(connection);
     }
 
-    /// Is this directory the one at a path, under whatever name?
+    /// True if the directory is the one at a path, under any name.
     pub fn is_at(&self, path: &Path) -> bool {
         let number = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
         self.directory == path || number(path).is_some_and(|found| Some(found) == number(&self.directory))
     }
 
-    /// Learns what there is now.
+    /// Reads all names again.
     ///
     /// # Errors
-    /// Errors of the server or of a file; what was known stays known.
+    /// Errors of the server or of a file; earlier names stay known.
     pub fn refresh(&mut self) -> Result<()> {
         self.tablespaces = tablespace::list(&self.directory, &self.top);
         self.known = match &self.connection {
@@ -86,13 +86,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// The path in the data directory of a file of a tablespace that lies in the directory whose files are to be named, and how
-    /// much of its path there leads to the tablespace.
+    /// The path in the data directory of a file in a tablespace below `within`, and the length of the part up to the
+    /// tablespace.
     pub(crate) fn in_tablespace(&self, path: &str) -> Option<(usize, String)> {
         tablespace::inner(&self.tablespaces, path)
     }
 
-    /// Is it the path in the data directory of a link to a tablespace that lies in the directory whose files are to be named?
+    /// True if the path in the data directory is a link to a tablespace that is below `within`.
     pub(crate) fn links_to_below(&self, path: &str) -> bool {
         let oid = path.strip_prefix("pg_tblspc/").and_then(|oid| oid.parse().ok());
         self.tablespaces.iter().any(|tablespace| Some(tablespace.oid) == oid && tablespace.is_below())

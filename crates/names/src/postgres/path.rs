@@ -1,39 +1,39 @@
-//! The path of a relation's file: `base/DATABASE/FILENODE`, `global/FILENODE`,
-//! `pg_tblspc/TABLESPACE/PG_VERSION_CATALOGUE/DATABASE/FILENODE`; after the number a fork (`_fsm`, `_vm`, `_init`) and a
-//! segment (`.1` is the second GiB); before it `t3_` where it is temporary and session 3 made it.
+//! The path of a relation's file: `base/DATABASE/FILENODE`, `global/FILENODE`, or
+//! `pg_tblspc/TABLESPACE/PG_VERSION_CATALOGUE/DATABASE/FILENODE`. After the number come a fork (`_fsm`, `_vm`, `_init`)
+//! and a segment (`.1` is the second GiB). Before it comes `t3_` if the relation is temporary and of session 3.
 
 /// Location of a relation's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
-    /// Object id of its tablespace; 0 for the database's default one, which is `base`, and for what is shared.
+    /// Object id of its tablespace; 0 for the database's default one, which is `base`, and for shared relations.
     pub tablespace: u32,
-    /// Object id of its database; 0 for what all databases share.
+    /// Object id of its database; 0 for relations that all databases share.
     pub database: u32,
-    /// Number of its files: another after every rewrite.
+    /// Number of its files; every rewrite gives a new one.
     pub filenode: u32,
 }
 
-/// Relation, fork and segment that a file belongs to, as its path tells.
+/// Relation, fork and segment of a file, from its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relation {
-    /// Which relation it belongs to.
+    /// The relation.
     pub location: Location,
     /// The session that a temporary relation belongs to.
     pub session: Option<u32>,
-    /// `fsm`, `vm`, `init`; none for the main fork.
+    /// `fsm`, `vm` or `init`; `None` for the main fork.
     pub fork: Option<&'static str>,
-    /// Which GiB of the fork it is, unless the server was built otherwise.
+    /// Number of the segment in the fork, from 0. A segment is 1 GiB unless the server was built otherwise.
     pub segment: u32,
 }
 
-/// Digits only: the server writes no sign, and no leading zero but that of 0.
+/// Parses digits only: the server writes no sign, and no leading zero except in 0.
 fn number(text: &str) -> Option<u32> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
 }
 
 impl Relation {
-    /// Reads a path in the data directory; none when the file is no relation's.
+    /// Parses a path in the data directory; `None` if the file is not a relation's.
     pub fn parse(path: &str) -> Option<Self> {
         let parts: Vec<&str> = path.split('/').collect();
         let (tablespace, database, file) = match parts[..] {

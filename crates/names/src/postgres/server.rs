@@ -1,7 +1,7 @@
-//! Names from the server itself: it alone knows what was made since the last checkpoint.
+//! Names from the server itself: only the server knows objects made since the last checkpoint.
 //!
-//! Of its protocol (version 3.0, chapter 55 of its documentation) this is what one question needs. The server must let the
-//! user in without a password, as it does for who asks through its socket as the same user (`peer`) or where it trusts.
+//! The part of its protocol (version 3.0, chapter 55 of its documentation) that one query needs. The server must admit
+//! the user without a password, as it does for the same user on its socket (`peer`) or where it trusts.
 
 use super::catalogue::kind;
 use super::{Described, Known, Relation};
@@ -13,15 +13,15 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A server that says nothing for so long has stopped.
+/// Silence after which a server is taken to have stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// No answer to what is asked here has longer messages.
+/// Longest message that is accepted; answers to the queries here are shorter.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const PROTOCOL: u32 = 3 << 16;
 
-/// Parameters of a connection to a server: `host=/run/postgresql port=5432 user=me dbname=postgres`, as its own clients
-/// take them. `host` is the directory of its socket, or a name or address. Parameters left out are as the clients have
-/// them.
+/// Parameters of a connection to a server, in the form of its own clients:
+/// `host=/run/postgresql port=5432 user=me dbname=postgres`. `host` is the directory of the socket, or a name or
+/// address. Missing parameters have the clients' defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     host: String,
@@ -69,14 +69,14 @@ struct Session {
     stream: Box<dyn Stream>,
 }
 
-/// One message: its letter and what follows.
+/// One message: its letter and its body.
 type Message = (u8, Vec<u8>);
 
 fn broken(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// The text of an error message: severity is field `S`, the message `M`.
+/// The text of an error message, which is field `M`.
 fn error_text(fields: &[u8]) -> String {
     let mut parts = fields.split(|&byte| byte == 0);
     let said = parts.find_map(|field| field.strip_prefix(b"M")).unwrap_or(b"an error without a text");
@@ -122,7 +122,7 @@ impl Session {
         Ok((head[0], body))
     }
 
-    /// Asks one question and shows every row of the answer.
+    /// Runs one query and passes every row of the answer to `show`.
     fn query(&mut self, question: &str, mut show: impl FnMut(&[Option<String>])) -> io::Result<()> {
         let mut message = vec![b'Q'];
         message.extend((question.len() as u32 + 5).to_be_bytes());
@@ -169,13 +169,13 @@ fn columns(body: &[u8]) -> Option<Vec<Option<String>>> {
     Some(columns)
 }
 
-/// Runs one question in a database.
+/// Runs one query in a database.
 fn ask(to: &Connection, question: &str, show: impl FnMut(&[Option<String>])) -> Result<()> {
     let asked = Session::open(to).and_then(|mut session| session.query(question, show));
     asked.map_err(|error| Error::Server { whom: to.to_string(), what: error.to_string() })
 }
 
-/// Path of the data directory, as the server tells it.
+/// Path of the data directory, as the server reports it.
 pub(crate) fn data_directory(to: &Connection) -> Result<String> {
     let mut said = None;
     ask(to, "SHOW data_directory", |row| said = row.first().cloned().flatten())?;
@@ -192,7 +192,7 @@ const RELATIONS: &str = "SELECT pg_catalog.pg_relation_filepath(c.oid), n.nspnam
     LEFT JOIN pg_catalog.pg_namespace m ON m.oid = o.relnamespace \
     WHERE c.relkind IN ('r', 'i', 't', 'S', 'm')";
 
-/// Reads everything, of every database that lets anybody in.
+/// Reads all names, of every database that admits connections.
 pub(super) fn read(to: &Connection) -> Result<Known> {
     let mut known = Known::default();
     let mut open = Vec::new();

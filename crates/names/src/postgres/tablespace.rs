@@ -1,10 +1,10 @@
-//! Tablespaces: `pg_tblspc/OID` is a link to a directory anywhere. Where that lies in the directory whose files are named,
-//! its files have two paths: through the link, and as a cache that serves the whole directory sees them.
+//! Tablespaces: `pg_tblspc/OID` is a link to a directory anywhere. If that is below the directory whose files are
+//! named, its files have two paths: through the link, and as a cache that serves the whole directory sees them.
 
 use super::Relation;
 use std::path::{Component, Path, PathBuf};
 
-/// A directory as it was given, and as the links in it call it.
+/// A directory by the path that was given, and by the path that links in it use.
 #[derive(Clone, Debug)]
 pub(crate) struct Top {
     given: PathBuf,
@@ -17,7 +17,7 @@ impl Top {
         Top { given: given.to_owned(), seen: seen.unwrap_or_else(|| given.to_owned()) }
     }
 
-    /// The path below the directory of what a link leads to, if it lies there.
+    /// The path of a link's target below the directory, if it is there.
     fn below(&self, target: &Path) -> Option<PathBuf> {
         let plain = |below: &Path| below.components().all(|part| matches!(part, Component::Normal(_)));
         if let Some(below) = target.strip_prefix(&self.seen).ok().filter(|below| plain(below)) {
@@ -27,8 +27,8 @@ impl Top {
     }
 }
 
-/// Path by which a process itself calls a file: `/...` for `/proc/PID/root/...`; none for a path that is not there.
-/// The links in such a directory call files in the same way. Followed from here they lead elsewhere.
+/// Path of a file as another process sees it: `/...` for `/proc/PID/root/...`; `None` for other paths. Links in such a
+/// directory use that process's paths, so following them from here leads elsewhere.
 fn in_other_root(path: &Path) -> Option<PathBuf> {
     let mut parts = path.strip_prefix("/proc").ok()?.components();
     parts.next()?;
@@ -41,19 +41,19 @@ pub(crate) struct Tablespace {
     pub oid: u32,
     /// Directory in which its files can be read.
     pub directory: PathBuf,
-    /// Its path below the directory that was given, with a `/` at its end unless it is empty; none where it lies elsewhere.
+    /// Its path below the given directory, ending in `/` unless empty; `None` if it is elsewhere.
     prefix: Option<String>,
-    /// Beginning of the name of the folder in which servers of this version have their files, such as `PG_15_`.
+    /// Beginning of the name of the directory in which servers of this version keep their files, such as `PG_15_`.
     folder: String,
 }
 
 impl Tablespace {
-    /// Does it lie in the directory that was given?
+    /// True if the tablespace is below the given directory.
     pub fn is_below(&self) -> bool {
         self.prefix.is_some()
     }
 
-    /// The path through the link of a file below the directory that was given, and how much of it leads to the tablespace.
+    /// The path through the link of a file below the given directory, and the length of the part up to the tablespace.
     fn inner(&self, path: &str) -> Option<(usize, String)> {
         let prefix = self.prefix.as_ref()?;
         let inner = path.strip_prefix(prefix).filter(|inner| inner.starts_with(&self.folder))?;
@@ -79,13 +79,13 @@ pub(crate) fn list(data: &Path, top: &Top) -> Vec<Tablespace> {
     found
 }
 
-/// The path in the data directory of a file below the directory that was given, by the innermost tablespace that it is in, and
-/// how much of it leads there.
+/// The path in the data directory of a file below the given directory, through its innermost tablespace; and the length
+/// of the part up to that tablespace.
 pub(crate) fn inner(tablespaces: &[Tablespace], path: &str) -> Option<(usize, String)> {
     tablespaces.iter().filter_map(|tablespace| tablespace.inner(path)).max_by_key(|(length, _)| *length)
 }
 
-/// Does a path look as if some tablespace had it?
+/// True if a path has the form of a file in some tablespace.
 pub(crate) fn is_like(path: &str) -> bool {
     let mut parts = path.rsplitn(4, '/');
     let (Some(file), Some(database), Some(version)) = (parts.next(), parts.next(), parts.next()) else { return false };
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// A data directory, and a tablespace beside it, in it, elsewhere, and without a link.
+    /// A data directory, and tablespaces beside it, in it, elsewhere, and without a link.
     fn made(root: &Path) -> PathBuf {
         let data = root.join("top/data");
         for folder in ["top/data/pg_tblspc/903", "top/data/own/PG_15_1", "top/space/PG_15_1", "elsewhere/PG_15_1"] {
@@ -114,7 +114,7 @@ mod tests {
     fn files_of_tablespaces_are_found_by_where_their_links_lead() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let data = made(scratch.path());
-        // The same directory under another name, and as a process sees it.
+        // The same directory under another name, and as another process sees it.
         symlink(scratch.path().join("top"), scratch.path().join("other")).expect("a link");
         let through = PathBuf::from(format!("/proc/self/root{}", scratch.path().join("top").display()));
         for top in [scratch.path().join("top"), scratch.path().join("other"), through] {

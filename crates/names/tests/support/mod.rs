@@ -1,4 +1,4 @@
-//! Private servers: on a Unix socket in a scratch directory, as a user who is not root. All of it is removed at the end.
+//! Private servers on a Unix socket in a scratch directory, as a user other than root. All of it is removed at the end.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Whom root's servers run as.
+/// User of the servers where root runs the tests.
 pub const NOBODY: u32 = 65534;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -35,7 +35,7 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|found| found.uid() == 0)
 }
 
-/// A program, as the servers' user.
+/// A command of a program, as the servers' user.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     if is_root() {
@@ -45,7 +45,7 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// Runs what must succeed; what it printed.
+/// Runs a command that must succeed; returns its output.
 pub fn ok(command: &mut Command) -> String {
     let output = command.output().expect("the program runs");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -53,7 +53,7 @@ pub fn ok(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Waits until something is so.
+/// Waits until `so` holds.
 pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
@@ -62,7 +62,7 @@ pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// The folder of PostgreSQL's programs, of the newest version that is installed.
+/// The directory of PostgreSQL's programs, of the newest installed version.
 pub fn postgres_programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
     let mut versions: Vec<u32> = versions.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -71,12 +71,12 @@ pub fn postgres_programs() -> Option<PathBuf> {
     ["initdb", "postgres", "psql"].iter().all(|program| folder.join(program).is_file()).then_some(folder)
 }
 
-/// A server that is killed when the test ends, however it does.
+/// A server that is ended with the test in any case.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // SIGINT ends PostgreSQL at once and in order; whoever does not heed it is killed.
+        // SIGINT ends PostgreSQL at once and in order. A server that ignores it is killed.
         let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(10) {
@@ -99,7 +99,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts one, unless the package is missing, which is printed. `settings` are lines of its configuration.
+    /// Starts a server; `None`, with a note, if the package is missing. `settings` are lines of its configuration.
     pub fn start(settings: &str) -> Option<Self> {
         let Some(programs) = postgres_programs() else {
             entresol_skip::skipped!("postgres", "the package postgresql is not installed");
@@ -119,7 +119,7 @@ impl Postgres {
         Some(server)
     }
 
-    /// Starts it, again if it runs, with more lines of configuration.
+    /// Starts the server again, with more lines of configuration.
     pub fn restart(&mut self, more: &str) {
         self.stop();
         let configuration = self.data().join("postgresql.auto.conf");
@@ -131,7 +131,7 @@ impl Postgres {
         self.scratch.path("data")
     }
 
-    /// Connection string with which clients find it.
+    /// Connection string for clients of the server.
     pub fn connection(&self, database: &str) -> String {
         format!("host={} user=me dbname={database}", self.scratch.path("").display())
     }
@@ -155,7 +155,7 @@ impl Postgres {
         self.running = None;
     }
 
-    /// Runs statements; what they answer, a line a row, columns with `|` between.
+    /// Runs statements; returns the rows, one per line, with `|` between columns.
     pub fn sql(&self, database: &str, statements: &str) -> String {
         let mut psql = command(&self.programs.join("psql"));
         let quiet = ["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-c", statements];
@@ -170,7 +170,7 @@ pub struct MariaDb {
 }
 
 impl MariaDb {
-    /// Starts one, unless the package is missing, which is printed. `settings` are lines of its configuration.
+    /// Starts a server; `None`, with a note, if the package is missing. `settings` are lines of its configuration.
     pub fn start(settings: &str) -> Option<Self> {
         let server = Path::new("/usr/sbin/mariadbd");
         let install = Path::new("/usr/bin/mariadb-install-db");
@@ -209,14 +209,14 @@ impl MariaDb {
         client
     }
 
-    /// Runs statements; what they answer, a line a row, columns with tabs between.
+    /// Runs statements; returns the rows, one per line, with tabs between columns.
     pub fn sql(&self, statements: &str) -> String {
         ok(&mut self.client(statements)).trim_end().to_owned()
     }
 
     /// Ends the server in order.
     pub fn stop(&mut self) {
-        // It does not heed SIGINT, and ends in order when it is asked.
+        // MariaDB ignores SIGINT, and ends in order on request.
         let _ = self.client("SHUTDOWN").output();
         self.running = None;
     }

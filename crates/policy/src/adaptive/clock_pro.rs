@@ -182,7 +182,7 @@ impl ClockPro {
         Outcome::ADMITTED
     }
 
-    /// To the list head as it is.
+    /// Moves a page to the list head, its kind and marks unchanged.
     fn move_to_head(&mut self, page: Page) {
         self.clock.move_to_front(CLOCK, page);
         for list in [&mut self.cold, &mut self.tests] {

@@ -1,11 +1,11 @@
-//! Which list each page is in, whether it is dirty, whether it was referenced: one byte a page beside the links.
-//! Every policy of this family keeps its resident pages and its ghosts in such lists.
+//! The list of each page and its dirty and reference marks: one byte a page beside the links. Every policy of this
+//! family keeps its resident pages and its ghosts in such lists.
 
 use crate::interface::{Driver, PageState, TierSet};
 use crate::parts::{ListId, Lists};
 use entresol_core::{Page, Request, Tier};
 
-/// The list of a page that is in none.
+/// List number of a page that is in no list.
 pub(super) const NOWHERE: ListId = 15;
 
 const LIST: u8 = 15;
@@ -92,7 +92,7 @@ impl<const K: usize, const RESIDENT: usize> Places<K, RESIDENT> {
         }
     }
 
-    /// Serves a hit: the bytes of a write land in the frame.
+    /// Serves a hit: a write overwrites the frame.
     #[inline(always)]
     pub(super) fn serve<D: Driver>(&mut self, request: Request, driver: &mut D) {
         driver.overwrite(request, Tier::TOP);

@@ -1,39 +1,40 @@
-//! When to take another candidate: the arithmetic, without any policy.
+//! The decision to change the active candidate: the arithmetic, without any policy.
 //!
-//! The chooser is told of the same sampled requests as each candidate met them, with the cost of each to the candidate.
-//! Sums over requests fade after every window: those of a short memory to a half, those of a long one to 15/16. So a
-//! large difference is seen soon, and a small one with certainty. In a memory, `C_i` is the decayed cost of candidate
-//! `i` and `N` the decayed number of sampled requests. `c_i = C_i / N` is the predicted cost of a request under it, and
-//! `g = c_active - c_i` is the gain of a request by a change to `i`. The change is worth it when at the end of a window
+//! The chooser receives each sampled request with its cost to every candidate. Sums over requests fade after every
+//! window: in a short memory to a half, in a long one to 15/16. So a large difference is seen soon, and a small one
+//! with certainty. In a memory, `C_i` is the decayed cost of candidate `i` and `N` the decayed number of sampled
+//! requests. `c_i = C_i / N` is the predicted cost of a request under candidate `i`. `g = c_active - c_i` is the gain
+//! per request of a change to `i`. The change is worth making if, at the end of a window,
 //!
-//! 1. `g >= gain * c_active`: little is not worth the trouble,
-//! 2. `g >= payback`: what the change itself costs, divided by the requests within which it must have paid for itself,
-//! 3. `g > errors * s`: it may not be by chance. `s` is the standard error of `g` by random groups (Wolter, "Introduction to
-//!    Variance Estimation", 2007, chapter 2): the sampled pages are in [`PARTS`] parts by their hash, `d_p` is what the pages
-//!    of a part gain and `n_p` the number of requests for them, `s = sqrt(P / (P - 1) * sum (d_p - g n_p)^2) / N`. Requests for
-//!    one page hang together, pages of different parts do not; so it is the pages that are counted, not the requests.
+//! 1. `g >= gain * c_active`: a small gain is not worth the trouble,
+//! 2. `g >= payback`: the cost of the change divided by the requests within which it must have paid for itself,
+//! 3. `g > errors * s`: the gain is not by chance. `s` is the standard error of `g` by random groups (Wolter,
+//!    "Introduction to Variance Estimation", 2007, chapter 2):
+//!    `s = sqrt(P / (P - 1) * sum (d_p - g n_p)^2) / N`. The sampled pages are in [`PARTS`] parts by their hash, `d_p`
+//!    is the gain of the pages of a part and `n_p` the number of requests for them. Requests for one page are
+//!    correlated, pages of different parts are not; so pages are counted, not requests.
 //!
-//! and the active candidate has stayed its windows. Of several the one with the least cost is taken; the short memory is asked
-//! first, the long one only for candidates that gain in the short one too, for what it remembers may be over. So there is at
-//! most one change in `stay` windows, whatever the requests.
+//! and the active candidate has stayed `stay` windows. Of several candidates the one with the least cost is taken. The
+//! short memory is asked first. The long one counts only for candidates that gain in the short one too, because the
+//! past that it remembers may be over. So there is at most one change in `stay` windows, whatever the requests.
 
 pub use entresol_core::PARTS;
 
 /// Share of the past that each memory keeps at the end of a window: the short one, then the long one.
 pub const KEPT: [f64; 2] = [0.5, 0.9375];
 
-/// When a change is worth it.
+/// Conditions of a change.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Sampled requests after which there is a decision.
+    /// Sampled requests between two decisions.
     pub window: u64,
-    /// Windows that a candidate stays active, at least.
+    /// Fewest windows that a candidate stays active.
     pub stay: u64,
-    /// Share of the cost of a request that must be gained.
+    /// Smallest gain, as a share of the cost of a request.
     pub gain: f64,
-    /// Gain a request that a change must bring at least, in the unit of cost.
+    /// Smallest gain per request, in the unit of cost.
     pub payback: f64,
-    /// Standard errors by which the gain must exceed nothing.
+    /// Smallest gain, in standard errors of it.
     pub errors: f64,
 }
 
@@ -42,24 +43,24 @@ pub struct Limits {
 pub struct Met {
     /// Cost of the request to the candidate.
     pub cost: f64,
-    /// The page was found.
+    /// True if the page was found.
     pub hit: bool,
 }
 
-/// A change that is worth it.
+/// A change that is worth making.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// The candidate that was active.
+    /// Index of the candidate that was active.
     pub from: usize,
-    /// The one that is to be.
+    /// Index of the candidate to be active.
     pub to: usize,
-    /// Predicted cost of a request under the former.
+    /// Predicted cost of a request under `from`.
     pub cost_from: f64,
-    /// The same under the latter.
+    /// Predicted cost of a request under `to`.
     pub cost_to: f64,
-    /// Standard error of their difference.
+    /// Standard error of the difference of the costs.
     pub error: f64,
-    /// Sampled requests that this follows from, older ones counting less.
+    /// Sampled requests behind the decision, older ones counting less.
     pub sampled: u64,
 }
 
@@ -69,7 +70,7 @@ struct Sums {
     hits: f64,
 }
 
-/// Costs, hits and numbers of requests of all candidates, by part, that fade after every window.
+/// Costs, hits and numbers of requests of all candidates, by part; all fade after every window.
 #[derive(Clone, Debug)]
 struct Memory {
     sums: Vec<Sums>,
@@ -86,7 +87,7 @@ impl Memory {
         self.sums[candidate].costs.iter().sum::<f64>() / self.sampled()
     }
 
-    /// Returns the gain of a request by a change, and its standard error.
+    /// Returns the gain per request of a change, and its standard error.
     fn gain(&self, from: usize, to: usize) -> (f64, f64) {
         let all = self.sampled();
         let (from, to) = (&self.sums[from].costs, &self.sums[to].costs);
@@ -118,7 +119,7 @@ impl Memory {
     }
 }
 
-/// Compares candidates by what the same requests cost them.
+/// Compares candidates by their costs of the same requests.
 #[derive(Clone, Debug)]
 pub struct Chooser {
     limits: Limits,
@@ -126,12 +127,12 @@ pub struct Chooser {
     memories: [Memory; 2],
     /// Requests in this window so far.
     window: u64,
-    /// Windows that ended since the active candidate became that. The first one has not been chosen, and need not stay.
+    /// Windows since the active candidate became so. The first candidate was not chosen, and need not stay.
     stayed: u64,
 }
 
 impl Chooser {
-    /// For so many candidates, of which the first is active.
+    /// A chooser for `candidates` candidates, of which the first is active.
     pub fn new(candidates: usize, limits: Limits) -> Self {
         let sums = vec![Sums { costs: [0.0; PARTS], hits: 0.0 }; candidates];
         let memories = KEPT.map(|kept| Memory { sums: sums.clone(), requests: [0.0; PARTS], kept });
@@ -143,26 +144,26 @@ impl Chooser {
         self.active
     }
 
-    /// Sampled requests that the short memory has, older ones counting less.
+    /// Sampled requests in the short memory, older ones counting less.
     pub fn sampled(&self) -> f64 {
         self.memories[0].sampled()
     }
 
-    /// Recent cost of a request to a candidate; not a number before the first request.
+    /// Recent cost of a request to a candidate; NaN before the first request.
     pub fn cost(&self, candidate: usize) -> f64 {
         self.memories[0].cost(candidate)
     }
 
-    /// Share of the requests that a candidate found lately; not a number before the first.
+    /// Recent hit ratio of a candidate; NaN before the first request.
     pub fn hit_ratio(&self, candidate: usize) -> f64 {
         self.memories[0].sums[candidate].hits / self.sampled()
     }
 
-    /// Takes notice of a sampled request for a page of a part: what each candidate met. At the end of a window the change
-    /// that is worth it, if there is one and `free` says that it can be made.
+    /// Records a sampled request for a page of `part`: its outcome for each candidate. Returns a change at the end of a
+    /// window if one is worth making and `free` allows it.
     ///
     /// # Panics
-    /// When it is not told of every candidate.
+    /// When `met` does not have every candidate.
     pub fn told(&mut self, part: usize, met: &[Met], free: bool) -> Option<Change> {
         assert_eq!(met.len(), self.memories[0].sums.len(), "every candidate meets every sampled request");
         self.memories.iter_mut().for_each(|memory| memory.add(part, met));

@@ -1,8 +1,8 @@
-//! Handover of the held pages from one policy to another, a few pages behind each request.
+//! Handover of the held pages from one policy to another, a few pages after each request.
 //!
-//! The new policy is shown the pages that are held, those first that were not asked for the longest, as the requests by which
-//! it would have got them: a dirty page as a write, any other as a read. Bytes stay where they are. A page that is asked
-//! for is shown at once. Where a new page needs room before all are shown, the one goes that would be shown next.
+//! The new policy is shown the held pages, least recently requested first, as the requests that would have brought
+//! them: a dirty page as a write, any other as a read. The bytes stay where they are. A requested page is shown at
+//! once. If a new page needs a frame before all are shown, the page that would be shown next is evicted.
 
 use crate::interface::{Driver, PageState, TierSet};
 use crate::miniature::candidate::{Boxed, Candidate};
@@ -10,23 +10,23 @@ use crate::parts::Bits;
 use entresol_core::{Address, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use std::collections::VecDeque;
 
-/// Pages that are shown behind a request: few enough that a live cache does not make whoever asks wait for what they
-/// displace.
+/// Pages shown after each request: few enough that in a live cache no requester waits long for the write-backs of the
+/// pages that they displace.
 const SHOWN_PER_REQUEST: usize = 8;
 
-/// Pages on their way from one policy to another.
+/// The pages that still have to be shown to the new policy.
 #[derive(Clone)]
 pub(super) struct Handover {
     old: Boxed,
-    /// Pages that are held and were not shown yet.
+    /// Held pages that were not shown yet.
     pending: Bits,
-    /// Those, in the order in which they are to be shown, and others that were shown out of turn.
+    /// The pending pages in the order in which they are to be shown, among others that were shown out of turn.
     order: VecDeque<Page>,
     capacity: usize,
 }
 
 impl Handover {
-    /// From a policy that will not be asked any more; `order` has all that it holds, oldest first.
+    /// Begins a handover from `old`, which decides no more; `order` has all pages it holds, oldest first.
     pub fn new(old: Boxed, order: VecDeque<Page>, pages: usize, capacity: usize) -> Self {
         let mut pending = Bits::new(pages);
         order.iter().for_each(|&page| {
@@ -55,7 +55,7 @@ impl Handover {
         self.old.0.state(page).dirty
     }
 
-    /// Decides on a request while pages remain to be shown, and shows some.
+    /// Decides on a request while pages remain to be shown, and shows some of them.
     pub fn access(&mut self, new: &mut dyn Candidate, request: Request, driver: &mut dyn Driver) -> Outcome {
         let page = request.page;
         let outcome = if self.pending.contains(page) {
@@ -71,7 +71,7 @@ impl Handover {
         outcome
     }
 
-    /// Makes room for one more page; false when no page may go.
+    /// Frees a frame for one more page; false when no page may be evicted.
     fn make_room(&mut self, new: &dyn Candidate, driver: &mut dyn Driver) -> bool {
         let mut asked = 0;
         while !self.pending.is_empty() && self.pending.len() + new.occupancy() >= self.capacity {
@@ -87,7 +87,7 @@ impl Handover {
         true
     }
 
-    /// Gives up a page that was not shown, if that is allowed.
+    /// Evicts a page that was not shown, if the driver allows it.
     fn evict(&mut self, page: Page, driver: &mut dyn Driver) -> bool {
         let allowed = driver.may_evict(page, Tier::TOP);
         if allowed {
@@ -106,7 +106,7 @@ impl Handover {
             if show(new, page, self.dirty(page), driver) {
                 self.pending.remove(page);
             } else if !self.evict(page, driver) {
-                // It is pinned: another time.
+                // The page is pinned: it is tried again later.
                 self.order.push_back(page);
             }
             return;
@@ -114,14 +114,14 @@ impl Handover {
     }
 }
 
-/// Shows a policy a page that is held; whether it holds it too now.
+/// Shows a held page to the new policy; true if the new policy holds the page then.
 fn show(new: &mut dyn Candidate, page: Page, dirty: bool, driver: &mut dyn Driver) -> bool {
     let op = if dirty { Op::Write } else { Op::Read };
     new.access(Request { page, op, sequential: false }, &mut Showing { page, driver });
     new.state(page).tiers.contains(Tier::TOP)
 }
 
-/// A page that was asked for and is not wanted any more serves this request and goes.
+/// Serves a request for a held page that the new policy does not want, and evicts the page.
 fn leave(request: Request, dirty: bool, driver: &mut dyn Driver) -> Outcome {
     if request.op.is_write() {
         evict(request.page, dirty && request.op == Op::Update, driver);
@@ -148,7 +148,7 @@ fn bypass(request: Request, driver: &mut dyn Driver) -> Outcome {
     Outcome::BYPASSED
 }
 
-/// The driver of a policy that is shown a page: what brings that page in has happened already.
+/// The driver of a policy that is shown a page, whose fetch has happened already.
 struct Showing<'a> {
     page: Page,
     driver: &'a mut dyn Driver,
@@ -160,7 +160,7 @@ impl Driver for Showing<'_> {
     }
 
     fn emit(&mut self, movement: Movement) {
-        // One that is not wanted leaves by the hand of whoever shows it.
+        // If the policy does not want the page, the caller of [`show`] evicts it.
         let held =
             matches!(movement.verb, Verb::Fetch { .. } | Verb::Install { .. } | Verb::Bypass | Verb::Drop { .. });
         if movement.page != self.page || !held {

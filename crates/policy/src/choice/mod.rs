@@ -1,18 +1,18 @@
-//! `auto`: the policy that suits the requests, of several.
+//! `auto`: runs the one of several policies that suits the requests best.
 //!
 //! Each candidate runs as a shadow over the requests for a sample of the pages, at a size scaled down by the same
-//! share. What a request costs a candidate is
+//! share. The cost of a request to a candidate is
 //!
 //! > `read` x pages read from below + `write` x pages written below + `admission` x pages written into the cache
 //!
-//! in any unit; by default that of a page read from below, to which writing one is equal and a write into the cache a tenth.
-//! The [`Chooser`] compares these costs and says when a change is worth it. Then the candidate is built at
-//! full size and handed what is held, which stays; of what it would have learned meanwhile it knows nothing,
-//! which is why a change is taken to cost a tenth of the cache to be read again.
+//! in any unit. By default reading a page from below costs 1, writing one below 1 and writing one into the cache 0.1.
+//! The [`Chooser`] compares these costs and decides when a change is worth making. Then the candidate is built at full
+//! size and takes over the held pages, which stay. The new policy has learned nothing of the past; so a change is taken
+//! to cost a tenth of the cache to be read again.
 //!
-//! As it is a policy itself, the simulator and the engine drive the same object, and on the same requests they choose the
-//! same. A change builds a policy and sorts what is held; but for that nothing is allocated. It takes 8 bytes and a bit for a
-//! handle, beside the active policy and the shadows.
+//! `auto` is a policy itself, so the simulator and the engine drive the same object and choose the same on the same
+//! requests. A change builds a policy and sorts the held pages; nothing else allocates. The state takes 8 bytes and a
+//! bit per handle, beside the active policy and the shadows.
 
 pub mod chooser;
 mod handover;
@@ -31,14 +31,14 @@ use recipe::Recipe;
 use shadows::{Shadows, Weights};
 
 const NAME: &str = "auto";
-/// Pages of a shadow if the cache has the handles for it: with fewer their number alone decides.
+/// Pages of a shadow if the cache has the handles for it: below that the number of pages alone decides the outcome.
 const SHADOW_MIN: usize = 128;
-/// Sampled requests of a window, at least.
+/// Fewest sampled requests of a window.
 const WINDOW_MIN: u64 = 1000;
-/// Share of the cache that a change makes a policy read again, for what it has not learned.
+/// Share of the cache that a new policy has to read again, for lack of learned state.
 const RELEARNED: f64 = 0.1;
 
-/// Runs one of several policies, and another when that would cost less.
+/// Runs one of several policies, and changes to another when that one would cost less.
 #[derive(Clone)]
 pub struct Auto {
     recipes: Vec<Recipe>,
@@ -46,7 +46,7 @@ pub struct Auto {
     active: Boxed,
     handover: Option<Handover>,
     shadows: Shadows,
-    /// When each page was asked for last, by handle, in requests.
+    /// Time of the last request for each page, by handle, counted in requests.
     used: Vec<u32>,
     requests: u64,
     switches: u64,
@@ -54,7 +54,7 @@ pub struct Auto {
 }
 
 impl Auto {
-    /// Has another candidate decide from the next request on.
+    /// Makes another candidate decide from the next request on.
     #[cold]
     fn change(&mut self, change: Change) {
         let next = self.recipes[change.to].build(&self.config).expect("it was built once before");
@@ -81,7 +81,7 @@ impl Auto {
     }
 }
 
-/// The candidates that are named, the first of which begins.
+/// Parses the named candidates, of which the first begins.
 fn recipes(options: &Options) -> Result<Vec<Recipe>, BuildError> {
     let given = options.text("of");
     let names = given.split('/').filter(|name| !name.is_empty());
@@ -90,7 +90,7 @@ fn recipes(options: &Options) -> Result<Vec<Recipe>, BuildError> {
     let recipes = recipes.collect::<Result<Vec<_>, _>>()?;
     let name = |at: usize| recipes[at].info.name;
     if let Some(twice) = (1..recipes.len()).find(|&at| (0..at).any(|before| name(before) == name(at))) {
-        // Figures and events know candidates by their names.
+        // Figures and events identify candidates by name.
         return Err(options.bad("of", given, &format!("names '{}' twice", name(twice))));
     }
     if recipes.len() < 2 {
@@ -99,14 +99,14 @@ fn recipes(options: &Options) -> Result<Vec<Recipe>, BuildError> {
     Ok(recipes)
 }
 
-/// Pages of each shadow, and the pages that all shadows can know at once.
+/// Pages of each shadow, and the most pages that all shadows can know at once.
 fn shadow_pages(config: &Config, options: &Options, recipes: &[Recipe]) -> Result<(usize, usize), BuildError> {
     let capacity = config.tiers[Tier::TOP.index()];
     let given = options.pages("sample", config, capacity)?;
     if given > capacity {
         return Err(options.bad("sample", options.text("sample"), "is more than the cache"));
     }
-    // Whatever the shadows know needs a handle, and a cache of this policy has one to spare for each of its pages.
+    // Every page known to a shadow needs a handle, and the cache has one spare handle per page for that.
     let known: usize = recipes.iter().map(|recipe| recipe.info.known_per_page).sum();
     let least = recipes.iter().map(|recipe| recipe.info.min_pages[0]).max().unwrap_or(1);
     let pages = given.max(SHADOW_MIN.min(capacity / known)).max(least).min(capacity.max(least));
@@ -189,7 +189,7 @@ impl Policy for Auto {
         let weight = |name| options.number(name, 0.0..=1e9);
         let weights = Weights { read: weight("read")?, write: weight("write")?, admission: weight("admission")? };
         let limits = limits(options, pages, weights)?;
-        // All are built once, so that none fails when it is its turn.
+        // All candidates are built once, so that none fails when it is to become active.
         let mut built = recipes.iter().map(|recipe| recipe.build(config)).collect::<Result<Vec<_>, _>>()?;
         let small = Config { pages: slots_max, tiers: vec![pages], ..config.clone() };
         let shadows = recipes.iter().map(|recipe| recipe.build(&small));

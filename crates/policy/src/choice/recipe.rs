@@ -13,10 +13,10 @@ pub(super) struct Recipe {
 }
 
 impl Recipe {
-    /// Understands `name` or `name+option=value+...`.
+    /// Parses `name` or `name+option=value+...`.
     ///
     /// # Errors
-    /// When there is no such policy or option, or with the reason why it cannot be one of several.
+    /// When there is no such policy or option, or when the policy cannot be a candidate.
     pub fn parse(text: &str, refuse: impl Fn(&str) -> BuildError) -> Result<Self, BuildError> {
         let mut parts = text.split('+');
         let info = catalogue::info(parts.next().unwrap_or_default())?;

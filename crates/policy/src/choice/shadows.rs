@@ -1,6 +1,6 @@
-//! Candidates as shadows: each the very policy, at the size of the cache scaled down as the pages are sampled, over a driver
-//! that only counts (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature simulations",
-//! ATC 2017).
+//! Candidates as shadows: each is the policy itself at the sampled share of the cache's size, over a driver that only
+//! counts (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature simulations", ATC
+//! 2017).
 
 use super::chooser::{Change, Chooser, Met, PARTS};
 use crate::counts::Counts;
@@ -43,7 +43,7 @@ pub(super) struct Shadows {
 }
 
 impl Shadows {
-    /// For pages of so many handles, of which the shadows know so many at once.
+    /// Shadows for caches with `pages` handles; the shadows know at most `slots_max` pages at once.
     pub fn new(
         shadows: Vec<Boxed>,
         chooser: Chooser,
@@ -57,13 +57,13 @@ impl Shadows {
         Shadows { shadows, slots, sampler, weights, rate, chooser, met }
     }
 
-    /// Does a shadow know this page?
+    /// True if a shadow knows the page.
     #[inline]
     pub fn know(&self, page: Page) -> bool {
         self.slots.find(page).is_some_and(|slot| self.shadows.iter().any(|(shadow, _)| shadow.0.state(slot).known))
     }
 
-    /// Takes notice of a request for a page that lives there. The change that is worth it, as [`Chooser::told`] finds it.
+    /// Records a request for a page if it is in the sample. Returns a change that [`Chooser::told`] finds worth making.
     #[inline(always)]
     pub fn told(&mut self, request: Request, driver: &dyn Driver, free: bool) -> Option<Change> {
         let hash = self.sampler.find(driver.address(request.page))?;
@@ -94,7 +94,7 @@ impl Shadows {
     }
 }
 
-/// The world of a shadow: the sampled pages. It counts.
+/// The driver of a shadow: counts its movements and maps slots to the sampled pages.
 struct Small<'a> {
     driver: &'a dyn Driver,
     slots: &'a Slots<ByHandle>,

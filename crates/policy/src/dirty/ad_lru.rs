@@ -60,7 +60,7 @@ impl AdLru {
             if self.flags[candidate.index()] & REFERENCED != 0 {
                 self.flags[candidate.index()] &= !REFERENCED;
                 self.lists.move_to_front(list, candidate);
-                // Where it was the front already, it is the last candidate left and comes again.
+                // A candidate without a next page is the last one left and comes again.
                 candidate = next.unwrap_or(candidate);
             } else if driver.may_evict(candidate, Tier::TOP) {
                 return Some(candidate);

@@ -21,7 +21,7 @@ pub struct LruDram {
     stack: Lists<1>,
     /// Dirty pages, the one that became dirty first at the back.
     dirty: Lists<1>,
-    /// When a dirty page became dirty, in microseconds.
+    /// Time at which each dirty page became dirty, in microseconds.
     dirty_since_us: Vec<u64>,
 }
 

@@ -38,7 +38,7 @@ impl LruWsr {
             if self.flags[candidate.index()] & (DIRTY | COLD) == DIRTY {
                 self.flags[candidate.index()] |= COLD;
                 self.stack.move_to_front(STACK, candidate);
-                // Where it was the front already, it is the last candidate left and comes again, cold.
+                // A candidate without a next page is the last one left and comes again, cold.
                 candidate = next.unwrap_or(candidate);
             } else if driver.may_evict(candidate, Tier::TOP) {
                 return Some(candidate);

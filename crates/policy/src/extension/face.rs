@@ -24,7 +24,7 @@ pub type Face = MvFifo<false>;
 /// mvFIFO with group second chance.
 pub type FaceGsc = MvFifo<true>;
 
-/// Which pages enter flash (001, section 6.3).
+/// Kind of pages that enter flash (001, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Staged {
     Mixed,
@@ -57,7 +57,7 @@ pub struct MvFifo<const GSC: bool> {
     /// Frames dequeued at a time: 1 without GSC, the scan depth with it.
     batch: usize,
 
-    /// Its dirty bit is the paper's `dirty`, its `ahead` the paper's `fdirty`.
+    /// The pool's dirty bit is the paper's `dirty`, its `ahead` the paper's `fdirty`.
     pool: DramPool,
 
     /// The ring of flash frames, as far as it was used; `front` is the oldest of `len`.
@@ -129,7 +129,8 @@ impl<const GSC: bool> Policy for MvFifo<GSC> {
             },
             batch,
             pool: DramPool::new(config.pages, dram_capacity),
-            // Flash that is larger than all pages may never be full: what it would take is not asked for at once.
+            // Flash that is larger than all pages may never be full, so its ring is not allocated at full length at
+            // once.
             ring: Vec::with_capacity(flash_capacity.min(2 * config.pages)),
             capacity: flash_capacity,
             front: 0,
@@ -149,7 +150,7 @@ impl<const GSC: bool> Policy for MvFifo<GSC> {
         if self.pool.hit(request, driver) {
             return Outcome::Hit(DRAM);
         }
-        // As in a database: first a free buffer is found, then the page is looked for below.
+        // A database first finds a free buffer, then looks for the page below; so does this policy.
         if self.pool.is_full() && !self.evict_from_pool(driver) {
             return self.past_the_pool(request, driver);
         }
@@ -203,7 +204,7 @@ impl<const GSC: bool> MvFifo<GSC> {
         (frame != NOWHERE).then_some(frame as usize)
     }
 
-    /// Every DRAM frame is pinned: the request is served from flash or from disk.
+    /// Serves a request from flash or disk, because every DRAM frame is pinned.
     fn past_the_pool<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome {
         match self.valid_frame(request.page) {
             Some(frame) if !request.op.is_write() => {
@@ -220,7 +221,7 @@ impl<const GSC: bool> MvFifo<GSC> {
         }
     }
 
-    /// Evicts the least recently used page that may go; false when none may.
+    /// Evicts the least recently used page that may be evicted; false if there is none.
     fn evict_from_pool<D: Driver>(&mut self, driver: &mut D) -> bool {
         let Some(page) = self.pool.victim(driver) else { return false };
         self.stage(page, driver);
@@ -231,7 +232,7 @@ impl<const GSC: bool> MvFifo<GSC> {
         true
     }
 
-    /// Does a page that leaves the pool need a new frame in flash? "If p.fdirty or p not in flash cache."
+    /// True if a page that leaves the pool needs a new frame in flash: "If p.fdirty or p not in flash cache."
     fn needs_frame(&self, page: Page) -> bool {
         let wanted = match self.staged {
             Staged::Mixed => true,
@@ -248,7 +249,8 @@ impl<const GSC: bool> MvFifo<GSC> {
                 self.enqueue_from_pool(page, driver);
             }
         } else if self.pool.is_ahead(page) {
-            // Not for flash (or no frame may be freed): the newest version goes to disk, what flash has is old.
+            // The page is not for flash, or no frame can be freed: its newest version goes to disk and flash's is out
+            // of date.
             self.invalidate(page, driver);
             self.pool.write_back(page, driver);
             self.pool.in_step(page);
@@ -263,7 +265,8 @@ impl<const GSC: bool> MvFifo<GSC> {
         self.pool.in_step(page);
     }
 
-    /// Appends a version to the queue, which has room. It is the valid one; an earlier one is no longer.
+    /// Appends a version to the queue, which has a free frame. The new version is the valid one; an earlier one is not
+    /// any more.
     fn enqueue<D: Driver>(&mut self, page: Page, dirty: bool, verb: Verb, driver: &mut D) {
         self.invalidate(page, driver);
         let joined = self.append(Frame { page: page.0, valid: true, dirty, referenced: false });
@@ -274,7 +277,7 @@ impl<const GSC: bool> MvFifo<GSC> {
     /// within a batch-sized segment of the ring.
     fn append(&mut self, frame: Frame) -> bool {
         let rear = (self.front + self.len) % self.capacity;
-        // Frames are used in order, so that the first turn makes them.
+        // Frames are used in order, so the first round creates them.
         match self.ring.get_mut(rear) {
             Some(used) => *used = frame,
             None => self.ring.push(frame),
@@ -293,13 +296,13 @@ impl<const GSC: bool> MvFifo<GSC> {
         }
     }
 
-    /// Makes sure that a frame is free. When it takes a batch for that, GSC fills the rest of the batch from the tail
-    /// of the pool; `entering` is the page that the room is for. False when every frame is pinned.
+    /// Makes sure that a frame is free. If that takes a batch, GSC fills the rest of the batch from the tail of the
+    /// pool; `entering` is the page that needs the frame. False when every frame is pinned.
     fn make_room<D: Driver>(&mut self, entering: Option<Page>, driver: &mut D) -> bool {
         if self.len < self.capacity {
             return true;
         }
-        // A whole turn of the ring without a freed frame means that all are pinned.
+        // A whole round of the ring without a freed frame means that all are pinned.
         let turns = self.capacity.div_ceil(self.batch);
         let made = (0..turns).any(|_| {
             self.dequeue_batch(driver);
@@ -363,8 +366,8 @@ impl<const GSC: bool> MvFifo<GSC> {
         driver.start(page, Verb::Drop { from: FLASH });
     }
 
-    /// Pulls pages from the tail of the pool into the frames that the batch has freed, leaving one for `entering`.
-    /// At most a batch of pages is looked at, so the cost of one replacement stays bounded.
+    /// Pulls pages from the tail of the pool into the frames that the batch has freed, leaving one for `entering`. At
+    /// most a batch of pages is examined, so the cost of one replacement stays bounded.
     fn fill_batch<D: Driver>(&mut self, entering: Page, driver: &mut D) {
         let mut candidate = self.pool.back();
         for _ in 0..self.batch {

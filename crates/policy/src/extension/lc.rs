@@ -28,7 +28,7 @@ const FLASH: Tier = Tier::SECOND;
 /// Set in the LRU-2 key of a page that was used twice: its other bits are the time of the last use but one.
 const TWICE: u64 = 1 << 63;
 
-/// Which heap a frame is taken from.
+/// Heap from which a frame is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Replace {
     CleanFirst,
@@ -56,15 +56,15 @@ pub struct Lc {
     now: u64,
     order: Order,
     replace: Replace,
-    /// The share of flash, in per cent, and the pages: more that are dirty wake the cleaner.
+    /// Share of flash, in per cent and in pages, that may be dirty before the cleaner runs.
     dirty_percent: f64,
     dirty_max: usize,
     group: usize,
-    /// Below this many pages flash takes sequential ones too.
+    /// Sequential pages enter flash only while it holds fewer pages than this.
     filled: usize,
 }
 
-/// The threshold that the paper calls tunable. Lowered, it has the cleaner write what is above it at the next request.
+/// The threshold that the paper calls tunable. When it is lowered, the cleaner writes the excess at the next request.
 const TUNABLES: &[Tunable] = &[Tunable { option: "dirty", levels: &[0.0, 5.0, 10.0, 20.0, 35.0, 50.0, 75.0, 100.0] }];
 
 const OPTIONS: &[OptionInfo] = &[
@@ -96,7 +96,7 @@ const OPTIONS: &[OptionInfo] = &[
     },
 ];
 
-/// Pages that are a share of so many, in per cent.
+/// A share of `pages`, in pages.
 fn share(pages: usize, percent: f64) -> usize {
     Size::Percent(percent).pages(1, pages as u64) as usize
 }
@@ -148,7 +148,7 @@ impl Policy for Lc {
             self.pool.hit(request, driver);
             return Outcome::Hit(DRAM);
         }
-        // As in a database: first a free buffer is found, then the page is looked for below.
+        // A database first finds a free buffer, then looks for the page below; so does this policy.
         if !self.pool.exists() || (self.pool.is_full() && !self.evict_from_pool(driver)) {
             return self.past_the_pool(request, driver);
         }
@@ -235,7 +235,7 @@ impl Lc {
         heap.set(page, if self.order == Order::Lru2 { TWICE | before } else { self.now });
     }
 
-    /// Adds a page to what flash holds, with its first use.
+    /// Adds a page to flash, with its first use.
     fn enter(&mut self, page: Page, dirty: bool) {
         self.now += 1;
         self.last[page.index()] = self.now;
@@ -243,13 +243,13 @@ impl Lc {
         heap.set(page, self.now);
     }
 
-    /// Takes a page off what flash holds; true if it was dirty.
+    /// Removes a page from flash; true if it was dirty.
     fn forget(&mut self, page: Page) -> bool {
         self.clean.remove(page);
         self.dirty.remove(page)
     }
 
-    /// May a page enter flash, and is there a frame for it? One is freed if need be.
+    /// True if a page may enter flash and has a frame there; one is freed if need be.
     fn make_room<D: Driver>(&mut self, sequential: bool, driver: &mut D) -> bool {
         if sequential && self.held() >= self.filled {
             return false;
@@ -296,7 +296,7 @@ impl Lc {
         }
     }
 
-    /// Evicts the least recently used page that may go; false when none may.
+    /// Evicts the least recently used page that may be evicted; false if there is none.
     fn evict_from_pool<D: Driver>(&mut self, driver: &mut D) -> bool {
         let Some(page) = self.pool.victim(driver) else { return false };
         let sequential = self.scanned.remove(page);
@@ -314,7 +314,7 @@ impl Lc {
         true
     }
 
-    /// There is no DRAM pool or every frame of it is pinned: flash alone serves the request, or disk.
+    /// Serves a request from flash or disk, because there is no DRAM pool or every frame of it is pinned.
     fn past_the_pool<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome {
         let page = request.page;
         if self.in_flash(page) {

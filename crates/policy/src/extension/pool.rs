@@ -1,4 +1,4 @@
-//! The DRAM pool above a flash cache: LRU, and two bits a page that say what its copy is newer than.
+//! The DRAM pool above a flash cache: LRU, with two bits a page that say which other copies are older.
 
 use crate::interface::Driver;
 use crate::parts::{Bits, Lists};
@@ -7,7 +7,7 @@ use entresol_core::{Page, Request, Tier, Verb};
 const DRAM: Tier = Tier::TOP;
 const POOL: usize = 0;
 
-/// An LRU pool in the top tier. A policy moves pages between it, the second tier and the level below.
+/// An LRU pool in the top tier. A policy moves pages between the pool, the second tier and the level below.
 #[derive(Clone, Debug)]
 pub(super) struct DramPool {
     capacity: usize,
@@ -19,12 +19,12 @@ pub(super) struct DramPool {
 }
 
 impl DramPool {
-    /// An empty pool; a capacity of 0 is none at all.
+    /// An empty pool; capacity 0 means no pool.
     pub(super) fn new(pages: usize, capacity: usize) -> Self {
         DramPool { capacity, lru: Lists::new(pages), dirty: Bits::new(pages), ahead: Bits::new(pages) }
     }
 
-    /// Is there a pool?
+    /// True if there is a pool.
     #[inline(always)]
     pub(super) fn exists(&self) -> bool {
         self.capacity > 0
@@ -108,13 +108,13 @@ impl DramPool {
         }
     }
 
-    /// The second tier has the version of the pool now, or has none and needs none.
+    /// Records that the second tier has the pool's version of a page, or has none and needs none.
     #[inline(always)]
     pub(super) fn in_step(&mut self, page: Page) {
         self.ahead.remove(page);
     }
 
-    /// The version that the second tier has went to disk.
+    /// Records that the second tier's version of a page was written to disk.
     #[inline(always)]
     pub(super) fn cleaned_below(&mut self, page: Page) {
         if !self.ahead.contains(page) {

@@ -13,11 +13,11 @@
 //! brings nothing on the fast device and takes free space only. Of equal benefit the smaller object goes first, then
 //! the one with the lower number. An object of which no page was ever requested is not known and is not placed.
 //!
-//! The figure moves an object in one step, which in a simulator takes no time. With `fill=gradual`, as in a live cache, no
-//! request waits for that: a hint only says what is to be placed and what is to leave. A page of a placed object is admitted
-//! when somebody brings it or a query asks for it first, and pages of objects that leave go a few with each request,
-//! or when [`go_on`](Policy::go_on) is called; until then they are served. An object that a person placed
-//! ([`Hint::Place`]) makes room whatever it brings and is not moved out for others.
+//! The figure moves an object in one step, which takes no time in a simulator. With `fill=gradual`, as in a live cache,
+//! no request waits for the move: a hint only decides which objects are to be placed and which to leave. A page of a
+//! placed object is admitted when it is prefetched or first requested by a query. Pages of objects that leave go a few
+//! with each request, or when [`go_on`](Policy::go_on) is called; until then they are served. An object that a person
+//! placed ([`Hint::Place`]) displaces others whatever its benefit, and is not moved out for others.
 
 use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
@@ -26,11 +26,11 @@ use entresol_core::{Hint, Movement, ObjectId, Outcome, Page, Request, Tier, Verb
 
 const NVM: Tier = Tier::TOP;
 const PLACED: usize = 0;
-/// Objects that are to leave, of which there are pages still.
+/// List of the objects that are to leave and still have pages.
 const LEAVING: usize = 1;
-/// Pages of theirs that leave with a request: more than a request can bring.
+/// Pages of such objects that leave with a request: more than a request can bring.
 const LEAVE_PER_REQUEST: usize = 4;
-/// And with a step that nobody waits for.
+/// Pages that leave with a step that no request waits for.
 const LEAVE_PER_STEP: usize = 64;
 const NONE: u32 = u32::MAX;
 
@@ -39,13 +39,13 @@ const NONE: u32 = u32::MAX;
 struct Object {
     /// Accesses that were not sequential.
     random: u64,
-    /// Pages placed: the length it had when it was fetched; 0 when it is not.
+    /// Pages placed: the object's length when it was fetched; 0 when it is not placed.
     placed: u32,
-    /// The query that required it last, counted from 1.
+    /// The last query that required the object, counted from 1.
     required_by: u32,
-    /// A page of it, to name it by.
+    /// A page of the object, by which the lists name it.
     some_page: u32,
-    /// A person placed it.
+    /// True if a person placed the object.
     pinned: bool,
 }
 
@@ -53,20 +53,20 @@ struct Object {
 #[derive(Clone, Debug)]
 pub struct TablePlacement {
     capacity: usize,
-    /// Pages of placed objects, brought or not.
+    /// Pages of placed objects, brought in or not.
     used: usize,
-    /// Objects are filled page by page.
+    /// True if objects are filled page by page.
     gradual: bool,
-    /// Pages held, where they are.
+    /// Pages held; counted with gradual filling only.
     held: usize,
     objects: Vec<Object>,
-    /// Placed objects, those required last in front, and those that leave. The "pages" of these lists are numbers of
+    /// Placed objects, the last required in front, and objects that leave. The "pages" of these lists are numbers of
     /// objects.
     placed: Lists<2>,
-    /// Pages with a handle of every placed object, or that leaves; where objects are filled gradually, those that are held.
+    /// Pages with a handle of every object that is placed or leaves; with gradual filling only the held ones.
     resident: GroupLists,
     dirty: Bits,
-    /// Pages that objects are named by.
+    /// Pages by which objects are named.
     named: Bits,
     queries: u32,
     /// Objects of a query that are not placed: scratch space, kept to allocate once.
@@ -220,7 +220,7 @@ impl Policy for TablePlacement {
 }
 
 impl TablePlacement {
-    /// A query begins: places what it requires and what fits.
+    /// Begins a query: places the objects that it requires and that fit.
     fn place_for<D: Driver>(&mut self, objects: &[ObjectId], driver: &mut D) {
         self.queries += 1;
         self.candidates.clear();
@@ -248,7 +248,7 @@ impl TablePlacement {
         }
     }
 
-    /// Places an object whatever it brings, if there can be room for it.
+    /// Places an object whatever its benefit, if enough frames can be freed.
     fn pin<D: Driver>(&mut self, object: ObjectId, driver: &mut D) {
         let pages = driver.object_pages(object);
         let Object { placed, some_page, .. } = self.objects[object.index()];
@@ -266,7 +266,7 @@ impl TablePlacement {
         self.objects[object.index()].pinned = true;
     }
 
-    /// Moves objects out that the query does not require until a candidate fits; none when it would not.
+    /// Moves out objects that the query does not require until a candidate fits; moves none if it would not fit.
     fn make_room<D: Driver>(&mut self, candidate: Candidate, driver: &mut D) -> bool {
         let needed = candidate.pages as usize;
         let free = self.capacity - self.used;
@@ -291,7 +291,7 @@ impl TablePlacement {
     fn place<D: Driver>(&mut self, Candidate { object, pages, .. }: Candidate, driver: &mut D) {
         if self.gradual {
             if self.placed.contains(Page(object.0)) {
-                // It was about to leave.
+                // The object was about to leave.
                 self.placed.remove(LEAVING, Page(object.0));
             }
             self.objects[object.index()].placed = pages;
@@ -304,7 +304,7 @@ impl TablePlacement {
         self.objects[object.index()].placed = pages;
         self.placed.push_front(PLACED, Page(object.0));
         self.used += pages as usize;
-        // The pages around the one known; those beyond a gap are noted when they are asked for.
+        // All pages around the known one; pages beyond a gap are added when they are requested.
         let mut first = some;
         while let Some(page) = driver.predecessor(first) {
             first = page;
@@ -316,7 +316,7 @@ impl TablePlacement {
         }
     }
 
-    /// Writes back what is dirty of an object, a run of neighbours at a time, and frees its frames.
+    /// Writes back the dirty pages of an object, a run of neighbours at a time, and frees its frames.
     fn move_out<D: Driver>(&mut self, object: ObjectId, driver: &mut D) {
         if self.gradual {
             self.used -= std::mem::take(&mut self.objects[object.index()].placed) as usize;
@@ -344,7 +344,7 @@ impl TablePlacement {
         self.placed.remove(PLACED, Page(object.0));
     }
 
-    /// As [`access`](Policy::access) where objects are filled page by page.
+    /// [`access`](Policy::access) for objects that are filled page by page.
     fn access_gradually<D: Driver>(
         &mut self,
         request: Request,
@@ -372,7 +372,7 @@ impl TablePlacement {
         outcome
     }
 
-    /// Frees frames of objects that leave, so many at most; how many.
+    /// Frees at most `pages_max` frames of objects that leave; returns how many.
     fn leave<D: Driver>(&mut self, pages_max: usize, driver: &mut D) -> usize {
         let mut left = 0;
         while left < pages_max {
@@ -382,7 +382,7 @@ impl TablePlacement {
                 continue;
             };
             if !driver.may_evict(page, NVM) {
-                // Another time.
+                // The page may not be evicted now; it is tried again later.
                 break;
             }
             driver.evict(page, NVM, self.dirty.remove(page));

@@ -44,11 +44,11 @@ pub struct Tac {
     temperature: Vec<f64>,
     /// Pages in flash by extent.
     cached: GroupLists,
-    /// Extents with pages in flash by temperature: the bits of a float that is not negative order as it does.
+    /// Extents with pages in flash by temperature: the bits of non-negative floats order like the floats.
     coldest: IndexHeap,
     /// Microseconds that flash saves on a random and on a sequential read.
     saved_us: [f64; 2],
-    /// Instead of halving every temperature, new heat counts double from then on.
+    /// Scale of new heat: instead of halving every temperature, new heat counts double from then on.
     weight: f64,
     aging: Aging,
     age: usize,
@@ -129,7 +129,7 @@ impl Policy for Tac {
         if self.pool.hit(request, driver) {
             return Outcome::Hit(DRAM);
         }
-        // As in a database: first a free buffer is found, then the page is looked for below.
+        // A database first finds a free buffer, then looks for the page below; so does this policy.
         if !self.pool.exists() || (self.pool.is_full() && !self.evict_from_pool(driver)) {
             return self.past_the_pool(request, driver);
         }
@@ -189,15 +189,15 @@ impl Policy for Tac {
 }
 
 impl Tac {
-    /// The slot of a page's extent, which is made known if it is not.
+    /// The slot of a page's extent; an unknown extent is given one.
     fn extent<D: Driver>(&mut self, page: Page, driver: &D) -> u32 {
         let group = Group::of(driver.address(page), self.extent_pages);
         if let Some(slot) = self.extents.find(group) {
             return slot;
         }
         while self.extents.is_full() {
-            // There is one without a page in flash: the pages there are fewer than the slots, or the page asked
-            // for, which is not in flash, would have no handle.
+            // Some extent has no page in flash: flash holds fewer pages than there are slots, or the requested page,
+            // which is not in flash, would have no handle.
             let slot = self.hand;
             self.hand = (self.hand + 1) % self.extents.capacity() as u32;
             if self.cached.is_empty(slot) {
@@ -209,7 +209,7 @@ impl Tac {
         slot
     }
 
-    /// Adds to an extent what flash saves on a read.
+    /// Adds flash's saving on a read to the temperature of an extent.
     fn warm(&mut self, extent: u32, request: Request) {
         if request.op == Op::Write {
             return;
@@ -254,8 +254,8 @@ impl Tac {
         self.held += 1;
     }
 
-    /// Is there a frame of flash for a page of this extent? When all are taken the coldest page leaves if its
-    /// extent is colder.
+    /// True if flash has a frame for a page of this extent. When all are taken, the coldest page leaves if its extent
+    /// is colder.
     fn make_room<D: Driver>(&mut self, extent: u32, driver: &mut D) -> bool {
         if self.held < self.capacity {
             return true;
@@ -279,7 +279,7 @@ impl Tac {
         true
     }
 
-    /// Evicts the least recently used page that may go; false when none may.
+    /// Evicts the least recently used page that may be evicted; false if there is none.
     fn evict_from_pool<D: Driver>(&mut self, driver: &mut D) -> bool {
         let Some(page) = self.pool.victim(driver) else { return false };
         if self.pool.is_dirty(page) {
@@ -298,7 +298,7 @@ impl Tac {
         true
     }
 
-    /// There is no DRAM pool or every frame of it is pinned: flash alone serves the request, or disk.
+    /// Serves a request from flash or disk, because there is no DRAM pool or every frame of it is pinned.
     fn past_the_pool<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome {
         let page = request.page;
         let extent = self.extent(page, driver);

@@ -1,8 +1,8 @@
 //! The frames of DRAM and NVRAM and what they hold, shared by Hibachi and Hybrid-ARC.
 //!
-//! A clean page lives in DRAM while there is room, else it borrows an NVRAM frame; a dirty page lives in NVRAM. A
-//! borrower moves to DRAM when its NVRAM frame is needed and a DRAM frame is free, the most recently used borrower
-//! first: of what borrows it is most worth DRAM's latency. (The thesis does not say which.)
+//! A clean page is kept in DRAM while DRAM has a free frame, else it borrows an NVRAM frame. A dirty page is kept in
+//! NVRAM. A borrower moves to DRAM when its NVRAM frame is needed and a DRAM frame is free. The most recently used
+//! borrower goes first: it gains most from DRAM's latency. (The thesis does not say which.)
 
 use crate::interface::{Driver, PageState, TierSet};
 use crate::parts::{ListId, Lists};
@@ -114,7 +114,7 @@ impl Frames {
         }
     }
 
-    /// Takes a page out of wherever it is.
+    /// Removes a page from its list or tier.
     #[inline(always)]
     pub(super) fn leave(&mut self, page: Page) {
         match self.home[page.index()] {
@@ -132,7 +132,7 @@ impl Frames {
         self.enter(CLEAN_GHOST, victim);
     }
 
-    /// Moves the most recently used borrower that may move to DRAM, which has room. False if there is none.
+    /// Moves the most recently used borrower that may move to DRAM, which has a free frame. False if there is none.
     pub(super) fn promote_borrower<D: Driver>(&mut self, driver: &mut D) -> bool {
         let mut borrower = self.lists.front(BORROWED);
         while let Some(page) = borrower {

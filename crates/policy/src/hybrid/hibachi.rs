@@ -38,7 +38,7 @@ use crate::options::{BuildError, Options};
 use crate::parts::{FrequencyList, Run, Runs};
 use entresol_core::{Movement, Outcome, Page, Request, Tier, Verb};
 
-/// The frequency of a dirty page, as it was at an epoch of aging.
+/// The frequency of a dirty page, as of an epoch of aging.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counter {
     count: u32,
@@ -51,11 +51,11 @@ pub struct Hibachi {
     frames: Frames,
     clean: FrequencyList,
     runs: Runs,
-    /// Of dirty pages.
+    /// Counters of the dirty pages.
     counters: Vec<Counter>,
     /// Number of times that all counts were halved.
     epoch: u32,
-    /// A run is written as a group when it is longer.
+    /// A run longer than this is written as a group.
     threshold: u32,
     /// Counts are halved when their mean exceeds this.
     mean_limit: f64,
@@ -148,7 +148,7 @@ impl Hibachi {
         true
     }
 
-    /// A page that has just been cleaned joins the clean cache in this tier, which has a frame for it.
+    /// Adds a page that has just been cleaned to the clean cache in this tier, which has a frame for it.
     fn enter_cleaned<D: Driver>(&mut self, page: Page, frequency: u32, tier: Tier, driver: &mut D) {
         if tier == DRAM {
             driver.start(page, Verb::Copy { from: NVRAM, to: DRAM });
@@ -158,7 +158,7 @@ impl Hibachi {
         self.clean.insert(page, frequency);
     }
 
-    /// The page of a run that was read least, the lowest address first.
+    /// The least read page of a run; of equals the one with the lowest address.
     fn least_frequent_of<D: Driver>(&self, run: Run, driver: &mut D) -> Option<Page> {
         let mut least: Option<(u32, Page)> = None;
         for page in self.runs.pages(run) {
@@ -199,7 +199,7 @@ impl Hibachi {
         true
     }
 
-    /// A free frame for a clean page.
+    /// Finds a frame for a clean page, by an eviction if need be.
     fn room_for_clean<D: Driver>(&mut self, home: Home, driver: &mut D) -> Option<Tier> {
         if self.frames.free_tier().is_none() {
             let clean_first = self.clean_first(home);
@@ -210,7 +210,7 @@ impl Hibachi {
         self.frames.free_tier()
     }
 
-    /// A free frame of NVRAM for a dirty page. False when every page that could give way is pinned.
+    /// Finds a frame of NVRAM for a dirty page. False when every page that could give way is pinned.
     fn room_for_dirty<D: Driver>(&mut self, home: Home, driver: &mut D) -> bool {
         if self.frames.nvram_free() {
             return true;

@@ -62,7 +62,7 @@ impl HybridArc {
         true
     }
 
-    /// A free frame for a clean page.
+    /// Finds a frame for a clean page, by an eviction if need be.
     fn room_for_clean<D: Driver>(&mut self, home: Home, driver: &mut D) -> Option<Tier> {
         if self.frames.free_tier().is_none() {
             let clean_first = self.clean_first(home);
@@ -73,7 +73,7 @@ impl HybridArc {
         self.frames.free_tier()
     }
 
-    /// A free frame of NVRAM for a dirty page. False when every page that could give way is pinned.
+    /// Finds a frame of NVRAM for a dirty page. False when every page that could give way is pinned.
     fn room_for_dirty<D: Driver>(&mut self, home: Home, driver: &mut D) -> bool {
         if self.frames.nvram_free() {
             return true;

@@ -1,7 +1,7 @@
 //! Hybrid-LRU: DRAM is an LRU cache of clean pages, NVRAM an LRU write buffer of dirty ones. A baseline of Hibachi.
 //!
-//! Fan, thesis 2017 (004), section 4.5.1. A page that is written moves from DRAM to NVRAM; what leaves NVRAM is
-//! written to disk and is gone. Any hit, read or write, makes a page the most recent of its memory.
+//! Fan, thesis 2017 (004), section 4.5.1. A written page moves from DRAM to NVRAM; a page that leaves NVRAM is written
+//! to disk and not kept. Any hit, read or write, makes a page the most recent of its memory.
 
 use super::frames::{DRAM, NVRAM};
 use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};

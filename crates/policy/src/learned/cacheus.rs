@@ -61,7 +61,7 @@ const SLOWEST: f64 = 0.001;
 #[derive(Clone, Copy, Debug)]
 struct LearningRate {
     now: f64,
-    /// Of the period before.
+    /// Learning rate of the period before.
     previous: f64,
     start: f64,
     period: u64,

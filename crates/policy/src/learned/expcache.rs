@@ -1,8 +1,8 @@
 //! ExpCache: clean pages (R) and dirty pages (W) apart, each in order of recency and of frequency; which order gives
 //! the victim is drawn with weights that an online expert algorithm learns from two ghost caches.
 //!
-//! Yang, "High performance storage system design using emerging storage technologies", thesis 2021 (000), chapter 4: algorithm 2 (the request), 3 (the weights), 4 (the victim). The numbers of
-//! lines below are theirs.
+//! Yang, "High performance storage system design using emerging storage technologies", thesis 2021 (000), chapter 4:
+//! algorithm 2 (the request), 3 (the weights), 4 (the victim). The numbers of lines below are theirs.
 //!
 //! Readings: algorithm 4, lines 20-21, evicts LFU(W) on unequal frequencies, as the text says, not LRU(W), as is
 //! printed (`unequal=lru` does what is printed). Algorithm 3, lines 13-14, normalises once; line 5 takes
@@ -28,9 +28,9 @@ pub struct ExpCache {
     unequal: Unequal,
     /// The LRU orders of R and W.
     recency: Lists<2>,
-    /// The LFU orders of R and W, and of the pages in G_LFU that came from R and from W (`GHOSTS` on). Each of the four is
-    /// in order of last access within a frequency: a use makes a page the newest of its next frequency, and what is
-    /// evicted is the oldest of its own, so that it comes to the newest end of the ghosts.
+    /// The LFU orders of R and W, and of the pages in G_LFU that came from R and from W (`GHOSTS` on). Each of the four
+    /// is in order of last access within a frequency. A use makes a page the newest of its next frequency. A victim is
+    /// the oldest of its own frequency, so it comes to the newest end of the ghosts.
     frequency: FrequencyLists<4>,
     notes: Vec<Note>,
     lru_ghosts: Ghosts,
@@ -97,7 +97,7 @@ impl Note {
     }
 }
 
-/// Algorithm 3 and what it keeps.
+/// Algorithm 3 and its state.
 #[derive(Clone, Copy, Debug)]
 struct Experts {
     lru_weight: f64,
@@ -207,7 +207,7 @@ impl ExpCache {
                 self.notes[forgotten.index()].clear(IN_LFU_GHOST);
             }
         }
-        // Younger ghosts of its frequency there are only when it could not be evicted in its turn.
+        // The ghosts of this frequency are younger only if the victim could not be evicted in its turn.
         let (notes, stamp) = (&self.notes, self.stamp(victim));
         let younger = |ghost: Page| notes[ghost.index()].stamp() > stamp;
         self.frequency.insert_below(GHOSTS + list, victim, frequency, younger);
@@ -218,8 +218,8 @@ impl ExpCache {
         self.frequency.len(GHOSTS + READ) + self.frequency.len(GHOSTS + WRITE)
     }
 
-    /// The next eviction will look at the pages that now come up in the ghosts, and evict one of those at the ends of
-    /// the lists: brings what it touches into the processor's cache.
+    /// Prefetches the state that the next eviction touches: the pages that come up in the ghosts, and those at the ends
+    /// of the lists, one of which will be evicted.
     #[inline(always)]
     fn prefetch_next(&self) {
         if let Some(page) = self.lru_ghosts.upcoming() {
@@ -250,7 +250,7 @@ impl ExpCache {
 /// In per cent of the cache, as the thesis varies it (000, section 4.3.3).
 const TOLERANCE_LEVELS: &[f64] = &[0.0, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0];
 
-/// Accesses that are a share of the cache, in per cent.
+/// Accesses that are a share of the cache; the share is in per cent.
 fn tolerance(capacity: usize, percent: f64) -> u64 {
     Size::Percent(percent).pages(1, capacity as u64)
 }

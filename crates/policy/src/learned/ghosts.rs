@@ -1,13 +1,14 @@
-//! The LRU ghost cache of ExpCache: evicted pages in strict order of their last access, which is not the order in which
-//! they come.
+//! The LRU ghost cache of ExpCache: evicted pages in strict order of their last access, which is not the order of their
+//! eviction.
 
 use entresol_core::{Page, prefetch};
 
-/// A ghost cache that forgets first what was touched longest ago. A page's stamp is the number of the access that last
-/// touched it: no two pages share one.
+/// A ghost cache that forgets the page with the oldest access first. A page's stamp is the number of its last access,
+/// so no two pages share one.
 ///
-/// A page that is taken out stays in the heap as a stale entry until it comes up or the heap is full of such; that is
-/// cheaper than to keep track of each page's place. The owner remembers which pages are in, and tells: an entry is
+/// A page that is taken out stays in the heap as a stale entry until it comes up or the heap is full of stale entries.
+/// That is cheaper than keeping track of each page's position. The owner remembers which pages are in: an entry is live
+/// if and only if its page is in and still has the stamp.
 /// live if and only if the page is in and still has the stamp.
 #[derive(Clone, Debug)]
 pub struct Ghosts {
@@ -35,13 +36,13 @@ impl Ghosts {
         self.len
     }
 
-    /// Notes that a page, which was in, has been taken out: its entry is stale from here on.
+    /// Counts a page out that was in; its entry is stale from here on.
     pub fn take(&mut self) {
         self.len -= 1;
     }
 
-    /// Puts a page in, which is not; returns the one that is forgotten for it, if the cache is full. `live` tells
-    /// whether a page is in with this stamp. The capacity is not 0.
+    /// Puts a page in that was not in. Returns the page that is forgotten for it, if the cache is full. `live` is true
+    /// for a page that is in with this stamp. The capacity is not 0.
     pub fn put(&mut self, page: Page, stamp: u64, live: impl Fn(Page, u64) -> bool) -> Option<Page> {
         let live = |entry| {
             let (page, stamp) = page_and_stamp(entry);
@@ -64,7 +65,7 @@ impl Ghosts {
         None
     }
 
-    /// The entry that comes up next, live or not: worth having at hand.
+    /// Page of the next entry, live or not: worth prefetching.
     pub fn upcoming(&self) -> Option<Page> {
         (self.heap.len > 0).then(|| page_and_stamp(self.heap.top).0)
     }

@@ -45,7 +45,7 @@ struct Ghost {
     evicted_at: u32,
 }
 
-/// Which of the least frequent pages LFU evicts.
+/// Rule by which LFU chooses among the least frequent pages.
 #[derive(Clone, Copy, Debug)]
 enum Ties {
     Oldest,

@@ -3,13 +3,13 @@
 /// Probabilities of following the recency and the frequency expert; they sum to 1 and stay within 0.01 and 0.99.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weights {
-    /// Of the recency expert.
+    /// Weight of the recency expert.
     pub lru: f64,
-    /// Of the frequency expert.
+    /// Weight of the frequency expert.
     pub lfu: f64,
 }
 
-/// An expert, or what it is blamed for.
+/// An expert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expert {
     /// Evict what was not used for longest.
@@ -24,8 +24,8 @@ impl Weights {
     /// Equal trust.
     pub const EVEN: Weights = Weights { lru: 0.5, lfu: 0.5 };
 
-    /// Takes trust from an expert whose victim was asked for again: its weight shrinks by `exp(-regret)`, both are
-    /// normalised and held within their bounds.
+    /// Takes trust from an expert whose victim was requested again: its weight shrinks by `exp(-regret)`, then both
+    /// weights are normalised and held within their bounds.
     pub fn blame(&mut self, expert: Expert, regret: f64) {
         let factor = (-regret).exp();
         match expert {

@@ -28,7 +28,7 @@ const DRAM: Tier = Tier::TOP;
 const NVM: Tier = Tier::SECOND;
 const ALL: usize = 0;
 
-/// The migration probabilities of 003, each within 0 and 1. They may be set at any time.
+/// The migration probabilities of 003, each within 0 and 1, changeable at any time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Probabilities {
     /// D_r: a read copies the page from NVM to DRAM.
@@ -391,7 +391,7 @@ impl MultiTier {
         true
     }
 
-    /// Is a page that leaves DRAM to be copied to NVM?
+    /// True if a page that leaves DRAM is to be copied to NVM.
     fn enters_nvm(&mut self, page: Page, modified: bool) -> bool {
         let held = self.nvm.contains(page);
         let Some(queue) = &mut self.denied else {
@@ -426,7 +426,7 @@ impl MultiTier {
         }
     }
 
-    /// A modified page goes from DRAM to the SSD; what NVM has of it is out of date.
+    /// Writes a modified page from DRAM to the SSD; NVM's copy is out of date.
     fn write_past_nvm<D: Driver>(&mut self, page: Page, driver: &mut D) {
         driver.start(page, Verb::WriteBack { from: DRAM });
         self.flags[page.index()] = 0;

@@ -1,12 +1,12 @@
-//! A policy of any kind behind one pointer: for whoever has several run beside each other, chosen at run time.
+//! A policy of any kind behind one pointer, for running several side by side that are chosen at run time.
 
 use crate::catalogue::{self, Visitor};
 use crate::interface::{Config, Driver, Info, PageState, Policy};
 use crate::options::{BuildError, Options};
 use entresol_core::{Address, Movement, ObjectId, Outcome, Page, Request, Tier};
 
-/// A [`Policy`] whose kind is known at run time only. Each call is a virtual one, and so is each movement. It is told of no
-/// hints: those that take some remember whole objects, and are refused as candidates.
+/// A [`Policy`] whose kind is known at run time only. Each call is virtual, and so is each movement. A candidate
+/// receives no hints: policies that use hints remember whole objects, and are refused as candidates.
 pub(crate) trait Candidate: Send {
     fn access(&mut self, request: Request, driver: &mut dyn Driver) -> Outcome;
     fn state(&self, page: Page) -> PageState;
@@ -52,7 +52,7 @@ impl<P: Policy> Candidate for P {
     }
 }
 
-/// A driver of any kind, as a policy takes it.
+/// Adapter from `dyn Driver` to the generic [`Driver`] that a policy takes.
 struct Behind<'a>(&'a mut dyn Driver);
 
 impl Driver for Behind<'_> {
@@ -89,7 +89,7 @@ impl Driver for Behind<'_> {
     }
 }
 
-/// A candidate that can be cloned with whoever has it.
+/// A candidate that is cloned with its owner.
 pub(crate) struct Boxed(pub Box<dyn Candidate>);
 
 impl Clone for Boxed {

@@ -5,10 +5,9 @@ use entresol_core::{Demand, Movement, Op, Outcome, Request, STATIONS, Tier, Verb
 /// Time that one access takes, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Access {
-    /// Latency of the access on a device with nothing else to do: the wait of a requester that waits for it.
+    /// Latency of the access on an idle device: the time that a waiting requester waits.
     pub waits: f64,
-    /// Time during which the device can do nothing else: the reciprocal of its throughput, in accesses a second, when
-    /// it has enough to do.
+    /// Time that the access occupies the device: the reciprocal of its throughput in accesses a second under full load.
     pub busy: f64,
 }
 
@@ -19,14 +18,14 @@ pub struct Prices {
     pub read: Access,
     /// Writing a page.
     pub write: Access,
-    /// Reading what a request wants of a page where it is.
+    /// Reading the part of a page that a request wants, in place.
     pub look: Access,
-    /// Changing what a request changes of a page where it is.
+    /// Changing the part of a page that a request changes, in place.
     pub change: Access,
 }
 
 impl Prices {
-    /// The same for all accesses.
+    /// The same access time for all accesses.
     pub fn of(access: Access) -> Self {
         Prices { read: access, write: access, look: access, change: access }
     }
@@ -35,7 +34,7 @@ impl Prices {
 /// Accesses of a request that its requester waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Awaits {
-    /// The page alone: the rest goes on behind the requester's back.
+    /// Only those that bring the page; the rest is done in the background.
     #[default]
     Page,
     /// Everything but writes below.
@@ -49,7 +48,7 @@ pub enum Awaits {
 pub struct Terms {
     /// Prices of each tier, fastest first, and of the level below.
     pub places: Vec<Prices>,
-    /// Time that each request takes its requester besides its accesses, in seconds.
+    /// Time of a request for its requester beside its accesses, in seconds.
     pub request: f64,
     /// Accesses of a request that its requester waits for.
     pub awaits: Awaits,
@@ -57,16 +56,16 @@ pub struct Terms {
     pub wears: usize,
 }
 
-/// Counts one request, as `sim`'s planner and `TieredBuffer` carry it out.
+/// Counts one request, as the planner of `sim` and `TieredBuffer` carry it out.
 pub(super) struct Counter<'a> {
     request: Request,
     terms: &'a Terms,
     waits: f64,
     busy: [f64; STATIONS],
     written: f64,
-    /// The page went up from where it was found: nothing is read there besides.
+    /// True if the page was copied up from the tier of its hit: the hit then costs no further read there.
     promoted: bool,
-    /// The page landed in this tier.
+    /// The tier in which the page was installed.
     installed: Option<usize>,
 }
 
@@ -84,7 +83,7 @@ impl<'a> Counter<'a> {
         self.busy[place] += access.busy;
         let awaits_rest = match self.terms.awaits {
             Awaits::Page => false,
-            // Below nothing is read but for the requester.
+            // The backing store is only read for the requester.
             Awaits::Copies => place != self.below(),
             Awaits::All => true,
         };
@@ -105,7 +104,7 @@ impl<'a> Counter<'a> {
                 self.access(self.below(), read, true);
                 self.write(to, false);
             }
-            // Priced at the end, when it is known whether the page was there.
+            // Priced at the end, when it is known whether the page was held.
             Verb::Install { to } => self.installed = Some(to.index()),
             Verb::Copy { from, to } => {
                 let awaited = page == self.request.page && to < from;
@@ -137,7 +136,7 @@ impl<'a> Counter<'a> {
             Outcome::Hit(tier) if self.request.op == Op::Read && !self.promoted => {
                 self.access(tier.index(), |prices| prices.look, true);
             }
-            // A partial write that misses is completed from below.
+            // A partial write that misses needs the rest of its page from below.
             Outcome::Miss { .. } if update => self.access(self.below(), |prices| prices.read, true),
             _ => {}
         }

@@ -1,8 +1,9 @@
-//! Miniature simulations: a policy at a size scaled down as the pages are sampled, over a driver that only counts
-//! (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature simulations", ATC 2017).
+//! Miniature simulations: a policy at the sampled share of its size, over a driver that only counts (Waldspurger,
+//! Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature simulations", ATC 2017).
 //!
-//! [`auto`](crate::choice) compares several policies so. [`Miniatures`] compares several settings of one: each is a clone of
-//! the very policy with other values of its [tunables](crate::Tunable) and with contents of its own.
+//! [`auto`](crate::choice) compares several policies in this way. [`Miniatures`] compares several settings of one
+//! policy: each is a clone of the policy itself with other values of its [tunables](crate::Tunable) and with its own
+//! contents.
 
 pub(crate) mod candidate;
 mod counter;
@@ -19,20 +20,20 @@ use slots::{ByAddress, Slots};
 
 /// Pages that are sampled together where a policy looks for neighbours: the largest erase block of a write buffer.
 pub(crate) const GROUP_PAGES: u64 = 128;
-/// Sampled pages that may be known beyond the expected number: a sample is never exact.
+/// Factor on the expected number of known sampled pages: the size of a sample varies.
 const SLACK: f64 = 1.5;
 
 /// Size of the miniatures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// Share of the pages that are sampled, above 0 ...
+    /// Share of the pages that are sampled, above 0.
     pub share: f64,
-    /// ... and more where a tier would have fewer pages than this.
+    /// Fewest pages of a tier: the share rises where a tier would have fewer.
     pub pages_min: usize,
 }
 
 impl Default for Scale {
-    /// One page in a hundred. Tiers of fewer pages than 128 are too small to stand for larger ones.
+    /// One page in a hundred. Tiers of fewer than 128 pages are too small to stand for larger ones.
     fn default() -> Self {
         Scale { share: 0.01, pages_min: 128 }
     }
@@ -46,15 +47,15 @@ impl Scale {
     }
 }
 
-/// Policy to be run in small, and the tunables that vary.
+/// A policy to be run in miniature, and the tunables that vary.
 pub struct Subject<'a> {
     /// The policy.
     pub info: &'static Info,
-    /// Its options.
+    /// Options of the policy.
     pub options: &'a Options,
-    /// As it is built in full size.
+    /// Configuration of the policy at full size.
     pub config: &'a Config,
-    /// Places of the tunables that differ from miniature to miniature.
+    /// Indices of the tunables that differ between miniatures.
     pub tunables: Vec<usize>,
 }
 
@@ -65,7 +66,7 @@ struct Miniature {
     demands: [Demand; PARTS],
 }
 
-/// Miniatures of one policy with several settings, all told of the same requests for a sample of the pages.
+/// Miniatures of one policy with several settings, over the same requests for a sample of the pages.
 ///
 /// ```
 /// use entresol_core::{Address, ObjectId, Request, Shadow};
@@ -84,14 +85,14 @@ struct Miniature {
 ///     small.told(Request::read(block as u32), Address { object: ObjectId(0), block }, || 0);
 /// }
 /// let waited: Vec<f64> = [7, 8].map(|id| small.demands(id).expect("as arranged").iter().map(|part| part.waits).sum()).into();
-/// // What NVM keeps is not read from below again.
+/// Pages held in NVM are not read from below again.
 /// assert!(waited[0] < 0.7 * waited[1]);
 /// # Ok::<(), entresol_policy::BuildError>(())
 /// ```
 #[derive(Clone)]
 pub struct Miniatures {
     all: Vec<Miniature>,
-    /// One without contents.
+    /// A miniature without contents.
     empty: Boxed,
     tunables: Vec<usize>,
     slots: Slots<ByAddress>,
@@ -101,7 +102,7 @@ pub struct Miniatures {
     terms: Terms,
 }
 
-/// Miniatures that may be there at a time: what they know needs room.
+/// Most miniatures at a time, each of which takes memory for the pages that it knows.
 const MINIATURES_MAX: usize = 32;
 
 impl Miniatures {
@@ -139,7 +140,7 @@ impl Miniatures {
         self.rate
     }
 
-    /// Makes these the miniatures there are. One that is there already stays as it is, contents and all.
+    /// Replaces the miniatures by `wanted`. One that exists already stays as it is, contents included.
     pub fn arrange(&mut self, wanted: &[Shadow]) {
         let find = |all: &[Miniature], id| all.iter().find(|one: &&Miniature| one.id == id).cloned();
         let next = wanted.iter().take(MINIATURES_MAX).map(|Shadow { id, values, from }| {
@@ -153,8 +154,8 @@ impl Miniatures {
         self.all = next.collect();
     }
 
-    /// Takes notice of a request for a page that lives there. The clock is read only where the page is in the sample: that costs
-    /// as much as the rest of a cheap request.
+    /// Records a request for a page if it is in the sample. The clock is read only then: a reading costs as much as the
+    /// rest of a cheap request.
     #[inline(always)]
     pub fn told(&mut self, request: Request, at: Address, now_us: impl FnOnce() -> u64) {
         if let Some(hash) = self.sampler.find(at) {
@@ -166,7 +167,7 @@ impl Miniatures {
     fn met(&mut self, request: Request, at: Address, now_us: u64, part: usize) {
         let all = &self.all;
         let forgotten = |slot| !all.iter().any(|one| one.policy.0.state(slot).known);
-        // With no slot left the page is nobody's: it belongs to no sample for now.
+        // Without a free slot the page belongs to no sample for now.
         let Some(slot) = self.slots.claim(at, forgotten) else { return };
         let request = Request { page: slot, ..request };
         for one in &mut self.all {
@@ -181,18 +182,18 @@ impl Miniatures {
         }
     }
 
-    /// Demands of the sampled requests on a miniature, part by part, since it was [cleared](Miniatures::clear); `None`
-    /// for an unknown `id`.
+    /// Demands of the sampled requests on a miniature, part by part, since the last [`clear`](Miniatures::clear);
+    /// `None` for an unknown `id`.
     pub fn demands(&self, id: u64) -> Option<&[Demand; PARTS]> {
         self.all.iter().find(|one| one.id == id).map(|one| &one.demands)
     }
 
-    /// Says this of every miniature, by its name.
+    /// Visits the id and demands of every miniature.
     pub fn each(&self, mut say: impl FnMut(u64, &[Demand; PARTS])) {
         self.all.iter().for_each(|one| say(one.id, &one.demands));
     }
 
-    /// Begins to count anew.
+    /// Resets all demands.
     pub fn clear(&mut self) {
         self.all.iter_mut().for_each(|one| one.demands = Default::default());
     }
@@ -204,7 +205,7 @@ impl Miniatures {
     }
 }
 
-/// The world of a miniature: the sampled pages.
+/// The driver of a miniature: prices its movements and maps slots to the sampled pages.
 struct Small<'a> {
     slots: &'a Slots<ByAddress>,
     objects: u32,
@@ -249,7 +250,7 @@ impl Driver for Small<'_> {
         self.beside(slot, |block| block.checked_sub(1))
     }
 
-    /// No policy with tunables asks.
+    /// No policy with tunables asks for the size of an object.
     fn object_pages(&self, _object: ObjectId) -> u64 {
         0
     }

@@ -1,4 +1,4 @@
-//! Handles of the sampled pages: slots, of which there are fewer than of all pages.
+//! Handles of the sampled pages: slots, which are fewer than the handles of all pages.
 
 use entresol_core::{Address, Page};
 use std::collections::HashMap;
@@ -15,12 +15,12 @@ pub(crate) trait Keys {
 
 const NONE: u32 = u32::MAX;
 
-/// By the page's own handle, where one is kept for as long as the slot is.
+/// Map by the page's own handle, for users that keep the handle as long as the slot.
 #[derive(Clone)]
 pub(crate) struct ByHandle(Vec<u32>);
 
 impl ByHandle {
-    /// For so many handles.
+    /// A map for `pages` handles.
     pub fn new(pages: usize) -> Self {
         ByHandle(vec![NONE; pages])
     }
@@ -44,7 +44,7 @@ impl Keys for ByHandle {
     }
 }
 
-/// By where the page lives, for those who outlive its handle.
+/// Map by the page's address, for users that outlive the page's handle.
 #[derive(Clone, Default)]
 pub(crate) struct ByAddress(HashMap<Address, u32, BuildHasherDefault<DefaultHasher>>);
 
@@ -67,22 +67,22 @@ impl Keys for ByAddress {
     }
 }
 
-/// Slots. One whose page nobody knows any more is given to another page.
+/// Table of slots. The slot of a page that is not known any more is given to another page.
 #[derive(Clone)]
 pub(crate) struct Slots<K: Keys> {
     keys: K,
-    /// By slot.
+    /// Key of each slot's page.
     pages: Vec<K::Key>,
     slots_max: usize,
     /// Slot at which the search for a forgotten page's slot resumes.
     cursor: usize,
 }
 
-/// Slots that are asked back before one is handed out that no page had yet.
+/// Slots checked for reuse before an unused slot is given out.
 const ASKED: usize = 8;
 
 impl<K: Keys> Slots<K> {
-    /// So many slots.
+    /// A table of at most `slots_max` slots.
     pub fn new(keys: K, slots_max: usize) -> Self {
         Slots { keys, pages: Vec::with_capacity(slots_max), slots_max, cursor: 0 }
     }
@@ -92,12 +92,12 @@ impl<K: Keys> Slots<K> {
         self.keys.find(key)
     }
 
-    /// Whose a slot is.
+    /// Key of the page in a slot.
     pub fn key(&self, slot: Page) -> K::Key {
         self.pages[slot.index()]
     }
 
-    /// The slot of a page; none when all are of pages that are known.
+    /// The slot of a page; `None` if every slot has a known page.
     pub fn claim(&mut self, key: K::Key, forgotten: impl Fn(Page) -> bool) -> Option<Page> {
         if let Some(slot) = self.find(key) {
             return Some(slot);

@@ -104,7 +104,7 @@ impl Sketch {
         }
     }
 
-    /// Estimated recent uses of a key: never too low, but for what was aged away or exceeds the counters.
+    /// Estimated recent uses of a key: never too low, except for uses that were aged away or exceed the counters.
     #[inline]
     pub(super) fn estimate(&self, hash: u64) -> u64 {
         let least = self.least(self.counters(hash));

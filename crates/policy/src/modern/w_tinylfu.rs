@@ -47,7 +47,7 @@ pub struct WTinyLfu {
     sketch: Sketch,
     lists: Lists<3>,
     flags: Vec<u8>,
-    /// Newcomers that were admitted to the full main cache, and that were not.
+    /// Newcomers that were admitted to the full main cache, and those that were rejected.
     admitted: u64,
     rejected: u64,
 }
@@ -157,7 +157,7 @@ impl Policy for WTinyLfu {
             window,
             protected,
             by_address: options.choice("key", &[("address", true), ("handle", false)])?,
-            // Frequencies of more pages than there are need no room.
+            // The sketch need not hold frequencies of more pages than there are.
             sketch: Sketch::new(capacity.min(config.pages.max(1)), sample, doorkeeper),
             lists: Lists::new(config.pages),
             flags: vec![0; config.pages],

@@ -21,7 +21,7 @@ use entresol_core::{NEVER, Outcome, Page, Request, Tier};
 /// Next use of a page that is not held. No request follows the first one at its own index 0.
 const ABSENT: u32 = 0;
 const ARITY: usize = 4;
-/// Room for worthless keys, so that a clearing pays even for a cache of a few pages.
+/// Spare entries for worthless keys, so that a clearing pays even for a cache of a few pages.
 const SLACK: usize = 64;
 
 /// Belady's optimal replacement.
@@ -122,7 +122,7 @@ impl FarHeap {
 }
 
 impl Min {
-    /// Takes notice of the next use of a page that is held.
+    /// Records the next use of a held page.
     #[inline]
     fn expect(&mut self, page: Page, next_use: u32) {
         self.next[page.index()] = next_use;

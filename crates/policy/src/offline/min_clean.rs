@@ -41,7 +41,7 @@ impl MinClean {
         self.boundary.len() + self.near.len()
     }
 
-    /// Takes notice of the next use of a page, held or new.
+    /// Records the next use of a page, held or new.
     fn expect(&mut self, page: Page, next_use: u32) {
         self.forget(page);
         self.enter_window(page, key(page, next_use));
@@ -73,7 +73,7 @@ impl MinClean {
 
     fn leave_window(&mut self, page: Page) {
         self.boundary.remove(page);
-        // One of the two held it.
+        // One of the two heaps held the page.
         self.clean.remove(page);
         self.dirty.remove(page);
     }

@@ -15,7 +15,7 @@ impl Bits {
         Bits { words: vec![0; pages.div_ceil(64)], count: 0 }
     }
 
-    /// Is the page in the set?
+    /// True if the page is in the set.
     #[inline(always)]
     pub fn contains(&self, page: Page) -> bool {
         self.words[page.index() / 64] >> (page.0 % 64) & 1 == 1

@@ -31,7 +31,7 @@ impl FrequencyList {
         self.0.total(0)
     }
 
-    /// Is the page held?
+    /// True if the page is held.
     #[inline(always)]
     pub fn contains(&self, page: Page) -> bool {
         self.0.contains(page)
@@ -49,13 +49,13 @@ impl FrequencyList {
         self.0.min_frequency(0)
     }
 
-    /// Of the least frequent pages the one that has had this frequency longest.
+    /// The least frequent page; of equals the one that has had its frequency longest.
     #[inline(always)]
     pub fn oldest(&self) -> Option<Page> {
         self.0.oldest(0)
     }
 
-    /// Of the least frequent pages the one that came to this frequency last.
+    /// The least frequent page; of equals the one that came to its frequency last.
     #[inline(always)]
     pub fn newest(&self) -> Option<Page> {
         self.0.newest(0)
@@ -159,7 +159,7 @@ mod tests {
         ]
     }
 
-    /// The obvious form: (frequency, page) pairs in the order of eviction.
+    /// Reference model: (frequency, page) pairs in the order of eviction.
     fn insert(model: &mut Vec<(u32, u32)>, frequency: u32, page: u32) {
         let at = model.iter().position(|&(f, _)| f > frequency).unwrap_or(model.len());
         model.insert(at, (frequency, page));
@@ -209,7 +209,7 @@ mod tests {
                     }
                     Step::Collapse(f) => {
                         list.collapse(f);
-                        // Each list, the lowest frequency first, is put at the old end of what is there.
+                        // Each list, the lowest frequency first, goes to the old end of the result.
                         let mut joined: Vec<(u32, u32)> = Vec::new();
                         let mut frequencies: Vec<u32> = model.iter().map(|&(f, _)| f).collect();
                         frequencies.dedup();

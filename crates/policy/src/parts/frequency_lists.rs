@@ -6,8 +6,8 @@
 //! and [`FrequencyLists::collapse`] (HeuristicDB's eviction and demotion). They join whole lists; the joined bucket
 //! is left as an alias of the one that took its pages, until no page names it any more.
 //!
-//! Several such lists may share the nodes of their pages, of which each is in one list at most: then a use touches one
-//! array, and what is kept of a page does not grow with the lists.
+//! Several such lists may share the nodes of their pages; a page is in one list at most. Then a use touches one array,
+//! and the memory per page does not grow with the number of lists.
 
 use super::lists::ListId;
 use entresol_core::Page;
@@ -43,8 +43,8 @@ struct Bucket {
     pages: u32,
 }
 
-/// `K` lists of pages ordered by frequency of use, and by age within a frequency; a page is in at most one of them, and
-/// which one is for the policy to know. 12 bytes a handle, 32 a distinct frequency of a list, 4 KiB a list.
+/// `K` lists of pages ordered by frequency of use, and by age within a frequency. A page is in at most one of them; the
+/// policy remembers in which. 12 bytes a handle, 32 a distinct frequency of a list, 4 KiB a list.
 #[derive(Clone, Debug)]
 pub struct FrequencyLists<const K: usize> {
     nodes: Vec<Node>,
@@ -100,7 +100,7 @@ impl<const K: usize> FrequencyLists<K> {
         self.chains[list].total
     }
 
-    /// Is the page held?
+    /// True if the page is held.
     #[inline(always)]
     pub fn contains(&self, page: Page) -> bool {
         self.nodes[page.index()].bucket != NONE
@@ -118,13 +118,13 @@ impl<const K: usize> FrequencyLists<K> {
         (self.chains[list].lowest != NONE).then(|| self.buckets[self.chains[list].lowest as usize].frequency)
     }
 
-    /// Of the least frequent pages the one that has had this frequency longest.
+    /// The least frequent page; of equals the one that has had its frequency longest.
     #[inline]
     pub fn oldest(&self, list: ListId) -> Option<Page> {
         (self.chains[list].lowest != NONE).then(|| Page(self.buckets[self.chains[list].lowest as usize].oldest))
     }
 
-    /// Of the least frequent pages the one that came to this frequency last.
+    /// The least frequent page; of equals the one that came to its frequency last.
     #[inline]
     pub fn newest(&self, list: ListId) -> Option<Page> {
         (self.chains[list].lowest != NONE).then(|| Page(self.buckets[self.chains[list].lowest as usize].newest))
@@ -257,8 +257,8 @@ impl<const K: usize> FrequencyLists<K> {
         next
     }
 
-    /// Raises the frequency of a bucket by one, to `next`, which no bucket has: a page that is alone with its frequency
-    /// takes its bucket along. The most used pages do so at nearly every use.
+    /// Raises the frequency of a bucket by one, to `next`, which no bucket has. A page that is alone with its frequency
+    /// takes its bucket along, as the most used pages do at nearly every use.
     #[inline]
     fn raise_alone(&mut self, list: ListId, bucket: u32, next: u32) {
         let before = next as usize - 1;
@@ -395,7 +395,8 @@ impl<const K: usize> FrequencyLists<K> {
         self.unname(list, named);
     }
 
-    /// One name less: a bucket without any is empty and is freed, and so may be the one it is an alias of.
+    /// Drops one name of a bucket. A bucket without names is empty and is freed; the bucket that it was an alias of may
+    /// follow.
     fn unname(&mut self, list: ListId, mut bucket: u32) {
         loop {
             let b = &mut self.buckets[bucket as usize];

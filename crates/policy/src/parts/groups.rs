@@ -1,7 +1,7 @@
 //! Groups of neighbouring pages: extents, erase blocks, cache blocks, whole objects.
 //!
-//! A group is found by its address through an open-addressing table of fixed size, so nothing grows. What a policy
-//! keeps of a group it keeps in arrays indexed by the group's slot.
+//! A group is found by its address through an open-addressing table of fixed size, so nothing grows. A policy keeps its
+//! data of a group in arrays indexed by the group's slot.
 
 use entresol_core::{Address, ObjectId, Page, Random};
 
@@ -139,9 +139,9 @@ impl GroupTable {
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// Towards the oldest of the group; for the oldest the newest, so that both ends are at hand.
+    /// Link towards the oldest page; for the oldest page the newest one, so that both ends are at hand.
     prev: u32,
-    /// Towards the newest; `NONE` for the newest.
+    /// Link towards the newest page; `NONE` for the newest.
     next: u32,
 }
 
@@ -159,7 +159,7 @@ impl GroupLists {
         GroupLists { links: vec![Link { prev: NONE, next: NONE }; pages], oldest: vec![NONE; groups] }
     }
 
-    /// Is the page in some list?
+    /// True if the page is in some list.
     #[inline(always)]
     pub fn contains(&self, page: Page) -> bool {
         self.links[page.index()].prev != NONE

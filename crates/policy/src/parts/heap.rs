@@ -32,7 +32,7 @@ impl IndexHeap {
         self.nodes.is_empty()
     }
 
-    /// Is the page held?
+    /// True if the page is held.
     #[inline(always)]
     pub fn contains(&self, page: Page) -> bool {
         self.place[page.index()] != ABSENT

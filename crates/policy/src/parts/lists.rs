@@ -2,7 +2,7 @@
 
 use entresol_core::Page;
 
-/// Index of no link, so that memory of zeros is pages in no list, and is touched when the first of them is linked.
+/// Index of no link. It is 0, so zeroed memory means pages in no list and stays untouched until a page is linked.
 const NONE: u32 = 0;
 
 /// Names one of the lists of a [`Lists`].
@@ -17,8 +17,8 @@ const NEXT: usize = 1;
 
 /// `K` lists over the same handles; a page is in at most one of them.
 ///
-/// The front is where the most recent page goes, the back is where victims are found. Entries `1..=K` of the array are the
-/// sentinels of the lists, those of pages come after them. Which list a page is in is for the policy to know.
+/// The most recent page goes to the front, victims are found at the back. Entries `1..=K` of the array are the
+/// sentinels of the lists, followed by those of pages. The policy remembers which list a page is in.
 #[derive(Clone, Debug)]
 pub struct Lists<const K: usize> {
     links: Vec<Link>,
@@ -55,7 +55,7 @@ impl<const K: usize> Lists<K> {
         &self.links[Self::index(page) as usize]
     }
 
-    /// Is the page in some list?
+    /// True if the page is in some list.
     #[inline(always)]
     pub fn contains(&self, page: Page) -> bool {
         self.link(page)[PREV] != NONE
@@ -123,7 +123,7 @@ impl<const K: usize> Lists<K> {
             return;
         }
         self.unlink(page);
-        // Read again: unlinking may not change the first page, as that is not the one moved.
+        // The first page is unchanged by the unlinking, because it is not the page that moves.
         self.link_between(head, Self::index(page), first);
     }
 

@@ -52,8 +52,8 @@ impl Ring {
         (position < self.len).then(|| Page(self.places[self.place(position)]))
     }
 
-    /// Removes the page at a position; the order of the others stays. Costs a move of every older page, so it is
-    /// cheap for the oldest and for what comes soon after it.
+    /// Removes the page at a position; the order of the others stays. Costs a move of every older page, so it is cheap
+    /// near the oldest page.
     ///
     /// # Panics
     /// When there are not that many pages.

@@ -1,14 +1,13 @@
 //! Runs of pages with consecutive addresses, the longest first: the *sequential list* of 004, sections 3.3.6, 4.4.5.
 //!
-//! A page that joins finds its neighbours by address ([`Driver::successor`], [`Driver::predecessor`]), never by handle. From then
-//! on the pages of a run know one another: which pages are neighbours may change under a run that is held, as when a file is
-//! removed whose pages lay in two places. Only the two ends of a run know of each other and of its length, so a page joins in
-//! constant time. Runs of equal length hang in a list, in the order in which they came to this length.
+//! A page that joins finds its neighbours by address ([`Driver::successor`], [`Driver::predecessor`]), never by handle.
+//! From then on the pages of a run are linked, because neighbours by address may change while a run is held: a file may
+//! be removed whose pages lay in two places. Each end of a run stores the other end and the length, so a page joins in
+//! constant time. Runs of equal length are in one list, in the order in which they came to this length.
 //!
-//! **Ties.** Of the longest runs the one that has been unchanged for the longest time is given. The thesis is
-//! silent; a run that has just grown holds a page that has just been written, and its section 3.4 says what comes
-//! of flushing those. A page that leaves from the middle of a run makes two: the one at the lower addresses counts
-//! as the older.
+//! **Ties.** Of equally long runs the one unchanged for the longest time is given. The thesis is silent on ties. A run
+//! that has grown recently holds a page that was written recently, and section 3.4 tells the cost of flushing such
+//! pages. A page that leaves from the middle of a run makes two; the one at the lower addresses counts as the older.
 
 use crate::interface::Driver;
 use entresol_core::Page;
@@ -45,9 +44,9 @@ struct Bucket {
 /// A run of consecutive pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Its page with the lowest address.
+    /// Page of the run with the lowest address.
     pub first: Page,
-    /// Its length in pages.
+    /// Length of the run in pages.
     pub length: u32,
 }
 
@@ -73,7 +72,7 @@ impl Runs {
         }
     }
 
-    /// Is the page in the set?
+    /// True if the page is in the set.
     #[inline(always)]
     pub fn contains(&self, page: Page) -> bool {
         self.nodes[page.index()].length != 0
@@ -102,7 +101,7 @@ impl Runs {
         debug_assert!(!self.contains(page), "page {} is held already", page.0);
         let (mut first, mut last, mut length) = (page.0, page.0, 1);
         self.nodes[page.index()] = Node { length, ..Node::ABSENT };
-        // A neighbour of today may be inside a run of before, or both may be ends of one.
+        // A neighbour by address may be inside an older run, or both neighbours may be the ends of one run.
         let below = driver.predecessor(page).filter(|&below| self.contains(below) && self.above(below).is_none());
         if let Some(below) = below {
             self.link(below, page);
@@ -172,8 +171,7 @@ impl Runs {
         std::iter::successors(Some(run.first), |&page| self.above(page))
     }
 
-    /// The lower end of the run of a page that is held, and how many of its pages lie below this one; found from
-    /// whichever end is nearer.
+    /// The lower end of the run of a held page, and the number of its pages below this one; found from the nearer end.
     fn locate(&self, page: Page) -> (u32, u32) {
         let (mut down, mut up) = (page.0, page.0);
         let mut steps = 0;
@@ -204,8 +202,8 @@ impl Runs {
         self.longest = self.longest.max(length);
     }
 
-    /// Takes a run out of its bucket; its pages stay in the set. [`lower`](Self::lower) comes when all of an operation is chained
-    /// again: a page that joins the longest run must not cost a walk of its length.
+    /// Takes a run out of its bucket; its pages stay in the set. [`lower`](Self::lower) is called once all runs of an
+    /// operation are chained again, so that a page that joins the longest run does not cost a walk of its length.
     fn unchain(&mut self, first: u32) {
         let Node { length, newer, older, .. } = self.nodes[first as usize];
         match newer {
@@ -218,7 +216,7 @@ impl Runs {
         }
     }
 
-    /// Finds the length of the longest run, which is not above what it was. The steps were paid for when its pages came.
+    /// Lowers `longest` to the length of the longest run. The steps are amortised over the pages that came before.
     #[inline]
     fn lower(&mut self) {
         while self.longest > 0 && self.buckets[self.longest as usize].oldest == NONE {
@@ -226,7 +224,7 @@ impl Runs {
         }
     }
 
-    /// Loads what is known of a page into the processor's cache.
+    /// Loads a page's node into the processor's cache.
     #[inline(always)]
     pub fn prefetch(&self, page: Page) {
         entresol_core::prefetch(&self.nodes, page.index());
@@ -247,7 +245,7 @@ mod tests {
     const PAGES: u32 = 30;
     const OBJECT: u64 = 20;
 
-    /// A driver of which nothing counts but which page lies so many pages behind another.
+    /// A driver that only knows which page lies `step` pages after another.
     struct Beside<F>(F);
 
     impl<F: Fn(Page, i64) -> Option<Page>> Driver for Beside<F> {
@@ -291,7 +289,7 @@ mod tests {
         Page((place * 13 % u64::from(PAGES)) as u32)
     }
 
-    /// Runs as (first place, length), in the order in which they came to be what they are.
+    /// Runs as (first place, length), in the order in which they came to their length.
     #[derive(Default)]
     struct Model {
         held: [bool; PAGES as usize],
@@ -382,7 +380,7 @@ mod tests {
                         prop_assert_eq!(taken, run.length);
                     }
                 } else if add && !runs.contains(page) {
-                    // By a table that changes.
+                    // Neighbours follow a table that changes.
                     let at = |page| order.iter().position(|&other| other == page).expect("each has a place");
                     let beside = |page, step| order.get(at(page).checked_add_signed(step as isize)?).copied();
                     runs.insert(page, &Beside(beside));
@@ -400,7 +398,7 @@ mod tests {
     fn a_page_that_joins_the_longest_run_costs_no_walk_of_it() {
         const MANY: u32 = 1 << 20;
         let in_order = |page: Page, step| page.0.checked_add_signed(step as i32).filter(|&page| page < MANY).map(Page);
-        // With a walk for each this is half of 10^12 steps.
+        // With a walk for each page this would be half of 10^12 steps.
         let mut runs = Runs::new(MANY as usize, MANY as usize);
         (0..MANY).for_each(|page| runs.insert(Page(page), &Beside(in_order)));
         assert_eq!(runs.longest(), Some(Run { first: Page(0), length: MANY }));

@@ -1,10 +1,10 @@
-//! Which pages belong to a sample: spatial sampling by a hash of where a page lives, as in Waldspurger, Park, Garthwaite,
-//! Ahmad, "Efficient MRC construction with SHARDS", FAST 2015. A page is in a sample with all of its requests or with none.
+//! Spatial sampling of pages by a hash of their address, as in Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC
+//! construction with SHARDS", FAST 2015. A page is in a sample with all of its requests or with none.
 
 use entresol_core::{Address, Random};
 use std::ops::Range;
 
-/// A sample of all pages there may be.
+/// A sample of all possible pages.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     mixed_seed: u64,
@@ -13,11 +13,11 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Values of the hash that decides; a sample is a range of them, disjoint ranges are disjoint samples.
+    /// Number of hash values; a sample is a range of them, and disjoint ranges are disjoint samples.
     pub const RANGE: u64 = 1 << 24;
 
-    /// The pages whose hash is in a range. So many neighbours are in it together or not at all, for those who look for runs
-    /// and blocks.
+    /// The sample of pages whose hash is in `values`. Groups of `group_pages` neighbours are in it together or not at
+    /// all, for policies that look for runs and blocks.
     ///
     /// # Panics
     /// When a group has no page.
@@ -26,7 +26,8 @@ impl Sampler {
         Sampler { mixed_seed: Random::mix(seed), group_pages, values }
     }
 
-    /// Of a page that is in the sample, 40 bits that are independent of that and the same for its group.
+    /// A hash of 40 bits if the page is in the sample, else `None`. The bits are independent of the membership and
+    /// equal within a group.
     #[inline(always)]
     pub fn find(&self, at: Address) -> Option<u64> {
         let group = (u64::from(at.object.0) << 40) ^ (at.block / self.group_pages);

@@ -39,7 +39,7 @@ pub type Longest = RunCache<true>;
 
 const CLEAN: ListId = 0;
 const DIRTY: ListId = 1;
-/// Added to a side: its ghosts.
+/// Added to a side's list number, gives the list of its ghosts.
 const GHOST: ListId = 2;
 const ABSENT: u8 = u8::MAX;
 

@@ -20,13 +20,13 @@ pub(super) const BLOCK: OptionInfo = OptionInfo {
 struct Place {
     /// Slot of its block, or one of the extra lists.
     slot: u32,
-    /// Its position in its block.
+    /// Position of the page in its block.
     offset: u8,
 }
 
-/// The pages of a buffer, every one of them dirty, in lists by block and in as many further lists of single pages as
-/// a policy asks for. A block has a slot, by which policies index what they keep of it, as long as it has a page
-/// here. 16 bytes a handle, 33 a slot.
+/// The pages of a buffer, every one of them dirty, in lists by block and in as many further lists of single pages as a
+/// policy asks for. A block has a slot as long as it has a page here; policies index their data of a block by it. 16
+/// bytes a handle, 33 a slot.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
     block: u64,
@@ -38,7 +38,7 @@ pub(super) struct Blocks {
     counts: Vec<u8>,
     /// The pages that are being flushed, by offset: scratch space.
     leaving: [Page; PAGES_MAX],
-    /// Completed blocks are written: a flush is one I/O, holes included.
+    /// True if flushed blocks are completed: a flush is one I/O, holes included.
     pad: bool,
     padded: u64,
     flushed: u64,
@@ -86,7 +86,7 @@ impl Blocks {
         self.len
     }
 
-    /// Is every frame taken?
+    /// True if every frame is taken.
     #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
         self.len == self.capacity
@@ -214,7 +214,7 @@ impl Blocks {
         whole - u64::from(leaving.count_ones())
     }
 
-    /// Loads what is known of a page into the processor's cache.
+    /// Loads a page's entries into the processor's cache.
     #[inline(always)]
     pub(super) fn prefetch(&self, page: Page) {
         entresol_core::prefetch(&self.places, page.index());

@@ -222,7 +222,7 @@ impl Bpac {
         self.blocks.remove(page);
     }
 
-    /// A cluster lost pages, and is gone when `after` is none.
+    /// Records that a cluster lost pages; the cluster is gone when `after` is 0.
     fn shrank(&mut self, slot: u32, before: u8, after: u8) {
         if !self.growing.contains(Page(slot)) {
             self.used_up.remove(slot, before);
@@ -234,7 +234,7 @@ impl Bpac {
         }
     }
 
-    /// Moves what the page list has no room for into clusters, and restores the length of its older part.
+    /// Moves the excess of the page list into clusters, and restores the length of its older part.
     #[inline]
     fn settle<D: Driver>(&mut self, driver: &D) {
         while self.page_len() > self.page_target
@@ -271,7 +271,7 @@ impl Bpac {
         self.blocks.remove(page);
     }
 
-    /// A page joined a cluster, which is new if it is its only one.
+    /// Records that a page joined a cluster, which is new if this is its only page.
     fn grew(&mut self, slot: u32) {
         self.joins += 1;
         let grown_at = std::mem::replace(&mut self.grown_at[slot as usize], self.joins);
@@ -288,7 +288,7 @@ impl Bpac {
         self.growing.push_front(GROWING, Page(slot));
     }
 
-    /// Frees at least one page; false when none may go.
+    /// Frees at least one page; false when no page may be evicted.
     fn make_room<D: Driver>(&mut self, driver: &mut D) -> bool {
         self.retire();
         let mut candidate = self.used_up.largest().or_else(|| self.growing.back(GROWING).map(|slot| slot.0));

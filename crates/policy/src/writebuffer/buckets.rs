@@ -44,7 +44,7 @@ impl Buckets {
         self.lists.move_to_front(usize::from(count) - 1, Page(slot));
     }
 
-    /// Of the blocks with fewer pages than `below`, the first victim among the largest.
+    /// The first victim among the largest blocks of fewer than `below` pages.
     #[inline]
     fn largest_below(&self, below: u32) -> Option<u32> {
         let fewer = if below > 128 { self.filled } else { self.filled & ((1 << (below - 1)) - 1) };

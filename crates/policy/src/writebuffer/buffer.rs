@@ -17,33 +17,33 @@ pub trait Order: Clone + Send + 'static {
     /// Name, source, options of the policy.
     const INFO: Info;
 
-    /// The policy asks for [`completed`](Self::completed).
+    /// True if the policy needs [`completed`](Self::completed).
     const SEQUENTIAL: bool = false;
 
     /// An empty order of at most `slots` blocks.
     fn new(config: &Config, options: &Options, slots: usize) -> Result<Self, BuildError>;
 
-    /// Are blocks completed when they are written?
+    /// True if blocks are completed when they are written.
     fn padding(_options: &Options) -> Result<bool, BuildError> {
         Ok(false)
     }
 
-    /// A block of `count` pages is written to, and has as many pages as before.
+    /// Records a write to a block of `count` pages that keeps its number of pages.
     fn touched(&mut self, slot: u32, count: u8);
 
-    /// A block is written to and now has `count` pages; it is new when that is one.
+    /// Records a write to a block that now has `count` pages; it is new when that is one.
     fn grew(&mut self, slot: u32, count: u8);
 
-    /// A flush left a block with fewer pages; it is gone when `after` is none.
+    /// Records a flush that left a block with fewer pages; the block is gone when `after` is 0.
     fn shrank(&mut self, slot: u32, before: u8, after: u8);
 
-    /// All pages of a block have just been written in the order of their addresses.
+    /// Records that all pages of a block have been written in the order of their addresses.
     fn completed(&mut self, _slot: u32, _count: u8) {}
 
     /// The first victim.
     fn victim(&mut self) -> Option<u32>;
 
-    /// The victim to try after this one, of `count` pages, proved to be pinned.
+    /// The victim to try after `slot`, of `count` pages, proved to be pinned.
     fn victim_after(&self, slot: u32, count: u8) -> Option<u32>;
 
     /// Visits the figures worth a curve over time.
@@ -53,7 +53,7 @@ pub trait Order: Clone + Send + 'static {
     fn memory_bytes(&self) -> usize;
 }
 
-/// A block is not being written in sequence.
+/// Mark of a block that is not being written in sequence.
 const BROKEN: u8 = u8::MAX;
 
 /// A write buffer that evicts whole blocks in some order.
@@ -61,8 +61,8 @@ const BROKEN: u8 = u8::MAX;
 pub struct WriteBuffer<O> {
     blocks: Blocks,
     order: O,
-    /// Per slot the number of pages that were written in sequence from the first one of the block on, or `BROKEN`.
-    /// Empty when the order does not ask.
+    /// Pages per slot written in sequence from the first one of the block on, or `BROKEN`. Empty when the order does
+    /// not need it.
     runs: Vec<u8>,
 }
 
@@ -153,7 +153,8 @@ impl<O: Order> WriteBuffer<O> {
         false
     }
 
-    /// Follows sequences of writes: one starts at the first page of a block, whatever came before. One page is none.
+    /// Follows sequences of writes. A sequence starts at the first page of a block, whatever came before; a block of
+    /// one page has none.
     #[inline(always)]
     fn written(&mut self, slot: u32, offset: u8) {
         if O::SEQUENTIAL {

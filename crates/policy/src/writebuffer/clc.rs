@@ -143,7 +143,7 @@ impl ClcOrder {
         self.cool();
     }
 
-    /// Moves what the size-independent list has no room for to the size-dependent one.
+    /// Moves the excess of the size-independent list to the size-dependent one.
     #[inline]
     fn cool(&mut self) {
         while self.hot_pages > self.hot_max && self.hot.len(HOT) > 1 {

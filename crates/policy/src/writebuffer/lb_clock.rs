@@ -28,9 +28,9 @@ pub type LbClock = WriteBuffer<LbClockOrder>;
 enum Recency {
     /// The recency bit is set.
     Set,
-    /// It is clear: the block is in its bucket.
+    /// The recency bit is clear: the block is in its bucket.
     Clear,
-    /// Written in sequence to the end and not again since.
+    /// The block was written in sequence to the end and not again since.
     Done,
 }
 

@@ -1,6 +1,6 @@
-//! Write buffers inside an SSD: they hold written pages only and free them by erase block, so that flash is written
-//! in large pieces. A read that misses goes past them and a read that hits changes nothing (004, section 2.4.2: the
-//! buffer "considers only write requests").
+//! Write buffers inside an SSD: they hold written pages only and free them by erase block, so that flash is written in
+//! large pieces. A read that misses bypasses them, and a read that hits changes nothing (004, section 2.4.2: the buffer
+//! "considers only write requests").
 
 mod blocks;
 mod bpac;

@@ -1,4 +1,4 @@
-//! Counting misses and write-backs: the simplest driver there can be.
+//! Counts misses and write-backs: a minimal driver.
 
 use entresol_core::{Address, Movement, ObjectId, Page, Request, Tier, Verb};
 use entresol_policy::catalogue::{self, Visitor};

@@ -1,4 +1,4 @@
-//! Traces with known miss counts, where they are at hand.
+//! Traces with known miss counts, where the files exist.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -19,9 +19,8 @@ fn single(page: Page, verb: Verb) -> Movement {
 
 /// Runs a policy with these options and this capacity beside a model, event by event.
 ///
-/// The model is asked about each request, with its next use and the frames as they are before it. It answers `None`
-/// when it holds the page, else the victims in the order in which they go; the page comes in after them, unless it
-/// is a victim itself.
+/// The model gets each request, with its next use and the frames before it. It answers `None` when it holds the page,
+/// else the victims in order of eviction. The page comes in after them, unless it is a victim itself.
 pub fn compare<P: Policy>(
     options: &[&str],
     capacity: usize,

@@ -186,7 +186,7 @@ fn the_model_with_the_authors_draws_and_ties_has_the_authors_misses() {
     }
 }
 
-/// Other draws alone: how far chance takes the count.
+/// Other draws alone: the spread by chance.
 #[test]
 fn other_draws_change_the_authors_misses_by_two_per_cent_at_most() {
     for (trace, capacity, expected) in REFERENCE {

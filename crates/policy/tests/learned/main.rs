@@ -55,7 +55,7 @@ where
     }
 }
 
-/// A driver that allows everything and notes nothing.
+/// A driver that allows every eviction and records nothing.
 struct Deaf;
 
 impl Driver for Deaf {
@@ -91,8 +91,8 @@ fn misses<P: Policy>(pages: &[u32], capacity: usize, options: &[&str], seed: u64
     pages.iter().filter(|&&page| !policy.access(Request::read(page), &mut Deaf).is_hit()).count()
 }
 
-/// The state of every page after a run, with refusals in between, must be virgin unless the policy keeps it, and
-/// what it keeps is bounded.
+/// After a run with refusals, every page must be in its initial state unless the policy knows it, and the number of
+/// known pages is bounded.
 fn assert_bounded_memory<P: Policy>(options: &[&str], capacity: usize, known_max: usize) {
     let config = Config::single(60, capacity);
     let mut policy = P::new(&config, &Options::parse(&P::INFO, options.iter().copied()).unwrap()).unwrap();

@@ -1,6 +1,6 @@
-//! Runs of consecutive dirty pages, found anew from the whole set each time: the model of `parts::Runs`.
+//! Runs of consecutive dirty pages, recomputed from the whole set each time: the model of `parts::Runs`.
 
-/// Every run with the step at which it became what it is.
+/// Every run with the step at which it became as it is.
 #[derive(Default)]
 pub struct SlowRuns {
     runs: Vec<(Vec<u32>, u64)>,
@@ -8,8 +8,7 @@ pub struct SlowRuns {
 }
 
 impl SlowRuns {
-    /// Finds the runs of these pages; those that were there before keep their age. Pages are blocks of objects of
-    /// equal length.
+    /// Finds the runs of these pages; existing runs keep their age. Pages are blocks of objects of equal length.
     pub fn update(&mut self, pages: impl Iterator<Item = u32>, object_pages: u32) {
         let mut pages: Vec<u32> = pages.collect();
         pages.sort_unstable();

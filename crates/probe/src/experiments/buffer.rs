@@ -23,7 +23,7 @@ const SETS_MIB: [u64; 12] = [1, 2, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64];
 /// Reads of each set that are counted, at most.
 const COUNTED: u64 = 4_000;
 
-/// A random read that takes longer comes from a disk.
+/// A random read that takes longer than this comes from a disk.
 pub(super) const DISK_US: f64 = 1_000.0;
 
 /// A read of a page just read that takes more than this share of a read of any page was not buffered.
@@ -42,7 +42,7 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
         lab.note("random reads take more than 1 ms: a disk's buffer does not show beside its mechanics");
         return Ok(lab.found);
     }
-    // A set is read twice, then counted; a device too slow for that in the time of four points is asked for less.
+    // A set is read twice, then counted; a device too slow for that in the time of four points gets a smaller set.
     let affordable = (4e6 * setup.seconds / miss) as u64 * u64::from(PAGE) / 2;
     let (mut groups, mut sets) = (Vec::new(), Vec::new());
     for set in SETS_MIB.map(|mib| mib * MIB) {
@@ -51,7 +51,7 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
             break;
         }
         let base = Stream { range: 0..set, ..lab.stream(PAGE) };
-        // Some pages are missed by two passes at random; in order, none is.
+        // Two passes in random order miss some pages; two passes in order miss none.
         let pages = set / u64::from(PAGE);
         let warm = Stream { pattern: Pattern::List(scattered(pages)), until: Until::Count(2 * pages), ..base.clone() };
         lab.run_one(warm)?;
@@ -84,9 +84,9 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     Ok(lab.found)
 }
 
-/// All of so many pages, each once, far from their neighbours so that nothing reads ahead of them.
+/// All of `pages` pages, each once, far from their neighbours so that no read-ahead covers them.
 fn scattered(pages: u64) -> Vec<u64> {
-    // An odd stride visits every page of a power of two, and of any count that it has no divisor with.
+    // An odd stride visits every page of a power of two, and of any count with which it shares no divisor.
     let gcd = |mut a: u64, mut b: u64| {
         while b > 0 {
             (a, b) = (b, a % b);

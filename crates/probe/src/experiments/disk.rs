@@ -1,8 +1,9 @@
 //! The mechanics of a disk, from outside.
 //!
-//! A sector written again is a turn later (Worthington, Ganger, Patt and Wilkes, SIGMETRICS 1995). Between two nearby
-//! sectors the least time is the command's overhead (Talagala, Arpaci-Dusseau and Patterson, 1999: Skippy). Between two
-//! at a distance the platter's wait is spread evenly over a turn, so the least of n times is the seek and an n-th turn.
+//! A sector written again completes one turn later (Worthington, Ganger, Patt and Wilkes, SIGMETRICS 1995). Between
+//! two nearby sectors the least time is the command's overhead (Talagala, Arpaci-Dusseau and Patterson, 1999: Skippy).
+//! Between two distant sectors the platter's wait is spread evenly over a turn, so the least of n times is the seek
+//! and an n-th turn.
 
 use super::buffer::DISK_US;
 use super::lab::{KIB, Lab, MIB, PAGE, iops, latencies_us, line};
@@ -27,7 +28,7 @@ pub const SEEK_CURVE: &str = "Seek time by distance from the outer edge";
 /// The curve of bandwidth by position.
 pub const ZONE_CURVE: &str = "Sequential read bandwidth by position";
 
-/// Turns that a disk may take, in microseconds: 2,400 to 40,000 a minute.
+/// Range of a disk's turn, in microseconds: 2,400 to 40,000 turns a minute.
 const TURNS_US: std::ops::Range<f64> = 1_500.0..25_000.0;
 
 /// Pairs at each distance.
@@ -72,7 +73,7 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     Ok(lab.found)
 }
 
-/// The time of a turn in microseconds: between the completions of a sector that is written durably again and again.
+/// Time of a turn in microseconds: between completions of a sector that is written durably again and again.
 fn turn(lab: &mut Lab<'_>) -> Result<Option<Estimate>, TargetError> {
     let stream = Stream {
         write_share: 1.0,
@@ -94,7 +95,7 @@ fn overhead(lab: &mut Lab<'_>, name: &str, write_share: f64) -> Result<f64, Targ
     let bytes = lab.granule();
     let range = 0..NEARBY_BYTES.min(lab.bytes());
     let stream = Stream { write_share, range, until: Until::Count(NEARBY), keep_raw: true, ..lab.stream(bytes) };
-    // The first comes from elsewhere.
+    // The first I/O comes from elsewhere.
     let found = least(&latencies_us(&lab.run_one(stream)?)[1..]);
     lab.fit(&format!("{name}_overhead_us"), "us", found);
     Ok(found.value)
@@ -104,7 +105,7 @@ fn overhead(lab: &mut Lab<'_>, name: &str, write_share: f64) -> Result<f64, Targ
 fn least(values: &[f64]) -> Estimate {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    // The gaps between the smallest few are as wide as the one below the smallest.
+    // The gaps between the smallest few values are as wide as the one below the smallest.
     let gap = (sorted[4] - sorted[0]) / 4.0;
     Estimate { value: (sorted[0] - gap).max(0.0), low: (sorted[0] - 3.7 * gap).max(0.0), high: sorted[0] }
 }
@@ -125,7 +126,7 @@ fn zones(lab: &mut Lab<'_>) -> Result<f64, TargetError> {
         rates.push((start as f64, rate_behind_first(&lab.run_one(stream)?)));
     }
     let (outer, inner) = (rates[0].1, rates[rates.len() - 1].1);
-    // One run each: a turn more or less in 16 MiB is 3 %.
+    // Each position has one run: a turn more or less in 16 MiB is 3 %.
     let within = |rate: f64| Estimate { value: rate, low: rate * 0.97, high: rate * 1.03 };
     lab.fit("outer_mb_s", "MB/s", within(outer));
     lab.fit("inner_mb_s", "MB/s", within(inner));
@@ -139,9 +140,9 @@ fn rate_behind_first(samples: &Samples) -> f64 {
     samples.bytes as f64 * (1.0 - 1.0 / samples.raw.len() as f64) * 1e3 / (last - first).max(1) as f64
 }
 
-/// Seek times by distance, the mean one and what a write settles longer.
+/// Seek times by distance, the mean seek, and the extra settling time of a write.
 fn seeks(lab: &mut Lab<'_>, turn: f64, overheads: [f64; 2], outer_mb_s: f64) -> Result<(), TargetError> {
-    // MB/s times us is bytes. Skew between tracks makes a track longer than that.
+    // MB/s times us is bytes. Skew between tracks makes a track longer than this product.
     let track = outer_mb_s * turn;
     let transfer = f64::from(lab.granule()) / outer_mb_s;
     let own = |write_share: f64| transfer + if write_share > 0.0 { overheads[1] } else { overheads[0] };

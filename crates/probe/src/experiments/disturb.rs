@@ -1,5 +1,6 @@
 //! Refresh of pages that were read too often (002, section 4.6, figures 9 and 10). Where the device has no buffer, one
-//! page is read again and again; where it has one, algorithm 1 of 002: 24 MiB of other reads between two of the page.
+//! page is read again and again. Where it has one, algorithm 1 of 002 applies: 24 MiB of other reads between two of
+//! the page.
 
 use super::buffer::{DISK_US, FASTER, hit_and_miss};
 use super::lab::{KIB, Lab, MIB, PAGE, latencies_us, line, points};
@@ -17,15 +18,16 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Bytes that are read between two reads of the page, to have it leave the device's buffer. 002 reads 20 MB at
-/// random, where the buffer is 10 MB.
+/// Bytes read between two reads of the page, to have it leave the device's buffer. 002 reads 20 MB at random, where
+/// the buffer is 10 MB.
 const EVICTING_BYTES: u64 = 24 * MIB;
 const EVICTING_IO: u32 = 256 * KIB as u32;
 
-/// Reads of the page at most where each needs an eviction.
+/// Most reads of the page where each needs an eviction.
 const EVICTED_READS: u64 = 400;
 
-/// Pause before the page is read again, in nanoseconds: the drive's writes for the other reads end in it.
+/// Pause before the page is read again, in nanoseconds, in which the drive finishes the writes that the other reads
+/// caused.
 const SETTLING: u64 = 10_000_000;
 
 /// Periods that are tried.
@@ -81,7 +83,8 @@ fn evicted_reads(lab: &mut Lab<'_>) -> Result<Vec<f64>, TargetError> {
     let reads = (lab.setup.ios / 50).clamp(100, EVICTED_READS);
     let first = Stream { pattern: Pattern::Same, until: Until::Count(1), keep_raw: true, ..lab.stream(PAGE) };
     let others = Stream {
-        // Beyond the page itself, each part once: a buffer in order of use has forgotten the page behind them.
+        // The range excludes the page itself and each part is read once: a buffer in order of use then no longer holds
+        // the page.
         range: MIB..MIB + EVICTING_BYTES,
         pattern: Pattern::Sequential,
         pace: Pace::Closed { depth: 4 },
@@ -95,8 +98,8 @@ fn evicted_reads(lab: &mut Lab<'_>) -> Result<Vec<f64>, TargetError> {
     let mut latencies = Vec::new();
     for _ in 0..reads {
         latencies.extend(latencies_us(&lab.run_one(first.clone())?));
-        // The same others each time: they are refreshed too, and what a drive writes for them carries the page along,
-        // which would stay in the write buffer.
+        // The other reads are the same each time. They are refreshed too, and the drive's writes for new ones would
+        // carry the page along, which would stay in the write buffer.
         lab.run_one(others.clone())?;
         lab.wait(SETTLING)?;
     }
@@ -111,14 +114,14 @@ fn split(latencies: &[f64], period: usize, phase: usize) -> (Vec<f64>, Vec<f64>)
     (at, others)
 }
 
-/// The period and phase whose reads are slower than the others by the most standard errors, where that is certain.
-/// A multiple of the true period has fewer reads to show, a divisor mixes them with fast ones.
+/// The period and phase whose reads are slower than the others by the most standard errors, where that is certain. A
+/// multiple of the true period has fewer slow reads, and a divisor mixes them with fast ones.
 fn period_of(latencies: &[f64]) -> Option<(usize, usize)> {
     let n = latencies.len() as f64;
     let middle = mean(latencies);
     let spread = (latencies.iter().map(|us| (us - middle) * (us - middle)).sum::<f64>() / n).sqrt();
     let mut best: Option<(f64, usize, usize)> = None;
-    // Six refreshes are a pattern.
+    // A pattern needs six refreshes.
     for period in PERIODS.filter(|period| latencies.len() >= 6 * period) {
         let mut sums = vec![(0.0, 0.0f64); period];
         for (i, us) in latencies.iter().enumerate() {
@@ -146,7 +149,7 @@ mod tests {
         let seed = 3;
         let mut random = Random::new(seed);
         let mut noise = |n: usize| -> Vec<f64> {
-            // A tail of one in fifty that is slower than the refresh.
+            // One read in fifty is slower than a refresh.
             (0..n).map(|_| 10.0 + random.next_f64() + if random.chance(0.02) { 60.0 } else { 0.0 }).collect()
         };
         assert_eq!(period_of(&noise(20_000)), None, "seed {seed}");

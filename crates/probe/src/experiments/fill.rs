@@ -1,4 +1,4 @@
-//! Writes the whole working set once, so that what is read later was written, and the drive has no empty pages.
+//! Writes the whole working set once, so that later reads find written pages, and the drive has no empty pages.
 
 use super::lab::{Lab, MIB, bandwidth_slices, line};
 use crate::experiment::{Cost, Experiment, Setup};

@@ -1,9 +1,9 @@
 //! Costs of a flash drive's media, measured from outside.
 //!
-//! A page in the drive's buffer costs everything but the media: the difference to a page that is not there, for one and
-//! for two pages of a program, gives the time to sense and the rate of a channel. A die that programs makes reads wait:
-//! beside a few writes the waits of the reads that meet one are spread evenly over 0 to the time of a program. And the
-//! rate of settled sequential writes times that time is what all dies program together.
+//! A page in the drive's buffer costs everything but the media. The difference to a page outside the buffer, for one
+//! and for two pages of a program, gives the time to sense and the rate of a channel. A die that programs makes reads
+//! wait: beside a few writes the waits of reads that meet a program are spread evenly over 0 to its time. The rate of
+//! settled sequential writes times that time is the amount that all dies program together.
 
 use super::buffer::{DISK_US, FASTER, hit_and_miss};
 use super::lab::{KIB, Lab, MIB, PAGE, latencies_us, points, settled_mb_s, tries_at};
@@ -25,13 +25,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const WRITES_A_SECOND: f64 = 1_000.0;
 const WRITE: u32 = 16 * KIB as u32;
 
-/// Reads that are looked at beside writes, where time suffices.
+/// Reads measured beside writes, where time suffices.
 const READS_BESIDE_WRITES: u64 = 20_000;
 
-/// The time that these reads would take alone, in seconds.
+/// Time that these reads would take alone, in seconds.
 const BESIDE_WRITES_S: f64 = 4.0;
 
-/// Sequential writes that fill any buffer, and the rate behind it.
+/// Sequential writes that fill any buffer, so that the rate behind it shows.
 const SETTLING_BYTES: u64 = 64 * MIB;
 
 fn plan(setup: &Setup) -> Cost {
@@ -88,7 +88,7 @@ fn sense(lab: &mut Lab<'_>) -> Result<(), TargetError> {
     let mut groups = Vec::new();
     for bytes in [PAGE, 2 * PAGE] {
         let again = Stream { pattern: Pattern::Same, keep_raw: true, until: Until::Count(200), ..lab.stream(bytes) };
-        // The first read of the page brings it.
+        // The first read of the page brings it into the buffer.
         groups.push(latencies_us(&lab.run_one(again)?).split_off(1));
         let anywhere = Stream { align: 2 * PAGE, keep_raw: true, ..lab.stream(bytes) };
         groups.push(latencies_us(&lab.measure(anywhere)?));
@@ -140,7 +140,7 @@ pub(super) fn program_busy(lab: &mut Lab<'_>) -> Result<Option<Estimate>, Target
         ..lab.stream(WRITE)
     };
     let ordinary = median(&idle);
-    // A few in a hundred meet a program, and some hundred have to.
+    // A few in a hundred reads meet a program, and some hundred have to.
     let most = lab.setup.ios.max(READS_BESIDE_WRITES) as f64;
     let reads = Stream { until: Until::Count(most.min(BESIDE_WRITES_S * 1e6 / ordinary) as u64), ..reads };
     let beside = latencies_us(&lab.run(&[reads, writes])?.swap_remove(0));

@@ -1,4 +1,4 @@
-//! Common parts of experiments: streams, points of the right size, and a place for findings.
+//! Common parts of experiments: streams, points of the right size, and the collection of findings.
 
 use crate::experiment::{Cost, Setup};
 use crate::findings::{Cell, Findings, Line, Parameter, Series, Table};
@@ -67,7 +67,7 @@ impl<'a> Lab<'a> {
         self.target.granule_bytes()
     }
 
-    /// A closed loop of one I/O at a time over the working set; pages of random reads where nothing else is said.
+    /// A closed loop of one I/O at a time over the working set: random reads of `bytes` each.
     pub fn stream(&self, bytes: u32) -> Stream {
         Stream {
             write_share: 0.0,
@@ -93,7 +93,7 @@ impl<'a> Lab<'a> {
         Ok(self.run(&[stream])?.remove(0))
     }
 
-    /// Runs one stream with as many I/Os as the setup has time for, found out by a short run before.
+    /// Runs one stream with as many I/Os as the setup has time for; a short run before determines the number.
     pub fn measure(&mut self, stream: Stream) -> Result<Samples, TargetError> {
         let stream = self.sized(stream)?;
         self.run_one(stream)
@@ -122,12 +122,12 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Leaves the target alone for so many nanoseconds.
+    /// Leaves the target idle for `duration` nanoseconds.
     pub fn wait(&mut self, duration: u64) -> Result<(), TargetError> {
         self.target.idle(duration)
     }
 
-    /// Leaves the target alone, for what it does behind writes to end.
+    /// Leaves the target idle, so that its work behind writes can end.
     pub fn rest(&mut self) -> Result<(), TargetError> {
         self.target.idle(RECOVERY)
     }
@@ -170,7 +170,7 @@ impl<'a> Lab<'a> {
     }
 }
 
-/// I/Os that tell how fast a stream is.
+/// Trial I/Os that determine the speed of a stream.
 fn tries(stream: &Stream) -> u64 {
     match stream.pace {
         Pace::Closed { depth } => tries_at(depth),
@@ -178,7 +178,7 @@ fn tries(stream: &Stream) -> u64 {
     }
 }
 
-/// I/Os that tell how fast a closed loop is.
+/// Trial I/Os that determine the speed of a closed loop.
 pub(super) fn tries_at(depth: u32) -> u64 {
     (2 * u64::from(depth)).max(32)
 }
@@ -218,7 +218,7 @@ pub(super) fn quantile_us(histogram: &Histogram, q: f64) -> Option<f64> {
     (beyond >= 10.0 - 1e-6).then(|| histogram.quantile(q) as f64 / 1e3)
 }
 
-/// A cell with a quantile, or the word that there are too few samples for it.
+/// A cell with a quantile, or the words that there are too few samples for it.
 pub(super) fn quantile_cell(histogram: &Histogram, q: f64) -> Cell {
     quantile_us(histogram, q).map_or_else(|| "too few samples".into(), Cell::from)
 }
@@ -229,7 +229,7 @@ pub(super) fn cdf(histogram: &Histogram) -> Vec<(f64, f64)> {
     shares.filter_map(|q| quantile_us(histogram, q).map(|us| (us, q))).collect()
 }
 
-/// The cost of so many points of I/Os of one size, each with a short run before and a rest behind it.
+/// The cost of `points` points of I/Os of one size, each with a short run before and a rest behind it.
 pub(super) fn points(setup: &Setup, points: u64, bytes: u32, write_share: f64) -> Cost {
     points_at(setup, points, bytes, write_share, 1)
 }
@@ -237,7 +237,7 @@ pub(super) fn points(setup: &Setup, points: u64, bytes: u32, write_share: f64) -
 /// The same at a queue depth.
 pub(super) fn points_at(setup: &Setup, points: u64, bytes: u32, write_share: f64, depth: u32) -> Cost {
     let ios = points * (setup.ios + tries_at(depth));
-    // Shares are drawn, so that a point may write a few more.
+    // Shares are drawn at random, so a point may write a few more.
     let some = |share: f64| if share == 0.0 { 0.0 } else { (share + 0.02).min(1.0) };
     let moved = |share: f64| (some(share) * (ios * u64::from(bytes)) as f64) as u64;
     Cost {
@@ -251,7 +251,7 @@ pub(super) fn points_at(setup: &Setup, points: u64, bytes: u32, write_share: f64
 /// Bandwidth over time: (seconds, MB/s) of slices with about equally many completions.
 pub(super) fn bandwidth_slices(samples: &Samples, bytes: u32, slices: usize) -> Vec<(f64, f64)> {
     let per_slice = (samples.raw.len() / slices).max(1) as u64;
-    // A host reaps completions in batches, of one time each: a slice of nothing else would seem to take no time.
+    // A host reaps completions in batches of one timestamp: a slice of one batch would seem to take no time.
     let shortest = samples.elapsed / (8 * slices as u64);
     let (mut begin, mut count) = (0, 0);
     let mut rates = Vec::with_capacity(slices);

@@ -1,6 +1,6 @@
-//! Latency of one I/O at a time: the distribution at 4 KiB (002, section 4.1, figure 3), as the application sees it and,
-//! where the target can tell, as the device gives it; and its growth with size, which tells a command's fixed cost from
-//! the rate at which its bytes move.
+//! Latency of one I/O at a time. Measured are the distribution at 4 KiB (002, section 4.1, figure 3), as the
+//! application sees it and, where the target can separate it, as the device gives it; and the growth with size, which
+//! separates a command's fixed cost from the rate of its bytes.
 
 use super::lab::{
     KIB, Lab, MIB, PAGE, PATTERNS, cdf, latencies_us, line, of_kind, points, quantile_cell, quantile_us, tries_at,
@@ -25,10 +25,10 @@ const SIZES_KIB: [u32; 6] = [4, 8, 16, 32, 64, 128];
 /// Bytes that are moved for one size: few enough for a write buffer to take.
 const BYTES_PER_SIZE: u64 = 8 * MIB;
 
-/// A line that misses a median by more than this share is none.
+/// Largest share by which a line may miss a median; a line that misses by more is refused.
 const STRAIGHT: f64 = 0.08;
 
-/// A slope whose interval is wider than this share on a side is none either.
+/// Largest share on a side of a slope's interval; a slope with a wider one is refused.
 const CERTAIN: f64 = 0.2;
 
 fn plan(setup: &Setup) -> Cost {
@@ -49,7 +49,7 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     Ok(lab.found)
 }
 
-/// The four patterns at 4 KiB. Gives the software's share in microseconds, 0 where the target cannot tell.
+/// The four patterns at 4 KiB. Returns the software's share in microseconds, 0 where the target cannot separate it.
 fn distribution(lab: &mut Lab<'_>) -> Result<f64, TargetError> {
     let (mut lines, mut rows, mut medians) = (Vec::new(), Vec::new(), Vec::new());
     let mut software = 0.0;

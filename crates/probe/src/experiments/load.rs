@@ -1,5 +1,5 @@
 //! Latency by load, open loop: 4-KiB random reads at fixed intended times, from a tenth of the device's rate to nearly
-//! all of it. Latency counts from the intended time, so a stall is seen by every read that it delays.
+//! all of it. Latency counts from the intended time, so every read that a stall delays shows it.
 
 use super::lab::{Lab, PAGE, iops, line, points_at, quantile_cell, quantile_us};
 use crate::experiment::{Cost, Experiment, Setup};
@@ -16,7 +16,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Shares of the rate that the device gives at most.
+/// Loads, as shares of the device's maximum rate.
 const LOADS: [f64; 8] = [0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
 
 /// The share that is kept as a parameter.
@@ -45,7 +45,7 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
         }
         let quantiles = [0.5, 0.99, 0.999].map(|q| quantile_cell(&samples.reads, q));
         rows.push([percent.into(), (load * rate).into(), mean.into()].into_iter().chain(quantiles).collect());
-        // What has queued up at a load that was too high after all is not for the next.
+        // A queue that a load above the device's rate has built up must not delay the next point.
         lab.rest()?;
     }
     lab.curves("Latency by load, open loop", "% of the most", "us", vec![line("mean", means), line("99 %", tails)]);

@@ -24,7 +24,8 @@ pub(crate) use disk::{SEEK_CURVE, ZONE_CURVE};
 
 use crate::experiment::Experiment;
 
-/// All experiments, each after those that it names in [`Experiment::after`], in an order in which each finds the state that it needs: what wears a flash drive comes last.
+/// All experiments, each after those that it names in [`Experiment::after`]. Each finds the state that it needs; the
+/// ones that wear a flash drive come last.
 pub fn experiments() -> &'static [Experiment] {
     const ALL: &[Experiment] = &[
         fill::EXPERIMENT,

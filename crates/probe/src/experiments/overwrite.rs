@@ -1,5 +1,5 @@
 //! Overwriting a full device in random order, twice in the same one (002, section 4.5, figure 7): garbage collection
-//! shows as a drop. Both passes count: where nothing else is on the drive, the second finds its blocks falling empty in
+//! shows as a drop. Both passes count. On a drive without other data the second pass finds its blocks falling empty in
 //! the order in which the first filled them, and needs little cleaning.
 
 use super::lab::{KIB, Lab, bandwidth_slices, line, tries_at};
@@ -37,7 +37,7 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
         order.swap(i, random.below(i as u64 + 1) as usize);
     }
     let pilot = Stream { write_share: 1.0, pace: Pace::Closed { depth: DEPTH }, ..lab.stream(BYTES) };
-    // A disk would be at it for a day: as much of the order as forty points have time for.
+    // A disk would take a day, so the order is cut to the I/Os that forty points have time for.
     let rate = {
         let samples = lab.run_one(Stream { until: Until::Count(u64::from(2 * DEPTH)), ..pilot.clone() })?;
         samples.completions as f64 * 1e9 / samples.elapsed.max(1) as f64
@@ -56,7 +56,7 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
         rates.extend(slices.iter().skip(2).map(|slice| slice.1));
         lines.push(line(name, slices));
     }
-    // Without the few slices that a write buffer or the end of the queue makes extreme.
+    // The few slices that a write buffer or the end of the queue makes extreme are left out.
     let (most, least) = (percentile(&rates, 0.95), percentile(&rates, 0.05));
     lab.fit("overwrite_mb_s", "MB/s", Estimate { value: percentile(&rates, 0.5), low: least, high: most });
     lab.fit("overwrite_drop_percent", "%", Estimate::exact(100.0 * (1.0 - least / most)));

@@ -1,5 +1,5 @@
-//! Slow-down of 4-KiB I/Os by other work (002, section 4.3, figure 5): background reads or writes at a rate, open loop,
-//! beside one I/O at a time.
+//! Slow-down of 4-KiB I/Os by other work (002, section 4.3, figure 5): background reads or writes at a rate, open
+//! loop, beside one I/O at a time.
 
 use super::lab::{KIB, Lab, MIB, PAGE, PATTERNS, line, mb_s, of_kind, points, quantile_cell, tries_at};
 use crate::experiment::{Cost, Experiment, Setup};
@@ -16,13 +16,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Rates of the background, as shares of what the device gives it alone.
+/// Rates of the background, as shares of the rate that it reaches alone.
 const SHARES: [f64; 6] = [0.0, 0.1, 0.2, 0.4, 0.6, 0.8];
 
 /// The share at which the slow-down is kept as a parameter.
 const KEPT: f64 = 0.6;
 
-/// Bytes that tell how much the device gives.
+/// Bytes of the run that determines that rate.
 const MOST_BYTES: u64 = 64 * MIB;
 
 /// Size of the background's I/Os.
@@ -33,7 +33,7 @@ fn plan(setup: &Setup) -> Cost {
     let most = tries_at(32) * u64::from(BACKGROUND) + MOST_BYTES;
     // A stream beside another may take as long as two alone.
     let fronts = points(setup, 2 * (SHARES.len() * PATTERNS.len()) as u64, PAGE, 0.5);
-    // What has queued up in the background is waited for.
+    // The time includes waiting for the background's queue to empty.
     let all = Cost { seconds: 1.5 * fronts.seconds, ..fronts };
     all + all + Cost { read_bytes: beside + most, written_bytes: beside + most, seconds: 2.0 * setup.seconds + 1.0 }
 }
@@ -83,13 +83,13 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     Ok(lab.found)
 }
 
-/// Bytes that a background moves at this share of a fast device's 2.7 GB/s, as long as its foreground takes.
+/// Bytes that a background moves at this share of a fast device's 2.7 GB/s during its foreground.
 pub(super) fn beside_bytes(setup: &Setup, share: f64) -> u64 {
     (share * 2.7e9 * (1.3 * setup.seconds + 0.1)) as u64
 }
 
-/// Measures a stream alone, and gives it as one that ends after a time, not a count: a background that is more than the
-/// device can take makes each I/O wait longer than the one before, and a count would never be reached.
+/// Measures a stream alone, and returns it as one that ends after a time instead of a count. With a background above
+/// the device's rate each I/O waits longer than the one before, and a count would never be reached.
 pub(super) fn front(lab: &mut Lab<'_>, stream: Stream) -> Result<(Stream, Samples), TargetError> {
     let alone = lab.measure(stream.clone())?;
     let most = (lab.setup.seconds * 1e9) as u64;
@@ -97,7 +97,7 @@ pub(super) fn front(lab: &mut Lab<'_>, stream: Stream) -> Result<(Stream, Sample
     Ok((Stream { until, ..stream }, alone))
 }
 
-/// A stream and a background of so many MB/s beside it.
+/// Runs a stream with a background of `mb_s` MB/s beside it.
 pub(super) fn beside(
     lab: &mut Lab<'_>,
     front: &Stream,

@@ -1,5 +1,5 @@
-//! Replay of a trace, one I/O at a time in its order (002, section 4.8, figure 11). Without a trace, a mix like the
-//! paper's `prn_1` (table 2): three reads for each write, nine in ten of them in a tenth of the range.
+//! Replay of a trace, one I/O at a time in its order (002, section 4.8, figure 11). Without a trace the replay takes a
+//! mix like the paper's `prn_1` (table 2): three reads for each write, nine in ten of them in a tenth of the range.
 
 use super::lab::{Lab, PAGE, cdf, line, points, quantile_cell};
 use crate::experiment::{Cost, Experiment, Replayed, Setup};
@@ -46,7 +46,7 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     };
     let all = [Histogram::default(), Histogram::default()];
     let [mut reads, mut writes] = all;
-    // Runs of one kind and size are one stream each.
+    // Consecutive I/Os of one kind and size form one stream.
     for run in trace.chunk_by(|a, b| (a.is_write, a.bytes) == (b.is_write, b.bytes)) {
         let stream = Stream {
             write_share: f64::from(u8::from(run[0].is_write)),

@@ -1,6 +1,6 @@
 //! Random 4-KiB writes until their rate no longer changes (SNIA PTS): five rounds whose range is at most 20 % of their
 //! mean and whose best line rises or falls by at most 10 % of it, within 25 rounds. Before them the working set is
-//! discarded and written once, so that the rate of the fresh device is known too.
+//! discarded and written once, which gives the rate of the fresh device too.
 
 use super::fill::fill;
 use super::lab::{Lab, MIB, PAGE, iops, line, points_at};
@@ -25,7 +25,7 @@ const DEPTH: u32 = 32;
 /// Rounds in which the whole of [`Setup::overwrites`] is written.
 const ROUNDS_OF_ALL: f64 = 20.0;
 
-/// From this share of the rate in order on, random writes are as fast.
+/// Share of the rate in order from which random writes count as equally fast.
 const NO_CLEANING: f64 = 0.8;
 
 fn round_bytes(setup: &Setup) -> f64 {
@@ -78,7 +78,7 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     lab.fit("steady", "", Estimate::exact(f64::from(u8::from(steady))));
     lab.fit("steady_write_iops", "1/s", rate);
     lab.fit("steady_write_mb_s", "MB/s", rate.map(|iops| iops * page_mb));
-    // A rate that pages in order do not exceed either is not cleaning's but the host's or the controller's.
+    // Where pages in order are no faster either, the limit is the host or the controller, not cleaning.
     let reference = if rate.value > NO_CLEANING * in_order { in_order * page_mb } else { fresh.value };
     let slowdown = rate.map(|iops| (reference / (iops * page_mb)).max(1.0));
     lab.fit("random_write_slowdown", "", slowdown);

@@ -1,4 +1,4 @@
-//! Bandwidth by queue depth and size (002, section 4.2, figure 4): where the device is saturated, and by what.
+//! Bandwidth by queue depth and size (002, section 4.2, figure 4): the depth and size that saturate the device.
 
 use super::lab::{KIB, Lab, MIB, PATTERNS, harmonic_mean, iops, line, points_at, settled_mb_s, tries_at};
 use crate::experiment::{Cost, Experiment, Setup};
@@ -19,10 +19,10 @@ const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const SIZES_KIB: [u32; 7] = [4, 8, 16, 32, 64, 128, 256];
 const SEGMENTS_KIB: [u32; 8] = [64, 128, 256, 512, 1024, 2048, 4096, 8192];
 
-/// Bytes that a point moves at most; what a buffer takes is the first half, which is not counted.
+/// Most bytes that a point moves. A buffer takes the first half of them, which is not counted.
 const BYTES_PER_POINT: u64 = 32 * MIB;
 
-/// Share of the most that counts as all of it.
+/// Share of the maximum that counts as saturated.
 const SATURATED: f64 = 0.95;
 
 fn plan(setup: &Setup) -> Cost {
@@ -90,7 +90,7 @@ fn rate(lab: &mut Lab<'_>, stream: Stream, most: u64) -> Result<Estimate, Target
     let by_bytes = most / u64::from(stream.bytes);
     let mut stream = lab.sized(stream)?;
     if let Until::Count(count) = stream.until {
-        // A writer's buffer has to be filled, whatever the number of I/Os that was asked for.
+        // A writer's buffer has to be filled, whatever number of I/Os the setup asks for.
         let floor = if stream.write_share > 0.0 && count == lab.setup.ios { by_bytes } else { count };
         stream.until = Until::Count(floor.min(by_bytes).max(40));
     }
@@ -112,12 +112,12 @@ fn fit_grid(lab: &mut Lab<'_>, name: &str, grid: &[Vec<Estimate>]) {
             lab.fit(&format!("{name}_{kib}k_saturation_depth"), "", depth);
         }
     }
-    // By Little's law, as many I/Os are served at a time as pass in the time that one takes alone.
+    // Little's law: the number of I/Os in service is the number that pass in the time of one alone.
     let parallel = bests[0].value / grid[0][0].value;
     lab.fit(&format!("{name}_4k_parallelism"), "", Estimate::exact(parallel));
 }
 
-/// The smallest write, one at a time, that reaches 95 % of what the largest does.
+/// The smallest write, one at a time, that reaches 95 % of the largest one's rate.
 fn segment(lab: &mut Lab<'_>) -> Result<(), TargetError> {
     let mut rates = Vec::new();
     for kib in SEGMENTS_KIB {

@@ -1,5 +1,5 @@
-//! Tails of 4-KiB random reads (002, section 4.7, table 1): alone, beside reads, beside overwriting, and of a range that
-//! is read again and again. A percentile with fewer than ten samples beyond it is refused.
+//! Tails of 4-KiB random reads (002, section 4.7, table 1): alone, beside reads, beside overwriting, and within a
+//! range that is read again and again. A percentile with fewer than ten samples beyond it is refused.
 
 use super::lab::{Lab, MIB, PAGE, mb_s, points, points_at, quantile_cell};
 use super::pressure::{beside, beside_bytes, front};

@@ -1,4 +1,4 @@
-//! Gain in I/Os by more threads: where there is one, the host limits a single thread (002, section 4.2: 1.2 GB/s of
+//! Gain in I/Os by more threads. Where there is a gain, the host limits a single thread (002, section 4.2: 1.2 GB/s of
 //! 4-KiB I/Os on either of two very different drives).
 
 use super::lab::{Lab, PAGE, iops, line, points_at};
@@ -19,7 +19,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 const DEPTH: u32 = 64;
 
-/// From this factor on, four threads are faster than one because of the host.
+/// Factor from which four threads count as faster than one because of the host.
 const HOST_LIMITS: f64 = 1.2;
 
 fn plan(setup: &Setup) -> Cost {

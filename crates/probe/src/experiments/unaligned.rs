@@ -18,10 +18,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const MOST_KIB: usize = 64;
 
-/// Writes of one size at most.
+/// Most writes of one size.
 const WRITES: u64 = 256;
 
-/// Writes of one size go to one stretch of this length, to spare a flash drive cleaning.
+/// Length of the stretch that writes of one size go to, to spare a flash drive cleaning.
 const STRETCH: u64 = 16 * MIB;
 
 /// Extra latency of a size over its neighbours, as a share, from which it counts as unaligned.
@@ -62,7 +62,7 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     let curve = (1..=MOST_KIB).filter(|&kib| means[kib].is_finite()).map(|kib| (kib as f64, means[kib])).collect();
     lab.curves("Mean latency of sequential writes by size, one at a time", "KiB", "us", vec![line("write", curve)]);
 
-    // On a busy host some sizes are slow by chance: what remains to be seen when I/Os are drawn anew is not.
+    // On a busy host some sizes are slow by chance, so the excess must persist when the I/Os are resampled.
     let seed = lab.seed();
     let sure = |page| bootstrap_groups(&groups, seed, |groups| excess(&self::means(groups), page)).low > 0.0;
     let page = PAGES_KIB.into_iter().find(|&page| excess(&means, page) > VISIBLE && sure(page));

@@ -1,5 +1,5 @@
-//! The buffer for writes: a burst after a rest is taken at the rate of the bus until the buffer is full, then at the
-//! rate of the media. What was taken when the rate breaks, less what drained meanwhile, is the buffer.
+//! The write buffer: a burst after a rest is taken at the rate of the bus until the buffer is full, then at the rate
+//! of the media. Its size is the bytes taken when the rate breaks, less the bytes drained meanwhile.
 
 use super::flash::{program_busy, program_cost};
 use super::lab::{KIB, Lab, MIB, line};
@@ -21,7 +21,7 @@ const BURST: u64 = 64 * MIB;
 const WRITE: u32 = 64 * KIB as u32;
 const REPEATS: u64 = 5;
 
-/// Media this close to the bus leave no buffer to be seen.
+/// Ratio of media to bus rate from which no buffer shows.
 const VISIBLE: f64 = 0.9;
 
 fn plan(setup: &Setup) -> Cost {
@@ -72,8 +72,8 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     Ok(lab.found)
 }
 
-/// Of points (us, bytes), the bytes that were taken beyond the drain when the rate breaks, and the drain in bytes a us;
-/// `None` where there is one rate.
+/// The bytes taken beyond the drain when the rate breaks, and the drain in bytes a us, from points (us, bytes); `None`
+/// where there is one rate.
 fn buffered(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let misfit = |points: &[(f64, f64)]| {
         let (a, b) = line_through(points);

@@ -1,9 +1,9 @@
-//! From fitted parameters to a device that `simulate`, `advise` and the emulator accept.
+//! Makes a device that `simulate`, `advise` and the emulator accept from fitted parameters.
 //!
-//! A device that turns becomes a `disk` with one surface, whose tracks, zones and seek curve are those that were
-//! measured. A device without a buffer, whose latency is a line in size, becomes an `nvm-block`. Every other device
-//! becomes a `fixed`: its parallelism is what random reads reach, and its writes are the steady ones. A `fixed` is
-//! a good model of reads at any depth and of writes at saturation, and too slow for a single write that a buffer takes.
+//! A device that turns becomes a `disk` with one surface, with the measured tracks, zones and seek curve. A device
+//! without a buffer, whose latency is a line in size, becomes an `nvm-block`. Every other device becomes a `fixed`:
+//! its parallelism is that of random reads, and its writes are the steady ones. A `fixed` is a good model of reads at
+//! any depth and of writes at saturation, and too slow for a single write that a buffer takes.
 
 use super::stats::interpolate;
 use crate::experiments::{SEEK_CURVE, ZONE_CURVE};
@@ -20,7 +20,7 @@ const SECTOR: u32 = 512;
 /// A device of these findings.
 ///
 /// # Errors
-/// When the experiments that it needs have not run: names the parameter that is missing, or the number that no device
+/// When an experiment that the profile needs has not run: names the missing parameter, or the number that no device
 /// can have.
 pub fn to_profile(name: &str, findings: &Findings) -> Result<Profile, String> {
     let found = Found(findings);
@@ -71,7 +71,7 @@ impl Found<'_> {
         line.map(|line| line.points.as_slice()).ok_or_else(|| format!("curve `{title}` was not measured"))
     }
 
-    /// The host, where it was seen: by its software or by the cap of a thread.
+    /// The host, where it shows: by its software or by the cap of a thread.
     fn host(&self) -> Option<HostParameters> {
         let software = self.get("software_us").ok().filter(|us| *us > 0.0);
         let busy = self.get("host_busy_us").ok();
@@ -101,7 +101,7 @@ impl Found<'_> {
             write_fixed_ns: nanos(self.get("write_fixed_us")?),
             read_gb_per_s: self.get("read_gb_per_s")?,
             write_gb_per_s: self.get("write_gb_per_s")?,
-            // Channels do not show from outside: whole pages take them all.
+            // Channels do not show from outside: whole pages take all of them.
             channels: 1,
             page_bytes: (page as u32).next_power_of_two().max(SECTOR),
             half_page_penalty_ns: self.get("half_page_penalty_us").map_or(0, nanos),
@@ -139,13 +139,13 @@ impl Found<'_> {
         let rpm = self.get("rpm")?;
         let turn_us = 60e6 / rpm;
         let next_track_us = self.get("track_to_track_us")?;
-        // A track begins just behind where the heads come from the one before.
+        // A track begins right behind the position from which the heads leave the one before.
         let skew = (next_track_us / turn_us + 0.01).min(0.99);
         let sectors = (self.get("capacity_bytes")? / f64::from(SECTOR)) as u64;
         let per_track = |mb_s: f64| (mb_s * turn_us * (1.0 + skew) / f64::from(SECTOR)).round().max(1.0);
         let rates = self.curve(ZONE_CURVE)?;
 
-        // A rate holds to the middle between its position and the next. Cylinders are tracks: there is one surface.
+        // A rate holds up to the middle between its position and the next. Cylinders are tracks: there is one surface.
         let (mut zones, mut boundaries, mut cylinders): (Vec<Zone>, _, f64) = (Vec::new(), vec![(0.0, 0.0)], 0.0);
         let mut begin = 0.0;
         for (i, &(at, mb_s)) in rates.iter().enumerate() {

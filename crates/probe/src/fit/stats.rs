@@ -22,20 +22,20 @@ impl Estimate {
         Estimate { value, low: value, high: value }
     }
 
-    /// The estimate of `f` of what was estimated; `f` must be monotone.
+    /// The estimate of `f` of the estimated quantity; `f` must be monotone.
     #[must_use]
     pub fn map(self, f: impl Fn(f64) -> f64) -> Self {
         let (a, b) = (f(self.low), f(self.high));
         Estimate { value: f(self.value), low: a.min(b), high: a.max(b) }
     }
 
-    /// An estimate from a value and what resamples gave.
+    /// An estimate from a value and its resamples.
     fn of_resamples(value: f64, mut resampled: Vec<f64>) -> Self {
         if resampled.is_empty() {
             return Estimate::exact(value);
         }
         resampled.sort_by(f64::total_cmp);
-        // The interval holds the estimate also where the statistic is biased under resampling.
+        // The interval contains the estimate also where the statistic is biased under resampling.
         let low = percentile_of_sorted(&resampled, 0.025).min(value);
         let high = percentile_of_sorted(&resampled, 0.975).max(value);
         Estimate { value, low, high }
@@ -96,7 +96,7 @@ pub fn bootstrap(values: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) -
     bootstrap_groups(&[values.to_vec()], seed, |groups| statistic(&groups[0]))
 }
 
-/// A statistic of several groups of values with the interval that resampling each of them gives.
+/// A statistic of several groups of values with the interval that resampling each group gives.
 pub fn bootstrap_groups(groups: &[Vec<f64>], seed: u64, statistic: impl Fn(&[Vec<f64>]) -> f64) -> Estimate {
     let mut random = Random::new(seed);
     let mut drawn = groups.to_vec();

@@ -1,4 +1,4 @@
-//! May a block device be destroyed? Only one whose serial number was typed and that nobody uses.
+//! Checks that a block device may be destroyed: only one whose serial number was typed and that is not in use.
 
 use crate::target::TargetError;
 use std::fs;
@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Directories in which the kernel and udev publish what they know of devices; others in tests.
+/// Directories in which the kernel and udev publish facts about devices; others in tests.
 #[derive(Clone, Debug)]
 pub(super) struct Roots {
     pub(super) sys: PathBuf,
@@ -20,12 +20,12 @@ impl Default for Roots {
     }
 }
 
-/// Checks everything that can be seen without opening the device. What holds it without leaving a trace there is found
-/// by opening it exclusively, which the caller does. Returns its size in bytes.
+/// Checks all that can be seen without opening the device, and returns its size in bytes. A user of the device without
+/// a trace there is found by opening it exclusively, which the caller does.
 ///
 /// # Errors
-/// When it is no whole block device, is read-only, is or was typed as another one, is mounted, swapped to or part of
-/// another device, it or a partition of it.
+/// When the path is no whole block device, is read-only, has another serial number, or it or a partition of it is
+/// mounted, swapped to or part of another device.
 pub(super) fn check(device: &Path, serial: &str, roots: &Roots) -> Result<u64, TargetError> {
     let refuse = |what: String| TargetError::Refused { target: device.display().to_string(), what };
     let metadata = fs::metadata(device).map_err(|error| TargetError::System {
@@ -40,7 +40,7 @@ pub(super) fn check(device: &Path, serial: &str, roots: &Roots) -> Result<u64, T
     check_number(&number, serial, roots).map_err(refuse)
 }
 
-/// The same for the device with this number.
+/// The same check for the device with this number.
 fn check_number(number: &str, serial: &str, roots: &Roots) -> Result<u64, String> {
     let place = roots.sys.join("dev/block").join(number);
     let disk = fs::canonicalize(&place).map_err(|error| format!("{}: {error}", place.display()))?;
@@ -73,12 +73,12 @@ fn check_number(number: &str, serial: &str, roots: &Roots) -> Result<u64, String
             return Err(format!("{name} is swapped to"));
         }
     }
-    // In sectors of 512 B, whatever the device's own are.
+    // The kernel counts sectors of 512 B, whatever the device's own are.
     let sectors = text(&disk.join("size")).and_then(|sectors| sectors.parse::<u64>().ok());
     sectors.map(|sectors| sectors * 512).ok_or_else(|| "has no size in sysfs".to_owned())
 }
 
-/// The trimmed content of a file of one line; none where there is none or it is empty.
+/// The trimmed content of a file of one line; none where the file is absent or empty.
 fn text(path: &Path) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     let text = String::from_utf8_lossy(&bytes).trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned();
@@ -92,7 +92,7 @@ fn children(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Serial numbers that the kernel and udev have for the device. A loop device has none: its backing file stands for it.
+/// Serial numbers that the kernel and udev have for the device. A loop device has none: its backing file stands in.
 fn serials(disk: &Path, number: &str, roots: &Roots) -> Vec<String> {
     let files = ["device/serial", "serial", "loop/backing_file"];
     let mut known: Vec<String> = files.iter().filter_map(|file| text(&disk.join(file))).collect();
@@ -134,7 +134,7 @@ fn is_swap(name: &str, roots: &Roots) -> Result<bool, String> {
 mod tests {
     use super::*;
 
-    /// A disk `sda` 8:0 with the partitions `sda1` 8:1, serial number S1, that nobody uses.
+    /// A disk `sda` 8:0 with the partitions `sda1` 8:1, serial number S1, that is not in use.
     struct Testbed {
         _scratch: tempfile::TempDir,
         roots: Roots,

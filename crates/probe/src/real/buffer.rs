@@ -6,7 +6,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 /// Alignment in memory; every file system and device accepts it.
 const ALIGN: usize = 4096;
 
-/// Some buffers of equal size in one piece of memory, each aligned.
+/// Buffers of equal size in one piece of memory, each aligned.
 #[derive(Debug)]
 pub(super) struct Buffers {
     start: *mut u8,
@@ -54,7 +54,7 @@ impl Buffers {
         unsafe { std::slice::from_raw_parts_mut(pointer, self.bytes) }
     }
 
-    /// Makes each page of a buffer unlike any that was written before, so that a device that finds duplicates has none.
+    /// Makes each page of a buffer unlike any written before, so that a deduplicating device finds no duplicates.
     pub(super) fn stamp(&mut self, index: usize) {
         self.stamp = self.stamp.wrapping_add(1);
         let mark = Random::mix(self.stamp).to_le_bytes();

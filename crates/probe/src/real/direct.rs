@@ -1,6 +1,6 @@
-//! Does direct I/O on a file really go past the page cache? The flag alone proves nothing: some file systems take it and
-//! go through memory all the same. So the probe writes and reads some pages with it and asks the kernel which of them are
-//! now in memory.
+//! Checks that direct I/O on a file bypasses the page cache. The flag alone proves nothing: some file systems accept
+//! it and use the page cache all the same. So the probe writes and reads some pages with it and asks the kernel which
+//! of them are now in memory.
 
 use super::buffer::Buffers;
 use crate::target::TargetError;
@@ -41,7 +41,7 @@ impl Finding {
     }
 }
 
-/// Tries direct I/O on the beginning of a file that was opened for it, and has room for it.
+/// Tries direct I/O on the beginning of a file that was opened for it and is large enough.
 pub(super) fn examine(file: &File, named: &str) -> Result<Finding, TargetError> {
     let failed = |action| move |error| TargetError::System { target: named.to_owned(), action, error };
     let mut buffers = Buffers::new(1, PAGE, 1);
@@ -52,7 +52,7 @@ pub(super) fn examine(file: &File, named: &str) -> Result<Finding, TargetError> 
     let direct_ns = median_read(file, &mut buffers).map_err(failed("reading with direct I/O"))?;
     let resident = resident_pages(file).map_err(failed("asking which pages are in memory"))?;
 
-    // The same file once more, through the page cache; the second round finds all in it.
+    // The same file is opened once more, through the page cache; the second round finds all pages in it.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let buffered = OpenOptions::new().read(true).open(path).map_err(failed("opening it without direct I/O"))?;
     let cached_ns = median_read(&buffered, &mut buffers)
@@ -79,7 +79,7 @@ fn resident_pages(file: &File) -> io::Result<u64> {
     let length = PAGES as usize * PAGE as usize;
     let page = rustix::param::page_size();
     let mut found = vec![0_u8; length.div_ceil(page)];
-    // SAFETY: a new mapping, at a place that the kernel chooses, that nobody reads or writes.
+    // SAFETY: a new mapping, at an address that the kernel chooses, which is neither read nor written.
     let start = unsafe {
         rustix::mm::mmap(
             std::ptr::null_mut(),
@@ -101,7 +101,7 @@ fn resident_pages(file: &File) -> io::Result<u64> {
         .map(|()| found.iter().filter(|state| **state & 1 == 1).count() as u64 * (page as u64 / u64::from(PAGE)).max(1))
 }
 
-/// Asks the kernel to drop what it keeps of a file in memory; a wish, so that a refusal does not matter.
+/// Asks the kernel to drop a file's pages from memory. The call is a hint, so a refusal does not matter.
 fn forget(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }

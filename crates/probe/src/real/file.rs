@@ -1,4 +1,4 @@
-//! A file to measure: of bounded size, without a name, gone with the process.
+//! A temporary file to measure: of bounded size, without a name, removed with the process.
 
 use super::{RealOptions, SIZE_MIN, WHOLE};
 use crate::target::TargetError;
@@ -9,15 +9,15 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The most that the probe takes unless it is told how much.
+/// Most bytes that the probe takes without a given size.
 const SIZE_DEFAULT_MAX: u64 = 4 << 30;
-/// The part of the free space that it takes at most unless told, and that it leaves free even when told.
+/// Divisor of the free space: the probe takes at most this part without a given size, and leaves it free with one.
 const SHARE: u64 = 10;
 
 /// The types of file systems in memory, from linux/magic.h: tmpfs and ramfs.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// A file that was made.
+/// A file that the probe made.
 pub(super) struct Made {
     pub(super) file: File,
     pub(super) bytes: u64,
@@ -36,7 +36,7 @@ pub(super) struct Place {
     file_system: String,
 }
 
-/// Looks at a directory in which a file is to be made.
+/// Examines a directory in which a file is to be made.
 pub(super) fn place(directory: &Path, asked: Option<u64>) -> Result<Place, TargetError> {
     let named = directory.display().to_string();
     let failed = |action| {
@@ -80,21 +80,21 @@ pub(super) fn make(directory: &Path, options: &RealOptions) -> Result<Made, Targ
     Ok(Made { file, bytes, direct, shared_memory, file_system })
 }
 
-/// Bytes that may be written: of the file system, and of memory where that is the same.
+/// Bytes that may be written: free space of the file system, or of memory for a file system in memory.
 fn free(space: &StatVfs, shared_memory: bool) -> u64 {
     let free = space.f_bavail.saturating_mul(space.f_frsize);
     let memory = fs::read_to_string("/proc/meminfo").ok().filter(|_| shared_memory);
     memory.as_deref().and_then(available).map_or(free, |memory| free.min(memory))
 }
 
-/// Bytes of memory that can be had without swapping.
+/// Bytes of memory that are available without swapping.
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The size of the file. Of its own the probe takes a power of two, so that the next run, after an interruption, takes
-/// the same although the free space is not the same to the byte.
+/// The size of the file. Without a given size the probe takes a power of two. The next run, after an interruption,
+/// then takes the same size although the free space differs by a few bytes.
 fn size(asked: Option<u64>, free: u64) -> Result<u64, String> {
     let share = free / SHARE;
     let power = share.checked_ilog2().map_or(0, |log| 1 << log);
@@ -127,12 +127,12 @@ fn open(directory: &Path, flags: i32) -> io::Result<File> {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT)) => {}
         made => return made,
     }
-    // A file system that knows no files without names: one is made and taken away at once.
+    // The file system has no unnamed files: a named one is made and unlinked at once.
     let path = directory.join(format!(".entresol-probe-{}", std::process::id()));
     let file = options(flags).create_new(true).open(&path);
     match file {
         Ok(file) => fs::remove_file(&path).map(|()| file),
-        // Some create the file and then refuse the flag.
+        // Some file systems create the file and then refuse the flag.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             let _ = fs::remove_file(&path);
             Err(error)

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A target has a multiple of so many bytes.
+/// A target's size is a multiple of this many bytes.
 const WHOLE: u64 = 1 << 20;
 /// The smallest target that is worth measuring, in bytes.
 const SIZE_MIN: u64 = 16 << 20;
@@ -51,13 +51,13 @@ pub enum Engine {
 /// Options with which a real target is opened.
 #[derive(Clone, Debug, Default)]
 pub struct RealOptions {
-    /// Bytes that are used of it; none for the default.
+    /// Bytes of the target that are used; none for the default.
     pub size: Option<u64>,
-    /// Go on through the page cache where there is no direct I/O.
+    /// True to use the page cache where there is no direct I/O.
     pub buffered: bool,
     /// Interface that carries I/O to the kernel.
     pub engine: Engine,
-    /// Set from outside to stop whatever runs.
+    /// Flag that another thread sets to stop the run.
     pub interrupted: Arc<AtomicBool>,
 }
 
@@ -68,7 +68,7 @@ enum Way {
     Direct(Finding),
     /// The page cache, with the consent of the user.
     Buffered,
-    /// There is no device: a file in shared memory.
+    /// No device: a file in shared memory.
     SharedMemory,
 }
 
@@ -78,7 +78,7 @@ pub struct RealTarget {
     file: File,
     /// Name of the target in errors.
     named: String,
-    /// Description of the target in results; without paths, serial numbers or names of hosts.
+    /// Description of the target in results, without paths, serial numbers or names of hosts.
     kind: String,
     capacity: u64,
     granule: u32,
@@ -89,30 +89,30 @@ pub struct RealTarget {
 }
 
 impl RealTarget {
-    /// Bytes that [`RealTarget::in_directory`] would take; nothing is made.
+    /// Bytes that [`RealTarget::in_directory`] would take. No file is made.
     ///
     /// # Errors
-    /// When it is no directory or has not enough space.
+    /// When the path is no directory or has not enough space.
     pub fn size_in_directory(directory: &Path, size: Option<u64>) -> Result<u64, TargetError> {
         file::place(directory, size).map(|place| place.bytes)
     }
 
-    /// Bytes that [`RealTarget::block_device`] would take, and those that the device has; nothing is written.
+    /// Bytes that [`RealTarget::block_device`] would take, and bytes of the device. Nothing is written.
     ///
     /// # Errors
-    /// As [`RealTarget::block_device`], as far as it shows without opening the device.
+    /// As [`RealTarget::block_device`], as far as can be checked without opening the device.
     pub fn size_of_device(device: &Path, serial: &str, size: Option<u64>) -> Result<(u64, u64), TargetError> {
         let all = block::check(device, serial, &Roots::default())?;
         let refuse = |what: String| TargetError::Refused { target: device.display().to_string(), what };
         Ok((part_of_device(size, all).map_err(refuse)?, all))
     }
 
-    /// A new file in a directory, which has no name there and is gone with the process however that ends. Reads of
-    /// what was not written before do not reach the device.
+    /// A new file in a directory, without a name, which is removed with the process however that ends. Reads of
+    /// unwritten parts do not reach the device.
     ///
     /// # Errors
-    /// When the directory cannot be written to, has not enough space, or its file system has no direct I/O that really
-    /// goes past the page cache (shared memory and consent given with the options excepted).
+    /// When the directory cannot be written to, has not enough space, or its file system has no direct I/O that
+    /// bypasses the page cache (shared memory and consent given with the options excepted).
     pub fn in_directory(directory: &Path, options: &RealOptions) -> Result<Self, TargetError> {
         let made = file::make(directory, options)?;
         let named = directory.display().to_string();
@@ -136,10 +136,11 @@ impl RealTarget {
         Self::new(made.file, named, kind, made.bytes, way, options, false)
     }
 
-    /// A block device with this serial number, all of whose contents are lost.
+    /// A block device with this serial number. All of its contents are lost.
     ///
     /// # Errors
-    /// When it is no whole block device, has another serial number, is read-only or in any use, or has no direct I/O.
+    /// When the path is no whole block device, has another serial number, is read-only or in any use, or has no direct
+    /// I/O.
     pub fn block_device(device: &Path, serial: &str, options: &RealOptions) -> Result<Self, TargetError> {
         block::check(device, serial, &Roots::default())?;
         let named = device.display().to_string();
@@ -149,7 +150,7 @@ impl RealTarget {
         };
         let refuse = |what: String| TargetError::Refused { target: named.clone(), what };
         let checked = std::fs::metadata(device).map_err(failed("looking at it"))?;
-        // O_EXCL on a block device: refused while anybody else has it or a part of it mounted or claimed.
+        // O_EXCL on a block device: refused while the device or a part of it is mounted or claimed.
         let flags = libc::O_DIRECT | libc::O_EXCL | libc::O_CLOEXEC;
         let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(device);
         let mut file = opened.map_err(|error| match error.raw_os_error() {
@@ -196,7 +197,7 @@ impl RealTarget {
         Ok(RealTarget { file, named, kind, capacity, granule, way, uring, device, interrupted })
     }
 
-    /// Facts that a reader of results must know about the measurement, in sentences.
+    /// Facts about the measurement that a reader of results must know, in sentences.
     pub fn caveats(&self) -> Vec<String> {
         let mut all = Vec::new();
         match self.way {
@@ -303,7 +304,7 @@ fn granule(file: &File) -> std::io::Result<u32> {
     let mut buffers = Buffers::new(1, 4096, 0);
     let mut last = None;
     for bytes in [512, 1024, 2048, 4096_u32] {
-        // At an offset that is no multiple of anything larger.
+        // The offset is no multiple of any larger size.
         match file.read_exact_at(&mut buffers.slice(0)[..bytes as usize], u64::from(bytes)) {
             Ok(()) => return Ok(bytes),
             Err(error) => last = Some(error),
@@ -350,7 +351,7 @@ impl Target for RealTarget {
         }
     }
 
-    /// Of a block device that can; a file's blocks stay, for what is read afterwards must come from the device.
+    /// Discards on a block device that can. A file's blocks stay, because later reads must come from the device.
     fn discard(&mut self, range: Range<u64>) -> Result<(), TargetError> {
         // From linux/fs.h: _IO(0x12, 119), which takes a start and a length.
         const BLKDISCARD: libc::c_ulong = 0x1277;

@@ -11,11 +11,11 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// I/Os of an open loop that are outstanding at most; those that wait count from when they were due.
+/// Most outstanding I/Os of an open loop; the latency of waiting ones counts from their due time.
 const OPEN_OUTSTANDING_MAX: u32 = 256;
 /// Memory for the buffers of an open loop, in bytes.
 const OPEN_BYTES_MAX: u32 = 64 << 20;
-/// The longest wait without a look at whether the user has stopped the run.
+/// Longest wait without a check for an interruption by the user.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// Checks that the kernel lets this process use io_uring; returns the error when it does not.
@@ -59,14 +59,14 @@ pub(super) struct Lane<'a> {
     buffers: Buffers,
     in_flights: Vec<Option<InFlight>>,
     free: Vec<usize>,
-    /// Taken from the source and not yet due.
+    /// An I/O taken from the source and not yet due.
     waiting: Option<Next>,
     ended: bool,
     tally: Tally,
 }
 
 impl<'a> Lane<'a> {
-    /// A stream over an open file, with everything that it needs while it runs.
+    /// A stream over an open file, with all that it needs while it runs.
     pub(super) fn new(file: RawFd, stream: &'a Stream, source: Source, seed: u64) -> io::Result<Self> {
         let slots = slots(stream);
         let ring = IoUring::new(slots.next_power_of_two())?;
@@ -84,7 +84,7 @@ impl<'a> Lane<'a> {
         })
     }
 
-    /// Runs the stream to its end. Nothing is outstanding when this returns.
+    /// Runs the stream to its end. No I/O is outstanding when the call returns.
     pub(super) fn work(mut self, run: &Run<'_>) -> Tally {
         metered(|| {
             run.begin();
@@ -110,7 +110,7 @@ impl<'a> Lane<'a> {
         })
     }
 
-    /// Hands over what is due and has room.
+    /// Submits due I/Os while slots are free.
     fn send(&mut self, run: &Run<'_>) {
         while !self.ended && !self.free.is_empty() {
             let now = run.now();
@@ -155,7 +155,7 @@ impl<'a> Lane<'a> {
     fn wait(&mut self, run: &Run<'_>) -> io::Result<()> {
         let outstanding = self.free.len() < self.in_flights.len();
         let nap = match self.waiting {
-            // Nobody sends more before something completes.
+            // No slot is free, so no I/O can be sent before one completes.
             _ if self.free.is_empty() || self.ended => Some(WAIT_MAX),
             Some(next) => run.nap(next.due.unwrap_or(0)),
             None => Some(WAIT_MAX),
@@ -202,7 +202,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Action that failed, and the error that came of it.
+/// The action that failed, and its error.
 fn failure(in_flight: &InFlight, result: i32) -> (&'static str, io::Error) {
     let action = match in_flight {
         InFlight { flushing: true, .. } => "flushing",

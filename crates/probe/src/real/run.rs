@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A thread sleeps until this long before an I/O is due and then spins: waking takes tens of microseconds.
+/// Time before an I/O is due at which a thread stops sleeping and spins: waking takes tens of microseconds.
 const SPIN: Duration = Duration::from_micros(100);
-/// A thread looks at least this often whether the user has stopped the run.
+/// Longest time between two checks for an interruption by the user.
 const NAP_MAX: Duration = Duration::from_millis(50);
 
 /// A run of some streams.
@@ -26,7 +26,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// A run on what errors call `target`, of so many `threads`, that ends when `foreground` of them have.
+    /// A run of `threads` threads on a target that errors call `target`. The run ends when `foreground` of them have.
     pub(super) fn new(target: &'a str, threads: usize, foreground: usize, interrupted: &'a AtomicBool) -> Self {
         Run {
             target,
@@ -39,30 +39,31 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Waits for all threads to be here: on a busy host some start late, and a stream must not miss its time for that.
+    /// Waits until all threads have started: on a busy host some start late, and a stream must not miss its time for
+    /// that.
     pub(super) fn begin(&self) {
         self.gate.wait();
         self.started.get_or_init(Instant::now);
     }
 
-    /// Time since the start; a thread has begun before it asks.
+    /// Time since the start. A thread calls this only after `begin`.
     pub(super) fn now(&self) -> Nanos {
         self.started.get_or_init(Instant::now).elapsed().as_nanos() as Nanos
     }
 
-    /// Must a stream stop that has more to do?
+    /// True if a stream must stop although it has I/Os left.
     pub(super) fn must_stop(&self, background: bool) -> bool {
         self.failed.load(Ordering::Relaxed)
             || self.interrupted.load(Ordering::Relaxed)
             || (background && self.foreground.load(Ordering::Relaxed) == 0)
     }
 
-    /// A thread of the foreground has ended.
+    /// Counts the end of a foreground thread.
     pub(super) fn foreground_ended(&self) {
         self.foreground.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Stops the run for an error; the first one counts.
+    /// Stops the run because of an error; the first error counts.
     pub(super) fn fail(&self, action: &'static str, error: std::io::Error) {
         let error = TargetError::System { target: self.target.to_owned(), action, error };
         self.failure.lock().expect("no thread panics with it").get_or_insert(error);
@@ -78,7 +79,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Time to sleep for something that is due then; none when it is time to spin or to go.
+    /// Time to sleep until an I/O is due at `due`; none when the thread should spin or send.
     pub(super) fn nap(&self, due: Nanos) -> Option<Duration> {
         let left = Duration::from_nanos(due.saturating_sub(self.now()));
         (left > SPIN).then(|| (left - SPIN).min(NAP_MAX))
@@ -112,7 +113,7 @@ impl Tally {
         self.last = self.last.max(to);
     }
 
-    /// Puts what the threads of a stream have counted together.
+    /// Combines the counts of a stream's threads.
     pub(super) fn merge(tallies: impl IntoIterator<Item = Tally>) -> Samples {
         let mut all = Tally::default();
         for tally in tallies {
@@ -130,9 +131,9 @@ impl Tally {
     }
 }
 
-/// Runs the work of a thread and tells the noise meter how long it waited for a processor.
+/// Runs the work of a thread and reports to the noise meter how long it waited for a processor.
 pub(super) fn metered<R>(work: impl FnOnce() -> R) -> R {
-    // The default of 50 microseconds would be added to every nap. It is a matter of this thread only.
+    // The default of 50 microseconds would be added to every nap. The setting applies to this thread only.
     // SAFETY: the call takes a number and touches no memory.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64) };
     let meter = noise::ThreadMeter::start();

@@ -13,7 +13,7 @@ pub(super) struct Next {
     pub(super) write: bool,
     /// True if a flush must make earlier writes durable before the I/O counts as done.
     pub(super) flush: bool,
-    /// When it is due, from the start of the run; none for a closed loop, which sends it at once.
+    /// Due time from the start of the run; none for a closed loop, which sends at once.
     pub(super) due: Option<Nanos>,
 }
 
@@ -31,7 +31,7 @@ impl Source {
     /// The I/Os of a stream on a target of this size and granularity.
     ///
     /// # Errors
-    /// When the stream leaves the target or cannot be carried out: what is wrong, in a line.
+    /// When the stream leaves the target or cannot be carried out: the fault, in a line.
     pub(super) fn new(stream: &Stream, capacity: u64, granule: u32, seed: u64) -> Result<Self, String> {
         let Stream { bytes, align, range, .. } = stream;
         let whole = |value: u32| value > 0 && value.is_multiple_of(granule);
@@ -69,7 +69,8 @@ impl Source {
         Ok(Source { stream: stream.clone(), slots, random: Random::new(seed), sent: 0, writes: 0 })
     }
 
-    /// The next I/O, or none when the stream has come to its end by `now`. An open loop's I/O may lie in the future.
+    /// The next I/O, or none when the stream has come to its end by `now`. The due time of an open loop's I/O may be
+    /// later.
     pub(super) fn next(&mut self, now: Nanos) -> Option<Next> {
         let due = match self.stream.pace {
             Pace::Closed { .. } => None,
@@ -77,7 +78,7 @@ impl Source {
         };
         match self.stream.until {
             Until::Count(count) if self.sent >= count => return None,
-            // One I/O at least, so that a stream has a latency even where its thread hardly ever runs.
+            // Every stream sends at least one I/O, so that it has a latency even where its thread hardly ever runs.
             Until::Elapsed(limit) if self.sent > 0 && due.unwrap_or(now) >= limit => return None,
             _ => {}
         }

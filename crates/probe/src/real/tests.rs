@@ -24,7 +24,7 @@ fn targets() -> Vec<(tempfile::TempDir, RealTarget)> {
     engines.into_iter().map(make).collect()
 }
 
-/// Writes all of the file.
+/// A stream that writes the whole file.
 fn whole() -> Stream {
     let (bytes, range) = (1 << 20, 0..32 << 20);
     Stream {
@@ -104,7 +104,7 @@ fn an_open_loop_keeps_its_rate_and_a_background_ends_with_the_foreground() {
 #[test]
 fn an_open_loop_that_cannot_keep_up_shows_its_delay() {
     for (_scratch, mut target) in targets() {
-        // Far more than any device gives: the last I/O was due at once and waits for all before it.
+        // The rate exceeds any device's: the last I/O was due at once and waits for all before it.
         let flood = Stream { pace: Pace::Open { per_second: 1e9 }, until: Until::Count(5000), ..stream() };
         let samples = target.run(&[flood], 1).expect("a run");
         let slowest = samples[0].reads.max();
@@ -126,7 +126,7 @@ fn an_interrupted_run_ends_soon_and_says_so() {
         stopper.join().expect("no panic");
         assert!(matches!(error, TargetError::Interrupted) && started.elapsed() < Duration::from_secs(5), "{error}");
         assert!(matches!(target.idle(1 << 40), Err(TargetError::Interrupted)));
-        // It never had a name.
+        // The file never had a name.
         assert_eq!(std::fs::read_dir(scratch.path()).expect("the directory").count(), 0);
     }
 }
@@ -185,7 +185,7 @@ fn shared_memory_is_recognised_and_said() {
     assert!(target.caveats()[0].contains("shared memory"));
 }
 
-/// Runs a program; its standard output, or none where it failed.
+/// Runs a program and returns its standard output, or none where it failed.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let done = std::process::Command::new(program).args(arguments).output().ok()?;
     done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim().to_owned())

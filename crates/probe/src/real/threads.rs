@@ -1,4 +1,4 @@
-//! I/O by threads that each wait for one at a time: for hosts that refuse io_uring.
+//! I/O by threads that each wait for one I/O at a time: for hosts that refuse io_uring.
 
 use super::buffer::Buffers;
 use super::run::{Run, Tally, metered};
@@ -10,11 +10,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 
-/// Threads of an open loop: more I/Os than this are not outstanding at a time, and those that wait count from when they
-/// were due.
+/// Threads of an open loop, and so its most outstanding I/Os. The latency of waiting ones counts from their due time.
 const OPEN_THREADS: u32 = 32;
 
-/// The threads that a stream takes.
+/// The number of threads that a stream takes.
 pub(super) fn threads(stream: &Stream) -> u32 {
     match stream.pace {
         Pace::Closed { depth } => depth,
@@ -22,7 +21,7 @@ pub(super) fn threads(stream: &Stream) -> u32 {
     }
 }
 
-/// One thread of a stream: takes I/Os from the source that it shares with the others until there are no more.
+/// Runs one thread of a stream: takes I/Os from the shared source until there are no more.
 pub(super) fn work(
     file: &File,
     stream: &Stream,
@@ -78,7 +77,7 @@ fn perform(file: &File, next: &Next, buffer: &mut [u8]) -> Result<(), (&'static 
     if next.flush { flush(file).map_err(|error| ("flushing", error)) } else { Ok(()) }
 }
 
-/// Makes what was written durable.
+/// Makes earlier writes durable.
 pub(super) fn flush(file: &File) -> io::Result<()> {
     // SAFETY: the descriptor is open for as long as `file` is borrowed.
     match unsafe { libc::fdatasync(file.as_raw_fd()) } {

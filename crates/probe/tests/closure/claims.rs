@@ -1,4 +1,4 @@
-//! Claims: the values that the probe should have found, and how closely.
+//! Claims: the expected values of fitted parameters, and their tolerances.
 
 use entresol_probe::Findings;
 
@@ -7,9 +7,9 @@ use entresol_probe::Findings;
 pub enum Within {
     /// By this share of the truth.
     Share(f64),
-    /// By this much.
+    /// By this amount.
     Absolute(f64),
-    /// Not at all.
+    /// Exact match.
     Exactly,
 }
 

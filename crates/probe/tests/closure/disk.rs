@@ -1,4 +1,4 @@
-//! The 15k disk, whole: 147 GB.
+//! The closure test of the whole 15k disk, 147 GB.
 
 use super::claims::Within::{Absolute, Exactly, Share};
 use super::claims::{Claim, check};
@@ -76,7 +76,7 @@ fn seeks_over(p: &DiskParameters, distance: f64) -> Vec<f64> {
 
 fn claims(p: &DiskParameters) -> Vec<Claim> {
     let turn_us = 60e6 / p.rpm;
-    // A track's bytes pass in a turn, and the heads reach the next one after the skew.
+    // A track's bytes pass in a turn, and the heads reach the next track after the skew.
     let mb_s = |zone: usize| {
         let track = f64::from(p.zones[zone].sectors_per_track * p.sector_bytes);
         track / (turn_us * (1.0 + p.track_skew))

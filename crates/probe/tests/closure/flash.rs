@@ -1,4 +1,4 @@
-//! Two flash drives of FaCE, at 2 GiB, and the refresh of 002's P3700.
+//! The closure test of two flash drives of FaCE, at 2 GiB, and of the refresh of 002's P3700.
 
 use super::claims::Within::{Exactly, Share};
 use super::claims::{Claim, check};
@@ -38,7 +38,7 @@ fn claims(p: &NandParameters) -> Vec<Claim> {
     let program_busy = p.program_us + units * UNIT / p.channel_mb_s;
     let read = p.command_us + p.sense_us[0].1 + UNIT / p.channel_mb_s + UNIT / p.link_mb_s + p.fixed_read_us;
     let programmed = p.command_us + if p.power_loss_protection { 0.0 } else { p.program_us + UNIT / p.channel_mb_s };
-    // A page of the host costs its share of a program, and each that is moved for it a read besides.
+    // A host page costs its share of a program; each page moved for it costs a read besides.
     let page = p.program_us / units;
     let (waf, moved) = (amplification(p.over_provisioning), p.gc_read_us + page);
     let slowdown = (page + (waf - 1.0) * moved) / page;

@@ -1,4 +1,4 @@
-//! The closure test: the probe measures models and has to find what they were built with. The fits see latencies and
+//! The closure test: the probe measures models and has to recover their parameters. The fits see latencies and
 //! completions only; the truth is computed here from the numbers of the profiles.
 
 mod claims;
@@ -13,7 +13,7 @@ use entresol_probe::{Findings, ModelTarget, Setup, Target, experiments};
 /// Seed of every run here; failures name it.
 pub const SEED: u64 = 20;
 
-/// Runs all experiments, or those named, in their order, and holds each to what it planned.
+/// Runs all experiments, or those named, in their order, and checks each against its planned cost.
 pub fn probe(target: &mut ModelTarget, setup: &Setup, names: Option<&[&str]>) -> Findings {
     let mut findings = Findings::default();
     for experiment in experiments() {
@@ -33,17 +33,17 @@ pub fn probe(target: &mut ModelTarget, setup: &Setup, names: Option<&[&str]>) ->
     findings
 }
 
-/// A profile that comes with the program, as a target of this capacity or its own.
+/// A built-in profile, as a target of this capacity or its own.
 pub fn target(profile: &Profile, capacity_bytes: u64) -> ModelTarget {
     ModelTarget::of_profile(profile, capacity_bytes, SEED).expect("a profile of the house can be built")
 }
 
-/// A profile that comes with the program.
+/// A built-in profile.
 pub fn load(name: &str) -> Profile {
     profile::load(name).expect("it comes with the program")
 }
 
-/// The smallest power of two of I/Os outstanding that keeps a bottleneck busy 95 % of the time.
+/// The smallest power of two of outstanding I/Os that keeps a bottleneck busy 95 % of the time.
 pub fn saturation_depth(latency: f64, bottleneck: f64) -> f64 {
     let mut depth = 1.0;
     while depth * bottleneck / latency < 0.95 {

@@ -1,4 +1,4 @@
-//! The Optane drive of 002.
+//! The closure test of the Optane drive of 002.
 
 use super::claims::Within::{Absolute, Exactly, Share};
 use super::claims::{Claim, check};
@@ -45,7 +45,7 @@ fn p4800x() {
         Claim("fill_mb_s", p.write_gb_per_s * 1e3, Share(0.01)),
         Claim("overwrite_drop_percent", 0.0, Absolute(1.0)),
         Claim("random_write_slowdown", 1.0, Share(0.02)),
-        // A flush takes as long as a read command, behind its own software.
+        // A flush takes as long as a read command, after its own software.
         Claim("flush_us", us(p.read_fixed_ns + host.software_ns), Share(0.01)),
         Claim("read_buffer", 0.0, Exactly),
         Claim("read_buffer_mib", 0.0, Exactly),

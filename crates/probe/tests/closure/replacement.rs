@@ -1,4 +1,5 @@
-//! A model built from the fitted profile stands in for the original on loads that the fit has not seen.
+//! The closure test of replacement: a model built from the fitted profile matches the original on loads that the fit
+//! has not seen.
 
 use super::disk::CHEETAH;
 use super::flash::{BYTES, S840_PRO, ssd};
@@ -82,7 +83,8 @@ fn a_flash_drive_as_a_device_of_fixed_latency() {
     let mut original = ssd(NandParameters::s840_pro());
     probe(&mut original, &Setup::new(BYTES).scaled(0.2), Some(&["fill", "steady"]));
     original.idle(1_000_000_000).expect("a model is patient");
-    // Reads at any depth; writes as the steady state has them. It knows no large I/O on several dies at once.
+    // The loads are reads at any depth, and writes at the steady state. The model cannot split large I/Os over several
+    // dies.
     let loads = [
         (1, 4096, 0.0, Pattern::Random, 0.05),
         (4, 4096, 0.0, Pattern::Random, 0.1),

@@ -42,10 +42,10 @@ impl BarChart {
         BarChart { title: title.into(), value, layout, categories, series: Vec::new() }
     }
 
-    /// Adds a bar in every category. A value that is not finite is no bar.
+    /// Adds a bar in every category. A value that is not finite has no bar.
     ///
     /// # Panics
-    /// If `values` are not as many as the categories.
+    /// If the number of values is not the number of categories.
     pub fn series(mut self, name: impl Into<String>, values: impl IntoIterator<Item = f64>) -> BarChart {
         let (name, values): (String, Vec<f64>) = (name.into(), values.into_iter().collect());
         assert_eq!(values.len(), self.categories.len(), "series {name} does not fit the categories");

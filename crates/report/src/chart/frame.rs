@@ -45,8 +45,8 @@ impl Frame {
         m.leaf("text", &[("class", &"label"), ("x", &2), ("y", &Px(self.top - 13.0))], &axis.label);
     }
 
-    /// The base line with ticks below it, and the axis label below the middle. `labelled` is false for all but the lowest of
-    /// several panels.
+    /// Draws the base line with ticks below it, and the axis label below the middle. `labelled` is false for all but
+    /// the lowest of several panels.
     pub(super) fn draw_x(&self, m: &mut Markup, axis: &Axis, scale: &Scale, labelled: bool) {
         let bottom = Px(self.bottom());
         m.void("path", &[("class", &"base"), ("d", &format_args!("M{} {bottom}H{}", Px(self.left), Px(self.right())))]);
@@ -69,7 +69,7 @@ impl Frame {
     }
 }
 
-/// The room that the tick labels of a scale need at the left of a frame.
+/// The width that the tick labels of a scale need at the left of a frame.
 pub(super) fn tick_room(scale: &Scale, target: usize) -> f64 {
     let widest = scale.labelled_ticks(target).iter().map(|(_, l)| text_width(l, TEXT)).fold(0.0, f64::max);
     widest + 14.0

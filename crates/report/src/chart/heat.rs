@@ -1,5 +1,5 @@
-//! A grid of numbers coloured by their distance from neutral: differences of hit ratios to a baseline (000 figure 4.3), ratios
-//! of write counts (000 figure 4.4).
+//! A grid of numbers coloured by their distance from neutral: differences of hit ratios to a baseline (000 figure 4.3),
+//! ratios of write counts (000 figure 4.4).
 
 use super::frame::TEXT;
 use super::{Better, Drawing, fit_text, text_width};
@@ -37,7 +37,7 @@ impl HeatMap {
         HeatMap::new(title.into(), Measure::Difference, better, 3)
     }
 
-    /// Ratios to a baseline; neutral is 1, and a half is as far from it as two. Cells show two decimals. A value that is not
+    /// Ratios to a baseline; neutral is 1, and 0.5 is as far from it as 2. Cells show two decimals. A value that is not
     /// finite, or not above zero, is an empty cell.
     pub fn ratios(title: impl Into<String>, better: Better) -> HeatMap {
         HeatMap::new(title.into(), Measure::Ratio, better, 2)
@@ -48,7 +48,7 @@ impl HeatMap {
         HeatMap { title, measure, better, digits, columns_label, columns, rows }
     }
 
-    /// Sets the columns, left to right, and what they are (`cache size`).
+    /// Sets the columns, left to right, and the label of their quantity (`cache size`).
     pub fn columns<T: Into<String>>(
         mut self,
         label: impl Into<String>,
@@ -62,7 +62,7 @@ impl HeatMap {
     /// Adds a row.
     ///
     /// # Panics
-    /// If `values` are not as many as the columns.
+    /// If the number of values is not the number of columns.
     pub fn row(mut self, name: impl Into<String>, values: impl IntoIterator<Item = f64>) -> HeatMap {
         let (name, values): (String, Vec<f64>) = (name.into(), values.into_iter().collect());
         assert_eq!(values.len(), self.columns.len(), "row {name} does not fit the columns");
@@ -80,7 +80,7 @@ impl HeatMap {
         self.measure == Measure::Ratio
     }
 
-    /// Distance from neutral, positive where better; `None` where the value has none.
+    /// Distance from neutral, positive if better; `None` if the value has none.
     fn distance(&self, value: f64) -> Option<f64> {
         let upward = match self.measure {
             Measure::Difference => value,
@@ -91,8 +91,8 @@ impl HeatMap {
         Some(sign * upward).filter(|d| d.is_finite())
     }
 
-    /// The distance at which the colours end, and whether any value lies beyond it. A few values far out must not leave
-    /// all others pale: the colours end where nine tenths of the distances do.
+    /// The distance at which the colours end, and whether any value lies beyond it. A few outliers must not leave all
+    /// others pale: the colours end at nine tenths of the distances.
     fn reach(&self) -> (f64, bool) {
         let distances = self.rows.iter().flat_map(|r| &r.1).filter_map(|&v| self.distance(v));
         let mut distances: Vec<f64> = distances.map(f64::abs).filter(|&d| d > 0.0).collect();
@@ -174,7 +174,7 @@ impl HeatMap {
         }
     }
 
-    /// The bar of colours with its ends named; tells where it ends. `beyond`: values lie beyond the ends.
+    /// Draws the bar of colours with its ends named, and returns its right end. `beyond`: values lie beyond the ends.
     fn draw_key(&self, m: &mut Markup, left: f64, reach: f64, beyond: bool) -> f64 {
         const STEPS: i32 = 10;
         const STEP: f64 = 8.0;
@@ -205,7 +205,7 @@ impl HeatMap {
     }
 }
 
-/// One cell at `(x, y, width)`: its colour and number, or a dash where it has none.
+/// Draws one cell at `(x, y, width)`: its colour and number, or a dash without a value.
 fn draw_cell(m: &mut Markup, (x, y, width): (f64, f64, f64), title: &str, shade: Option<Shade>, number: &str) {
     m.open("g", &[("class", &"mark")]);
     let (class, style, ink, text) = match shade {

@@ -28,7 +28,7 @@ impl Histogram {
         Histogram { title: title.into(), label: label.into(), format, unit: 1.0, series: Vec::new() }
     }
 
-    /// Sets what a counted 1 is worth in the base unit of the format: 1e-9 for nanoseconds shown as
+    /// Sets the value of a counted 1 in the base unit of the format: 1e-9 for nanoseconds shown as
     /// [`NumberFormat::Seconds`].
     ///
     /// # Panics
@@ -49,7 +49,7 @@ impl Histogram {
         self.series.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// First and last bucket that holds anything.
+    /// First and last bucket that is not empty.
     fn filled(&self) -> Option<(usize, usize)> {
         let filled =
             || self.series.iter().flat_map(|(_, c)| c.iter().enumerate().filter(|(_, n)| **n > 0).map(|(b, _)| b));
@@ -75,7 +75,7 @@ impl Histogram {
         frame.draw_y(&mut m, &axis, &y, 6);
         let pitch = frame.width / (last - first + 1) as f64;
         self.draw_buckets_axis(&mut m, &frame, (first, last), pitch);
-        // The gap between buckets tells them apart; within one the series touch.
+        // A gap separates buckets; within a bucket the series touch.
         let inner = (pitch - (pitch * 0.15).clamp(1.0, 6.0)).min(60.0 * self.series.len() as f64);
         let bar = inner / self.series.len() as f64;
         for (i, (name, counts)) in self.series.iter().enumerate() {

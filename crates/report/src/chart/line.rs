@@ -16,17 +16,17 @@ pub enum Curve {
     Step,
 }
 
-/// Up to this many series all are in the foreground unless the caller chose.
+/// Largest number of series that are all in the foreground, unless the caller chooses.
 const ALL_IN_FRONT: usize = 6;
 /// Points of one series that answer to the pointer; a denser series is sampled evenly.
 const POINTS_MAX: usize = 200;
-/// Up to this many points in a chart carry a tooltip that works without the script, and a visible dot.
+/// Largest number of points in a chart that have a visible dot and a tooltip without the script.
 const SPARSE_MAX: usize = 1500;
 
 /// Positions at which series are compared to find the best.
 const RANKED_MAX: usize = 500;
 
-/// A line chart of any number of series. Where there are many, the best few (and the emphasised ones) stand in front with
+/// A line chart of any number of series. If there are many, the best few and the emphasised ones stand in front with
 /// labels at their ends, and the rest stay faint until pointed at.
 #[derive(Clone, Debug)]
 pub struct LineChart {
@@ -59,15 +59,15 @@ impl LineChart {
         self
     }
 
-    /// Puts the `count` best series in the foreground: those with the best mean rank over all x. Emphasised ones are there
-    /// anyway and do not count.
+    /// Puts the `count` best series in the foreground: those with the best mean rank over all x. Emphasised series are
+    /// always there and do not count.
     pub fn best(mut self, count: usize, better: Better) -> LineChart {
         self.best = Some((count, better));
         self
     }
 
-    /// Ends the y axis at `highest`, so that a few series far above it do not press the others together. Lines leave the
-    /// chart there, and a line below it names them.
+    /// Ends the y axis at `highest`, so that a few series far above it do not compress the others. Such lines leave the
+    /// chart there, and a line of text below names them.
     pub fn crop(mut self, highest: f64) -> LineChart {
         self.crop = highest;
         self
@@ -111,11 +111,11 @@ impl LineChart {
         let names_width = front.iter().map(|&i| text_width(&self.series[i].name, TEXT)).fold(0.0, f64::max);
         // The names at the ends are bold.
         let right = if front.is_empty() { MARGIN } else { (names_width * 1.1).clamp(20.0, 140.0) + 16.0 };
-        // Many curves need height to be told apart, and the legend beside them has it.
+        // Many curves need height to be distinguished, and the legend beside them needs it too.
         let height = (width * if self.series.len() > 8 { 0.6 } else { 0.5 }).round();
         let points = || self.series.iter().flat_map(|s| visible(s, &self.x, &self.y));
         let y_ends = (height - 50.0, 34.0);
-        // A limit that would leave nothing is none.
+        // A limit that would leave no point is ignored.
         let limit = if points().any(|p| p.1 <= self.crop) { self.crop } else { f64::INFINITY };
         let Some(y) = Scale::fit(&self.y, points().map(|p| p.1).filter(|&y| y <= limit), true, y_ends) else {
             return empty_drawing(width, left_out);
@@ -184,12 +184,12 @@ impl LineChart {
     }
 }
 
-/// The points of a series that have a place.
+/// The points of a series that can be drawn.
 pub(super) fn visible<'a>(series: &'a Series, x: &'a Axis, y: &'a Axis) -> impl Iterator<Item = (f64, f64)> + 'a {
     series.points.iter().copied().filter(|p| drawable(x.spread, p.0) && drawable(y.spread, p.1))
 }
 
-/// The number of points that have none.
+/// The number of points that cannot be drawn.
 pub(super) fn left_out(series: &Series, x: &Axis, y: &Axis) -> usize {
     series.points.len() - visible(series, x, y).count()
 }
@@ -215,7 +215,7 @@ impl Pen<'_> {
         let stride = shown.len().div_ceil(POINTS_MAX).max(1);
         let last = shown.len().saturating_sub(1);
         let chosen = shown.iter().enumerate().filter(|(i, _)| i.is_multiple_of(stride) || *i == last);
-        // A point above a cropped axis is out of sight, and so of reach.
+        // A point above a cropped axis is neither visible nor in reach of the pointer.
         for (_, &(x, y)) in chosen.filter(|(_, p)| self.y.at(p.1) >= self.y.top() - 1e-6) {
             let class = if self.titles && stride == 1 { "pt" } else { "pt dense" };
             let (cx, cy) = (Px(self.x.at(x)), Px(self.y.at(y)));
@@ -273,8 +273,8 @@ fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     out
 }
 
-/// Indices of `series` from best to worst by mean rank over up to [`RANKED_MAX`] of all x, evenly taken. Between its points a
-/// series is interpolated; where it has no value it ranks last.
+/// Indices of `series` from best to worst by mean rank over up to [`RANKED_MAX`] of all x, evenly spaced. Between its
+/// points a series is interpolated; where it has no value it ranks last.
 fn ranking(series: &[Series], better: Better) -> Vec<usize> {
     let mut xs: Vec<f64> = series.iter().flat_map(|s| s.points.iter().map(|p| p.0)).filter(|x| x.is_finite()).collect();
     xs.sort_by(f64::total_cmp);

@@ -1,7 +1,8 @@
 //! Charts as SVG inside an HTML figure.
 //!
-//! Everything is drawn here; the script of the page only adds what moves (tooltips, toggling a series). A value that cannot
-//! be drawn (not finite, or not above zero on a logarithmic axis) leaves a gap, and the chart says how many it left out.
+//! Everything is drawn here; the script of the page only adds interaction (tooltips, toggling a series). A value that
+//! cannot be drawn (not finite, or not above zero on a logarithmic axis) leaves a gap, and the chart shows the number
+//! of such values.
 
 mod bars;
 mod frame;
@@ -50,7 +51,7 @@ impl Axis {
         self
     }
 
-    /// Makes the axis reach from `low` to `high` even where the data do not; data beyond still widen it.
+    /// Makes the axis reach at least from `low` to `high`; data beyond still widen it.
     ///
     /// # Panics
     /// If an end is not finite or `low` is above `high`.
@@ -77,14 +78,14 @@ impl Series {
         Series { name: name.into(), points, emphasised: false }
     }
 
-    /// Draws this series in the foreground whatever its values: a baseline, a bound.
+    /// Draws this series in the foreground whatever its values are: for a baseline or a bound.
     pub fn emphasised(mut self) -> Series {
         self.emphasised = true;
         self
     }
 }
 
-/// Which end of a measure is good.
+/// The good end of a measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     /// More is better: hit ratio, throughput.
@@ -100,7 +101,7 @@ pub enum Chart {
     Line(LineChart),
     /// Panels stacked over a common time.
     TimeSeries(TimeSeries),
-    /// Numbers in a grid, coloured by how far they are from neutral.
+    /// Numbers in a grid, coloured by their distance from neutral.
     Heat(HeatMap),
     /// Bars per category.
     Bars(BarChart),
@@ -120,8 +121,8 @@ macro_rules! chart_from {
 chart_from!(Line(LineChart), TimeSeries(TimeSeries), Heat(HeatMap), Bars(BarChart), Histogram(Histogram));
 
 impl Chart {
-    /// The chart alone as an SVG document with its own styles, for a README or a paper. It has no legend: series are told apart
-    /// by the labels at the ends of the lines.
+    /// The chart alone as an SVG document with its own styles, for a README or a paper. It has no legend: labels at the
+    /// ends of the lines name the series.
     pub fn to_svg(&self) -> String {
         let drawing = self.draw(&Looks::of(&[self.names()]), FULL_WIDTH);
         let mut m = Markup::default();
@@ -139,7 +140,7 @@ impl Chart {
         }
     }
 
-    /// The names this chart tells apart by colour.
+    /// The names that this chart distinguishes by colour.
     pub(crate) fn names(&self) -> Names<'_> {
         match self {
             Chart::Line(c) => c.names(),
@@ -168,7 +169,7 @@ impl Chart {
         }
     }
 
-    /// Writes the figure: title, drawing, legend, and what was left out.
+    /// Writes the figure: title, drawing, legend, and the number of values left out.
     pub(crate) fn write_figure(&self, m: &mut Markup, looks: &Looks, in_grid: bool) {
         let (front, rest) = self.names();
         let side = front.len() + rest.len() > 8 && !in_grid;
@@ -223,7 +224,7 @@ struct Key {
     /// The number that the marks of this series carry in `data-s`.
     series: usize,
     look: usize,
-    /// A line, or else a filled box.
+    /// True for a line, false for a filled box.
     line: bool,
     strong: bool,
 }
@@ -240,7 +241,7 @@ impl Drawing {
         let (width, height) = (Px(self.width), Px(self.height));
         let mut attrs: Vec<crate::markup::Attr<'_>> =
             vec![("viewBox", &view), ("width", &width), ("height", &height), ("role", &"img"), ("aria-label", &title)];
-        // Text neither shrinks below what can be read (the drawing scrolls instead) nor grows to headlines.
+        // Text neither shrinks below a legible size (the drawing scrolls instead) nor grows to headlines.
         let limits = format!("min-width:{}px;max-width:{}px", Px(self.width * 0.72), Px(self.width * 1.15));
         match standalone {
             false => attrs.push(("style", &limits)),
@@ -302,7 +303,7 @@ fn fit_text(text: &str, size: f64, width: f64) -> String {
     console::truncate_str(text, columns, "…").into_owned()
 }
 
-/// A drawing that says it has nothing to show.
+/// A drawing that states that there is no data.
 fn empty_drawing(width: f64, left_out: usize) -> Drawing {
     let mut inside = Markup::default();
     inside.void("rect", &[("class", &"frame"), ("x", &1), ("y", &1), ("width", &Px(width - 2.0)), ("height", &118)]);

@@ -27,7 +27,7 @@ impl Panel {
     }
 }
 
-/// Panels over one x axis. The pointer reads all series at one x together. A name that occurs in several panels is one entry of
+/// Panels over one x axis. The pointer reads all series at one x together. A name in several panels has one entry in
 /// the legend.
 #[derive(Clone, Debug)]
 pub struct TimeSeries {
@@ -66,7 +66,7 @@ impl TimeSeries {
     pub(super) fn draw(&self, looks: &Looks, width: f64) -> Drawing {
         let names = self.names();
         let all_left_out = self.panels.iter().flat_map(|p| p.series.iter().map(|s| left_out(s, &self.x, &p.y))).sum();
-        // A panel without a visible value is not drawn; what it lacked is counted.
+        // A panel without a visible value is not drawn; its missing values are counted.
         let mut top = 34.0;
         let mut rows: Vec<(&Panel, Scale, f64, f64)> = Vec::new();
         for panel in &self.panels {

@@ -36,8 +36,8 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Fits `axis` to the drawable ones of `values` and lays it from coordinate `from` to `to`. With `round`, the ends move
-    /// out to ticks, or a little where it is logarithmic. `None` where there is nothing to draw.
+    /// Fits `axis` to the drawable ones of `values` and lays it from coordinate `from` to `to`. With `round`, the ends
+    /// move out to ticks, or a little if the axis is logarithmic. `None` if there is nothing to draw.
     pub(crate) fn fit(
         axis: &Axis,
         values: impl Iterator<Item = f64>,
@@ -70,7 +70,7 @@ impl Scale {
         Some(scale)
     }
 
-    /// One value, or several that differ only in their last bits, still needs an axis with two ends.
+    /// Widens an axis over one value, or over values that differ only in their last bits, so that it has two ends.
     fn widen_if_flat(&mut self) {
         let flat = self.high - self.low <= 1e-9 * self.high.abs().max(self.low.abs());
         if !flat {
@@ -95,7 +95,7 @@ impl Scale {
         self.from + share * (self.to - self.from)
     }
 
-    /// The lesser of the two coordinates it is laid between: the top of a vertical axis.
+    /// The lesser of the two end coordinates: the top of a vertical axis.
     pub(crate) fn top(&self) -> f64 {
         self.from.min(self.to)
     }
@@ -122,8 +122,8 @@ impl Scale {
     }
 }
 
-/// The smallest round step that covers `range` in at most `target` steps: 1, 2, 2.5 or 5 times a power of ten, or, where
-/// `binary` and the step is at least 1, a power of two.
+/// The smallest round step that covers `range` in at most `target` steps: 1, 2, 2.5 or 5 times a power of ten, or,
+/// where `binary` and the step is at least 1, a power of two.
 fn step(range: f64, target: usize, binary: bool) -> f64 {
     let rough = range / target as f64;
     if binary && rough >= 1.0 {

@@ -56,7 +56,7 @@ impl Table {
     }
 }
 
-/// A cell: `data-v` is what it sorts by and what the file gets.
+/// Writes a cell: `data-v` is the value for sorting and for the CSV file.
 fn write_cell(m: &mut Markup, cell: &Cell, right: bool) {
     let tone = match cell.tone {
         Tone::Plain => "",
@@ -81,7 +81,7 @@ fn write_cell(m: &mut Markup, cell: &Cell, right: bool) {
     m.leaf("td", &attrs, cell.shown(false));
 }
 
-/// A name for a file, from a caption.
+/// A file name made from a caption.
 fn file_stem(name: &str) -> String {
     let stem: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();

@@ -1,4 +1,4 @@
-//! One table, three forms: for the terminal, for the page, for a file.
+//! One table in three forms: for the terminal, for the page and for a file.
 
 mod html;
 mod text;
@@ -57,13 +57,13 @@ pub enum Tone {
     /// Nothing.
     #[default]
     Plain,
-    /// Look here: the best of its column.
+    /// The best of its column.
     Strong,
     /// Better than something it is compared with.
     Good,
     /// Worse than something it is compared with.
     Bad,
-    /// Skip it.
+    /// Unimportant.
     Muted,
 }
 
@@ -89,7 +89,8 @@ impl Cell {
         Cell::real(value, format!("{value:.digits$}"))
     }
 
-    /// A fraction shown in per cent with `digits` decimals: `Cell::percent(0.5, 1)` is `50.0%`. Missing where it is not finite.
+    /// A fraction shown in per cent with `digits` decimals: `Cell::percent(0.5, 1)` is `50.0%`. Missing if it is not
+    /// finite.
     pub fn percent(fraction: f64, digits: usize) -> Cell {
         Cell::real(fraction, percent(fraction, digits))
     }
@@ -109,7 +110,7 @@ impl Cell {
         self
     }
 
-    /// As shown to a person; integers with spaces between the thousands where `separate`.
+    /// The text shown to a reader; integers have spaces between the thousands if `separate` is true.
     fn shown(&self, separate: bool) -> String {
         match &self.value {
             Value::Missing => MISSING.to_owned(),
@@ -120,7 +121,7 @@ impl Cell {
         }
     }
 
-    /// In full precision, as in a file; empty where missing.
+    /// The value in full precision, as in a file; empty if missing.
     fn exact(&self) -> String {
         match &self.value {
             Value::Missing => String::new(),
@@ -183,7 +184,7 @@ impl Table {
     /// Adds a row at the bottom.
     ///
     /// # Panics
-    /// If the cells are not as many as the columns.
+    /// If the number of cells is not the number of columns.
     pub fn push(&mut self, row: impl IntoIterator<Item = Cell>) {
         let row: Vec<Cell> = row.into_iter().collect();
         assert_eq!(row.len(), self.columns.len(), "a row of table {} does not fit its columns", self.name);

@@ -1,4 +1,4 @@
-//! The table of a terminal: it drops what does not fit, least important first, and says so.
+//! The table of a terminal: columns that do not fit are dropped, least important first, and named.
 
 use super::{Table, Tone};
 use console::{Style, Term, measure_text_width, truncate_str};
@@ -31,14 +31,15 @@ impl TextStyle {
     }
 }
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
-/// A column of text is not cut below this.
+/// Least width to which a column of text is cut.
 const NARROWEST: usize = 8;
 
 impl Table {
-    /// The table as text: a heading, a rule, and one line per row, each ended by `\n`. Columns that a narrow terminal has no room
-    /// for are named in a last line. Control characters in cells are replaced, so that a file name cannot steer the terminal.
+    /// The table as text: a heading, a rule, and one line per row, each ended by `\n`. Columns that do not fit a narrow
+    /// terminal are named in a last line. Control characters in cells are replaced, so that a file name cannot steer
+    /// the terminal.
     pub fn to_text(&self, style: TextStyle) -> String {
         let tamed: Vec<Vec<String>> =
             self.rows.iter().map(|row| row.iter().map(|c| tame(&c.shown(style.separate))).collect()).collect();
@@ -74,7 +75,7 @@ impl Table {
     fn fit(&self, kept: &mut Vec<usize>, widths: &mut [usize], limit: usize) {
         let total = |kept: &[usize], widths: &[usize]| kept.iter().map(|&c| widths[c] + GAP).sum::<usize>() - GAP;
         while total(kept, widths) > limit {
-            // Of equals the last is the maximum, which is the rightmost.
+            // `max_by_key` returns the last of equals, which is the rightmost.
             match (0..kept.len()).max_by_key(|&i| self.columns[kept[i]].priority) {
                 Some(i) if self.columns[kept[i]].priority > 0 => drop(kept.remove(i)),
                 _ => break,

@@ -1,5 +1,6 @@
-//! Write-backs by a thread of the cache's own, as the live cache has one: pages wait in a queue, the thread takes some of them and writes
-//! them below together, and the next ones when all of these are there. Without it each write-back starts at once, by itself.
+//! Write-backs by a thread, as in the live cache. Pages wait in a queue; the thread takes some and writes them below
+//! together, and takes the next when all of them are written. Without the thread each write-back starts at once, by
+//! itself.
 
 use super::work::Op;
 use std::collections::VecDeque;
@@ -7,13 +8,13 @@ use std::collections::VecDeque;
 /// Limits of the cache's own write-back thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
-    /// Pages that may wait: while there are as many no new request starts.
+    /// Pages that may wait; while the queue is full no new request starts.
     pub queue: usize,
-    /// Pages that wait at least until the thread begins.
+    /// Waiting pages at which the thread begins.
     pub soft: usize,
-    /// Writes that it has under way at a time, at least; the more, the fuller the queue.
+    /// Concurrent writes of the thread with a nearly empty queue; more as the queue fills.
     pub least: usize,
-    /// And with a full queue.
+    /// Concurrent writes of the thread with a full queue.
     pub most: usize,
 }
 
@@ -21,11 +22,11 @@ impl Behind {
     /// Returns the limits of the live cache (`crates/engine/src/cache/watermarks.rs`).
     ///
     /// The thread begins when half a segment waits, four segments may wait, and 4 to 64 writes are under way at a time.
-    /// Segments are of 1 MiB, or of less where fewer than 64 of them fit (`entresol format`). The log has a third more
-    /// room than `pages`.
+    /// Segments are of 1 MiB, or smaller if fewer than 64 of them fit (`entresol format`). The log has a third more
+    /// slots than `pages`.
     pub fn live(pages: u64, page_bytes: u32) -> Self {
         let device = pages * u64::from(page_bytes) * 4 / 3;
-        // The largest power of two of which there are 64, but 16 pages at least.
+        // The largest power of two that fits 64 times, but at least 16 pages.
         let segment = 1u64 << (device / 64).clamp(1, 1 << 20).ilog2();
         let pages = (segment / u64::from(page_bytes)).max(16) as usize;
         Behind { queue: 4 * pages, soft: pages / 2, least: 4, most: 64 }
@@ -39,7 +40,7 @@ impl Behind {
     }
 }
 
-/// Chains that wait for the thread, and how many of those that it took are under way.
+/// Queue of chains for the thread, and the number of taken chains under way.
 pub(super) struct Queue {
     behind: Behind,
     waiting: VecDeque<Vec<Op>>,
@@ -59,12 +60,12 @@ impl Queue {
         self.waiting.push_back(chain.to_vec());
     }
 
-    /// One that was taken is done.
+    /// Records the completion of a taken chain.
     pub fn landed(&mut self) {
         self.flying -= 1;
     }
 
-    /// The next ones, if none is under way.
+    /// Takes the next chains, if none is under way.
     pub fn take(&mut self) -> Vec<Vec<Op>> {
         if self.flying > 0 {
             return Vec::new();

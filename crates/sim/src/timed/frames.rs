@@ -4,7 +4,7 @@ use entresol_core::Page;
 
 const NOWHERE: u32 = u32::MAX;
 
-/// The frames of one tier. A log hands them out in order round the ring, any other layout takes the last one freed.
+/// The frames of one tier. A log assigns them in order round the ring; any other layout takes the last one freed.
 pub(super) struct Frames {
     page_bytes: u64,
     capacity: u32,
@@ -27,12 +27,12 @@ impl Frames {
         }
     }
 
-    /// Is the tier written in order?
+    /// True if the tier is written in order.
     pub fn is_log(&self) -> bool {
         self.log
     }
 
-    /// Offset of a page's frame in bytes, a new frame if it has none; a log always takes a new one.
+    /// Offset of a page's frame in bytes. A page without a frame gets one; a log always assigns a new one.
     pub fn place(&mut self, page: Page) -> u64 {
         let frame = &mut self.frame_of[page.index()];
         if self.log {
@@ -50,7 +50,7 @@ impl Frames {
         u64::from(self.frame_of[page.index()]) * self.page_bytes
     }
 
-    /// The page gives its frame up.
+    /// Frees the page's frame.
     pub fn release(&mut self, page: Page) {
         let frame = std::mem::replace(&mut self.frame_of[page.index()], NOWHERE);
         if !self.log {
@@ -58,19 +58,19 @@ impl Frames {
         }
     }
 
-    /// Offset of a page that came with its whole object and has no frame of its own: where it lies below, wrapped
-    /// round the tier.
+    /// Offset of a page that came with its whole object and has no frame of its own: its offset below, wrapped round
+    /// the tier.
     pub fn wrapped(&self, offset_below: u64) -> u64 {
         offset_below % (u64::from(self.capacity) * self.page_bytes)
     }
 
-    /// Loads where a page's frame is into the processor's cache.
+    /// Loads a page's frame number into the processor's cache.
     #[inline(always)]
     pub fn prefetch(&self, page: Page) {
         entresol_core::prefetch(&self.frame_of, page.index());
     }
 
-    /// Does the page have a frame?
+    /// True if the page has a frame.
     pub fn holds(&self, page: Page) -> bool {
         self.frame_of[page.index()] != NOWHERE
     }

@@ -1,10 +1,10 @@
 //! Simulation with time: the policies' movements drive device models.
 //!
-//! A policy decides when a request starts; its movements become I/Os. What the requester waits for is in the
-//! foreground: reading the page where it is found, reading it from below on a miss, writing it where it lands.
-//! Everything else (filling a cache, demoting, writing back, cleaning, second chances) runs in the background on the
-//! same devices, in a window of bounded length: while it is full no new request starts, so that a hierarchy cannot
-//! promise more writes than it can carry out. A live cache has one thread that writes back: with [`Behind`] there is one here, too.
+//! A policy decides when a request starts; its movements become I/Os. The requester waits for the foreground: reading
+//! the page from its tier, reading it from below on a miss, writing it to the tier it is installed in. All other I/O
+//! (filling a cache, demotion, write-back, cleaning, second chances) runs in the background on the same devices, in a
+//! window of bounded length. While the window is full no new request starts, so a hierarchy cannot promise more writes
+//! than it can carry out. A live cache has one thread for write-backs; [`Behind`] models it.
 
 mod behind;
 mod frames;

@@ -1,4 +1,4 @@
-//! From movements to I/Os: what a request waits for, and what goes on behind its back.
+//! From movements to I/Os: the foreground of a request, and its background.
 
 use super::frames::Frames;
 use super::work::Op;
@@ -7,15 +7,15 @@ use crate::cell::Run;
 use crate::layer::PREFETCH_AHEAD;
 use entresol_core::{Hint, Movement, ObjectId, Op as RequestOp, Outcome, Page, Request, Tier, Verb, prefetch};
 
-/// Whole objects move in I/Os of this many bytes.
+/// I/O size of whole objects in bytes.
 const OBJECT_IO_BYTES: u64 = 1 << 20;
 
 /// The I/Os of one request.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// In order; the requester waits for all of them.
+    /// I/Os in order; the requester waits for all of them.
     pub foreground: Vec<Op>,
-    /// Chains that nobody waits for.
+    /// Chains that no requester waits for.
     pub background: Chains,
 }
 
@@ -49,7 +49,8 @@ impl Chains {
         other.iter().for_each(|chain| self.push(chain.iter().copied()));
     }
 
-    /// A read and a write that depends on it. Joined to the chain before it when the write continues that one's.
+    /// Adds a read and a write that depends on it. A joined transfer whose write continues the last chain's is added to
+    /// that chain.
     fn transfer(&mut self, read: Op, write: Op, joined: bool) {
         if joined
             && let (Some(end), Some(last)) = (self.ends.last_mut(), self.ops.last_mut())
@@ -79,16 +80,16 @@ struct Segment {
     write: Option<Op>,
 }
 
-/// Why movements happen.
+/// The cause of a movement.
 #[derive(Clone, Copy)]
 struct Cause {
     /// Position in the trace.
     at: usize,
-    /// The request to the layer that decides; none for a hint.
+    /// The request to the deciding layer; `None` for a hint.
     request: Option<Request>,
-    /// The host is writing: what is read completes a partial write.
+    /// True if the host is writing: reads complete a partial write.
     for_write: bool,
-    /// The layer that decides had the page.
+    /// True if the deciding layer had the page.
     found: bool,
 }
 
@@ -97,7 +98,7 @@ impl Cause {
         self.request.is_none_or(|request| request.op == RequestOp::Read)
     }
 
-    /// Is a part of a page that is there modified?
+    /// True if a part of a held page is modified.
     fn updates_in_place(self) -> bool {
         self.found && self.request.is_some_and(|request| request.op == RequestOp::Update)
     }
@@ -108,15 +109,15 @@ pub(super) struct Planner<'w> {
     pub run: Run<'w>,
     addresses: &'w Addresses<'w>,
     frames: Vec<Frames>,
-    /// Bytes of a page that a request reads or updates where it is, for each tier.
+    /// Bytes of a page that a request reads or updates in place, for each tier.
     touched: Vec<u32>,
     /// First tier of each layer among all tiers.
     first_tier: Vec<usize>,
     /// Offset of each object below, in bytes.
     object_base: Vec<u64>,
     movements: Vec<Vec<Movement>>,
-    /// The open segment of each tier that is a log. It is written when the next one begins, which is when a movement
-    /// says that it is not joined to the one before it, be that in the same request or in another.
+    /// The open segment of each tier that is a log. It is written when the next one begins: at a movement that is not
+    /// joined to the one before it, in the same request or another.
     segments: Vec<Segment>,
 }
 
@@ -162,7 +163,8 @@ impl<'w> Planner<'w> {
         self.addresses.trace.page_bytes
     }
 
-    /// Puts a page into a tier: at once, or into the open segment of a log. `read` brings it there, if it must be.
+    /// Puts a page into a tier: at once, or into the open segment of a log. `read` is the I/O that brings the page, if
+    /// one is needed.
     fn put(&mut self, tier: usize, page: Page, read: Option<Op>, joined: bool, plan: &mut Plan) {
         let write = Op::write(tier, self.frames[tier].place(page), self.bytes());
         if !self.frames[tier].is_log() {
@@ -184,7 +186,7 @@ impl<'w> Planner<'w> {
         segment.reads.extend(read);
     }
 
-    /// Offset of a page in a tier's device, in bytes: that of its frame, or that at which it came with its whole
+    /// Offset of a page in a tier's device, in bytes: that of its frame, or that at which the page came with its whole
     /// object.
     fn offset(&self, tier: usize, page: Page) -> u64 {
         let frames = &self.frames[tier];
@@ -196,12 +198,12 @@ impl<'w> Planner<'w> {
         self.object_base[address.object.index()] + address.block * u64::from(self.bytes())
     }
 
-    /// Decides on a request of the trace; returns where it was found: a tier, or `below()`.
+    /// Decides on a request of the trace; returns the tier of the hit, or `below()`.
     pub fn request(&mut self, at: usize, plan: &mut Plan) -> usize {
         self.layer(0, at, self.addresses.trace.request(at), false, plan)
     }
 
-    /// Loads what will be looked up for the request that comes some way behind `at` into the processor's cache.
+    /// Loads the state for a request [`PREFETCH_AHEAD`] positions after `at` into the processor's cache.
     #[inline(always)]
     pub fn prefetch_behind(&self, at: usize) {
         let Some(&page) = self.addresses.trace.pages.get(at + PREFETCH_AHEAD) else { return };
@@ -234,7 +236,7 @@ impl<'w> Planner<'w> {
         let page = request.page;
         let mut movements = std::mem::take(&mut self.movements[depth]);
         let outcome = self.run.layers[depth].decide(at, request, for_write, &mut movements);
-        // The victims, at last known, all at once rather than one after the other.
+        // The victims are known now; their state is loaded all at once rather than one after the other.
         movements.iter().filter(|movement| movement.page != page).for_each(|movement| self.prefetch(movement.page));
         let mut place = self.below();
         match outcome {
@@ -244,7 +246,7 @@ impl<'w> Planner<'w> {
                 let reads = request.op == RequestOp::Read
                     || request.op == RequestOp::Update && self.run.layers[depth].info().log;
                 if reads && !promoted {
-                    // Where the page is before any movement: one may move it.
+                    // The read uses the offset before any movement, because a movement may change it.
                     plan.foreground.push(Op::read(place, self.offset(place, page), self.touched[place]));
                 }
             }
@@ -272,7 +274,7 @@ impl<'w> Planner<'w> {
         self.below()
     }
 
-    /// Adds the I/Os of a movement. Returns where a read was found when the movement asked the level below.
+    /// Adds the I/Os of a movement. Returns the place of the read when the movement read from the level below.
     fn movement(&mut self, depth: usize, cause: Cause, movement: Movement, plan: &mut Plan) -> Option<usize> {
         let Movement { page, verb, joined } = movement;
         let Cause { at, request, for_write, .. } = cause;
@@ -338,7 +340,7 @@ impl<'w> Planner<'w> {
         self.below()
     }
 
-    /// A write-back: to the layer below as a write of its own, or to the level below.
+    /// Writes a page back: to the layer below as a write of its own, or to the backing store.
     fn write_below(&mut self, depth: usize, at: usize, page: Page, read: Op, joined: bool, plan: &mut Plan) {
         if depth + 1 == self.run.layers.len() {
             plan.background.transfer(read, Op::write(self.below(), self.backing_offset(page), self.bytes()), joined);
@@ -364,7 +366,7 @@ impl<'w> Planner<'w> {
     }
 }
 
-/// Does this movement read the page from the tier where it was found, for the requester?
+/// True if this movement reads the page from the tier of its hit, for the requester.
 fn is_promotion(movement: &Movement, page: Page, found: Tier) -> bool {
     movement.page == page && matches!(movement.verb, Verb::Copy { from, to } if from == found && to < from)
 }

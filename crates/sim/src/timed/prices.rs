@@ -1,15 +1,15 @@
-//! Time that an access of a device takes, by its model: for those who predict the time of a policy from what it does.
+//! Access times of a device by its model, for forecasting the time of a policy from its movements.
 
 use entresol_core::Random;
 use entresol_device::load::closed_loop;
 use entresol_device::{Device, Io, IoKind};
 use entresol_policy::miniature::{Access, Prices};
 
-/// Accesses that are measured.
+/// Number of accesses measured.
 const ACCESSES: u64 = 2000;
 
-/// Asks models of one device, each new from `device`, what accesses at random places take: alone, and `depth` at a time. A page
-/// has `page_bytes`, of which a request reads or changes `touched_bytes` where it is.
+/// Measures random accesses on models of one device, each built anew by `device`: alone, and `depth` at a time. A page
+/// has `page_bytes`, of which a request reads or changes `touched_bytes` in place.
 ///
 /// # Errors
 /// When `device` fails, with its error.

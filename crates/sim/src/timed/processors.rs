@@ -1,4 +1,4 @@
-//! Processors that requesters share: what a program computes between two requests waits for one of them.
+//! Processors that requesters share; the work between two requests waits for one of them.
 
 use entresol_device::Nanos;
 use std::cmp::Reverse;
@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 pub struct Work {
     /// Processor time in nanoseconds that a requester spends on each request before its next one.
     pub ns: Nanos,
-    /// Processors that requesters share; with none it is as with one.
+    /// Processors that requesters share; 0 is taken as 1.
     pub processors: u32,
 }
 
@@ -18,10 +18,10 @@ impl Work {
     pub const NONE: Work = Work { ns: 0, processors: 1 };
 }
 
-/// Processors, served in the order in which they are asked for.
+/// Processors, served in order of arrival.
 pub(super) struct Processors {
     work_ns: Nanos,
-    /// When each is free.
+    /// Times at which each processor becomes free.
     free: BinaryHeap<Reverse<Nanos>>,
 }
 
@@ -30,7 +30,7 @@ impl Processors {
         Processors { work_ns: work.ns, free: (0..work.processors.max(1)).map(|_| Reverse(0)).collect() }
     }
 
-    /// Begins a request's work as soon as a processor is free, `now` at the earliest; when it is done.
+    /// Begins a request's work once a processor is free, not before `now`; returns the end of the work.
     #[inline]
     pub fn work(&mut self, now: Nanos) -> Nanos {
         if self.work_ns == 0 {

@@ -6,22 +6,22 @@ use entresol_device::Nanos;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Results that only time brings, beside the row of counts.
+/// Results of the timing, beside the row of counts.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TimedRow {
     /// Virtual time from the end of the warm-up to the last completion, in seconds.
     pub elapsed_seconds: f64,
-    /// Requests completed in it.
+    /// Requests completed in that time.
     pub requests: u64,
     /// Requests per second of virtual time.
     pub requests_per_second: f64,
-    /// Concurrent requesters; 0 when the trace's own clock drove.
+    /// Concurrent requesters; 0 if the trace's own times drove the run.
     pub clients: u32,
     /// Average read cache latency of 004, figure 4.8: over all tiers, the mean latency of a read of the tier's device
     /// times the share of all reads that hit there. Misses add nothing, so it compares hierarchies of one policy, not
     /// policies.
     pub read_cache_latency_us: f64,
-    /// Latencies of all requests, then of those found in each tier, then of those served from below.
+    /// Latencies of all requests, then of the hits in each tier, then of requests served from below.
     pub latencies: Vec<LatencyRow>,
     /// The devices, tiers first, the level below last.
     pub devices: Vec<DeviceRow>,
@@ -30,7 +30,7 @@ pub struct TimedRow {
 /// Latencies in microseconds. A percentile is absent with fewer than 10 values beyond it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LatencyRow {
-    /// Whose: `all`, a tier, `below`.
+    /// Scope of the latencies: `all`, a tier, `below`.
     pub name: String,
     /// Number of requests.
     pub count: u64,
@@ -81,11 +81,11 @@ impl LatencyRow {
 pub struct DeviceRow {
     /// Tier and device.
     pub name: String,
-    /// Bytes that the device holds, whatever part of them is used.
+    /// Capacity in bytes, used or not.
     pub capacity_bytes: u64,
-    /// I/Os that read.
+    /// Read I/Os.
     pub reads: u64,
-    /// I/Os that wrote.
+    /// Write I/Os.
     pub writes: u64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -95,9 +95,9 @@ pub struct DeviceRow {
     pub mean_read_bytes: f64,
     /// Mean size of a write, in bytes; 0 without any.
     pub mean_write_bytes: f64,
-    /// Share of the reads that began where the one before ended.
+    /// Share of the reads that began at the end of the one before.
     pub sequential_reads: f64,
-    /// Share of the writes that began where the one before ended.
+    /// Share of the writes that began at the end of the one before.
     pub sequential_writes: f64,
     /// Share of the time during which an I/O was under way.
     pub utilisation: f64,
@@ -107,15 +107,15 @@ pub struct DeviceRow {
     pub mean_read_us: f64,
     /// Mean latency of writes, in microseconds.
     pub mean_write_us: f64,
-    /// Bytes programmed per byte written since the warm-up, in which a device that buffers writes may have left some.
+    /// Bytes programmed per byte written since the warm-up; a device that buffers writes may still hold some of them.
     pub write_amplification: f64,
-    /// Model of the write amplification: `mech` or `curve` of a flash drive; absent where there is none.
+    /// Model of the write amplification of a flash drive: `mech` or `curve`; absent for other devices.
     pub waf_mode: Option<&'static str>,
     /// Erase blocks erased since the warm-up.
     pub erases: u64,
-    /// Years until the endurance is used up at this rate; absent where nothing wears or nothing was written.
+    /// Years until the endurance is used up at this rate; absent if the device does not wear or nothing was written.
     pub lifetime_years: Option<f64>,
-    /// Energy in joules since the warm-up; 0 where no source gives a figure.
+    /// Energy in joules since the warm-up; 0 if no source gives a figure.
     pub joules: f64,
 }
 

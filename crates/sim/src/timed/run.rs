@@ -19,7 +19,7 @@ use hdrhistogram::Histogram;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A device and what it is called.
+/// A device and its name.
 pub type NamedDevice = (String, Box<dyn Device>);
 
 /// The devices under the tiers of a stack, all layers' tiers in order, and the level below.
@@ -33,22 +33,23 @@ pub struct Hierarchy {
 /// Options of a simulation with time: the arrival of requests, and the limits on background I/O.
 #[derive(Clone, Debug)]
 pub struct TimedOptions {
-    /// Concurrent requesters, each with one request at a time; 0 to let the trace's own clock drive.
+    /// Concurrent requesters, each with one request at a time; 0 to use the trace's own times.
     pub clients: u32,
-    /// Time to think, in nanoseconds: from the completion of a request, and the work after it, to the next request of
-    /// the same requester.
+    /// Think time in nanoseconds: from the completion of a request, and the work after it, to the next request of the
+    /// same requester.
     pub think_ns: Nanos,
-    /// Work of a requester between the completion of a request and the time to think. It waits for a processor, where
-    /// time to think waits for nothing. It has no part in a request's latency, nor in what the trace's own clock
-    /// brings.
+    /// Work of a requester between the completion of a request and the think time. Work waits for a processor; think
+    /// time waits for nothing. Work is not part of a request's latency, and does not delay requests that come by the
+    /// trace's own times.
     pub work: Work,
-    /// Most chains of I/Os under way that nobody waits for; while there are as many no new request starts.
+    /// Most background chains under way; while there are as many, no new request starts.
     pub background: usize,
-    /// A thread that writes back, for all layers together; none where each write-back starts at once. What waits for it is not in
-    /// `background`, and what waits at the end of the trace stays above.
+    /// Thread that writes back, for all layers together; `None` to start each write-back at once. Pages that wait for
+    /// the thread are not in `background`, and pages that wait at the end of the trace are not written.
     pub behind: Option<Behind>,
-    /// Bytes of a page that a request reads or updates where it finds it, for each tier in order; of a tier beyond the end
-    /// the whole page, and never more. Pages move between tiers whole. For tiers that a processor addresses by the byte.
+    /// Bytes of a page that a request reads or updates in place, for each tier in order. The default beyond the end,
+    /// and the maximum, is the whole page. Pages move between tiers whole. For tiers that a processor addresses by the
+    /// byte.
     pub touched_bytes: Vec<u32>,
 }
 
@@ -68,25 +69,25 @@ impl Default for TimedOptions {
 /// Why a simulation with time cannot be run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TimedError {
-    /// The cell itself cannot be.
+    /// The cell itself cannot be run.
     #[error(transparent)]
     Cell(#[from] CellError),
-    /// There are not as many devices as tiers.
+    /// The number of devices is not the number of tiers.
     #[error("{given} devices for {needed} tiers: {names}")]
     Devices {
         /// Devices given.
         given: usize,
-        /// Tiers there are.
+        /// Number of tiers.
         needed: usize,
         /// Names of the tiers.
         names: String,
     },
-    /// A device is smaller than what it must hold.
+    /// A device is too small.
     #[error("'{device}' has {capacity} B and must hold {needed} B")]
     TooSmall {
         /// The device.
         device: String,
-        /// Its capacity.
+        /// Capacity of the device in bytes.
         capacity: u64,
         /// Capacity that it needs, in bytes.
         needed: u64,
@@ -96,15 +97,15 @@ pub enum TimedError {
     Refused {
         /// The device.
         device: String,
-        /// Why.
+        /// Error of the device.
         error: DeviceError,
     },
-    /// The trace has no clock of its own.
+    /// The trace has no times.
     #[error("the trace has no times; give a number of clients")]
     NoTimes,
 }
 
-/// Drives a stack over the trace of a world with time. `size` is what the row says it is.
+/// Drives a stack over a trace with time. `size` is the label of the row.
 ///
 /// # Errors
 /// When the stack, the devices or the trace do not fit together; see [`TimedError`].
@@ -121,7 +122,7 @@ pub fn run_timed(
 }
 
 impl Cell {
-    /// Bytes that each tier must hold, the tiers of all layers in order, and then the level below.
+    /// Bytes needed on each device: the tiers of all layers in order, then the level below.
     pub fn needs(&self, addresses: &Addresses) -> Vec<u64> {
         let page_bytes = u64::from(addresses.trace.page_bytes);
         let tiers = self.stack.layers.iter().flat_map(|placed| &placed.tiers);
@@ -129,7 +130,7 @@ impl Cell {
         tiers.map(|&pages| pages as u64).chain([below]).map(|pages| pages * page_bytes).collect()
     }
 
-    /// The same as [`run_timed`] for this cell.
+    /// Runs this cell like [`run_timed`].
     ///
     /// # Errors
     /// When the devices or the trace do not fit; see [`TimedError`].
@@ -143,7 +144,7 @@ impl Cell {
         run_timed_stack(addresses, &self.stack, hierarchy, options, timed, None).map(|(row, timed, _)| (row, timed))
     }
 
-    /// The same with settings that change on the way; returns the epochs as well, from the end of the warm-up on.
+    /// Runs this cell with settings that a tuner changes; also returns the epochs, from the end of the warm-up on.
     ///
     /// # Errors
     /// When the devices or the trace do not fit; see [`TimedError`].
@@ -225,7 +226,7 @@ fn tier_names(stack: &Stack) -> Vec<String> {
     names.collect()
 }
 
-/// A request that has arrived.
+/// An arrived request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Arrival {
     at: Nanos,
@@ -235,16 +236,16 @@ struct Arrival {
 /// Counts of each interval, and the state of the current one.
 #[derive(Default)]
 struct History {
-    /// Requests in an interval.
+    /// Requests per interval.
     step: Option<usize>,
-    /// Requests before the current one, and the counts there.
+    /// Requests before the current interval, and the counts at its begin.
     begin: usize,
     before: Totals,
     series: Vec<Interval>,
 }
 
 impl History {
-    /// Ends the interval at request `end` if it is full, or at all where it is the last.
+    /// Ends the interval at request `end` if it is full, or in any case if it is the last.
     fn note(&mut self, run: &Run, end: usize, last: bool) {
         let Some(step) = self.step else { return };
         if end - self.begin == step || last && end > self.begin {
@@ -265,9 +266,9 @@ struct Simulation<'w> {
     queue: Option<Queue>,
     arrivals: BinaryHeap<Reverse<Arrival>>,
     processors: Processors,
-    /// Arrived while the background window was full.
+    /// Requests that arrived while no request could start.
     waiting: VecDeque<Arrival>,
-    /// The next request of the trace that a requester takes, and the next that arrives by the trace's clock.
+    /// Index of the next request to start, and of the next to arrive by the trace's times.
     next_request: usize,
     next_arrival: usize,
     next_event: usize,
@@ -311,7 +312,7 @@ impl<'w> Simulation<'w> {
         }
     }
 
-    /// Runs the whole trace; returns when the warm-up ended.
+    /// Runs the whole trace; returns the time at which the warm-up ended.
     fn run(&mut self, warm: usize) -> Result<Nanos, TimedError> {
         let mut started = (warm == 0).then_some(0);
         if let Some(tuned) = self.tuned.as_mut().filter(|_| warm == 0) {
@@ -344,7 +345,7 @@ impl<'w> Simulation<'w> {
         }
     }
 
-    /// When something happens next; `None` when all is done.
+    /// Time of the next event; `None` when the run is over.
     fn next_time(&self) -> Option<Nanos> {
         let devices = self.stations.iter().map(|station| station.next_event).min().filter(|&next| next < Nanos::MAX);
         let exhausted = self.next_request >= self.addresses.trace.len();
@@ -352,7 +353,7 @@ impl<'w> Simulation<'w> {
         devices.into_iter().chain(client).chain(self.clock_arrival()).min().map(|next| next.max(self.now))
     }
 
-    /// When the trace's own clock brings the next request.
+    /// Time of the next arrival by the trace's times.
     fn clock_arrival(&self) -> Option<Nanos> {
         if self.options.clients > 0 {
             return None;
@@ -366,7 +367,8 @@ impl<'w> Simulation<'w> {
             if self.stations[device].next_event > self.now {
                 continue;
             }
-            // What these I/Os cause on the same device is not done before the next step, should it take no time at all.
+            // I/Os that these completions start on the same device are left to the next step, even if they take no
+            // time.
             let foreseen = self.stations[device].foreseen();
             if foreseen > 0 {
                 while let Some((finished, done)) = self.stations[device].pop(self.now, foreseen) {
@@ -384,7 +386,7 @@ impl<'w> Simulation<'w> {
         Ok(())
     }
 
-    /// An I/O is done: submits the next one of its chain, or finishes it.
+    /// Handles the completion of an I/O: submits the next one of its chain, or finishes the chain.
     fn proceed(&mut self, device: usize, finished: Nanos, done: Done) -> Result<(), TimedError> {
         let Done { slot, latency_ns } = done;
         self.stations[device].complete(finished, latency_ns, self.works.direction(slot));
@@ -402,7 +404,7 @@ impl<'w> Simulation<'w> {
         station.submit(now, io).map_err(|error| TimedError::Refused { device: station.name.clone(), error })
     }
 
-    /// Submits the first I/O of a chain; one without any is done at once.
+    /// Submits the first I/O of a chain; an empty chain is finished at once.
     fn start_chain(&mut self, owner: Owner, chain: &[Op]) -> Result<(), TimedError> {
         let Some((&first, rest)) = chain.split_first() else {
             self.finish(owner, self.now);
@@ -420,7 +422,7 @@ impl<'w> Simulation<'w> {
         }
     }
 
-    /// A request is done; its requester works, thinks and comes back.
+    /// Completes a request; its requester works, thinks and sends the next.
     fn answer(&mut self, client: u32, since: Nanos, place: usize, now: Nanos) {
         record(&mut self.latencies[place], now - since);
         if self.options.clients > 0 {
@@ -445,12 +447,12 @@ impl<'w> Simulation<'w> {
         Ok(())
     }
 
-    /// May a request start?
+    /// True if a request may start.
     fn has_room(&self) -> bool {
         self.background < self.options.background && !self.queue.as_ref().is_some_and(Queue::is_full)
     }
 
-    /// The cache's own thread goes on, if it has done what it took.
+    /// Lets the write-back thread take its next chains, if the last are done.
     fn write_behind(&mut self) -> Result<(), TimedError> {
         let Some(queue) = &mut self.queue else { return Ok(()) };
         let taken = queue.take();
@@ -458,7 +460,7 @@ impl<'w> Simulation<'w> {
             return Ok(());
         }
         taken.iter().try_for_each(|chain| self.start_chain(Owner::Behind, chain))?;
-        // What waited for room in the queue may find it now.
+        // A request that waited for a free position in the queue may start now.
         self.start_requests()
     }
 

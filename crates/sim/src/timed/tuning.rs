@@ -1,4 +1,4 @@
-//! A tuner at work: settings that change from epoch to epoch of a simulation with time.
+//! A tuner in a simulation with time: settings that change from epoch to epoch.
 
 use super::work::Station;
 use crate::addresses::Addresses;
@@ -9,20 +9,21 @@ use entresol_policy::Tunable;
 use entresol_policy::miniature::{Miniatures, Scale, Subject, Terms};
 use entresol_tune::{EpochRow, Epochs, Knob, Reading, Tuner};
 
-/// A tuner, and what it is to set.
+/// A tuner and the settings that it controls.
 pub struct Tuning<'t> {
-    /// The tuner, whose knobs are `tunables`. Before the end of the warm-up the policy has the settings that it holds.
+    /// The tuner, whose knobs are `tunables`. Until the end of the warm-up the policy runs with the tuner's held
+    /// settings.
     pub tuner: &'t mut dyn Tuner,
-    /// The layer that is tuned, and which of its policy's tunables, by their places.
+    /// Index of the tuned layer.
     pub layer: usize,
-    /// The places.
+    /// Indices of the tuned tunables, in the policy's order.
     pub tunables: Vec<usize>,
     /// Requests of an epoch, above 0.
     pub epoch_requests: u64,
-    /// Miniatures that run the settings which the tuner wants to be shadowed, from the first request on, the warm-up
-    /// included. They see the requests of the trace, and so those of the first layer.
+    /// Miniatures that run the settings which the tuner wants shadowed, from the first request on, warm-up included.
+    /// They see the requests of the trace, which are those of the first layer.
     pub shadows: Option<Miniatures>,
-    /// The tier that wears, counted over the tiers of all layers: the pages written to it are the tuner's to know.
+    /// The tier that wears, counted over the tiers of all layers: the tuner is given the pages written to it.
     pub tier: usize,
 }
 
@@ -39,10 +40,10 @@ impl Cell {
         Ok(info.tunables.iter().enumerate().map(knob).collect())
     }
 
-    /// Miniatures of the first layer's policy, for a tuner that wants shadows of these of its tunables.
+    /// Miniatures of the first layer's policy, for a tuner that shadows these of its tunables.
     ///
     /// # Errors
-    /// When the policy cannot be built in small.
+    /// When the policy cannot be built at the sampled size.
     pub fn miniatures(
         &self,
         tunables: &[usize],
@@ -58,9 +59,9 @@ impl Cell {
     }
 }
 
-/// A tuner in motion.
+/// A tuner during a run.
 pub(super) struct Tuned<'t> {
-    /// None before the end of the warm-up, when the tuner is here.
+    /// `None` until the end of the warm-up, when the tuner is in `waiting`.
     at_work: Option<Epochs<&'t mut dyn Tuner>>,
     waiting: Option<&'t mut dyn Tuner>,
     layer: usize,
@@ -106,7 +107,7 @@ impl<'t> Tuned<'t> {
         Reading { requests: at as u64, now_ns: now, pages_written }
     }
 
-    /// Before request `at` starts: ends the epoch under way if it is full, or has shown enough, and begins the next.
+    /// Before request `at` starts: ends the epoch if it is full or may end early, and begins the next.
     #[inline]
     pub fn before_request(&mut self, at: usize, now: Nanos, stations: &[Station], run: &mut Run) {
         if self.at_work.as_ref().is_some_and(|epochs| at as u64 >= epochs.due()) {
@@ -114,7 +115,7 @@ impl<'t> Tuned<'t> {
         }
     }
 
-    /// Shows request `at` to the shadows, if there are any.
+    /// Passes request `at` to the shadows, if there are any.
     #[inline]
     pub fn shadow(&mut self, at: usize, addresses: &Addresses) {
         if let Some(shadows) = &mut self.shadows {
@@ -137,7 +138,7 @@ impl<'t> Tuned<'t> {
         self.at_work = Some(epochs);
     }
 
-    /// Tells the tuner what its shadows did.
+    /// Reports the shadows' demands to the tuner.
     fn foretell(&mut self, epochs: &mut Epochs<&'t mut dyn Tuner>) {
         if let Some(shadows) = &mut self.shadows {
             shadows.each(|id, parts| epochs.foretold(id, parts));

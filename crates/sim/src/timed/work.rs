@@ -1,4 +1,4 @@
-//! I/Os that wait for each other, and the devices that carry them out.
+//! Chains of dependent I/Os, and the devices that carry them out.
 
 use entresol_device::{Completion, Device, Due, Io, IoKind, Nanos, Wear};
 use hdrhistogram::Histogram;
@@ -20,7 +20,7 @@ impl Op {
         Op { device, io: Io::write(offset, bytes) }
     }
 
-    /// Is it a write to this device?
+    /// True if the I/O is a write to this device.
     pub fn writes_to(&self, device: usize) -> bool {
         self.device == device && self.io.kind == IoKind::Write
     }
@@ -35,30 +35,30 @@ impl Op {
     }
 }
 
-/// For whom a chain is carried out.
+/// Owner of a chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Owner {
-    /// A requester waits; `place` is where its page was found.
+    /// A requester waits; `place` is the tier of its hit, or the level below.
     Client { client: u32, since: Nanos, place: usize },
-    /// Nobody.
+    /// Background I/O: no requester waits.
     Background,
-    /// Nobody: a write-back of the cache's own thread.
+    /// A write-back of the write-back thread: no requester waits.
     Behind,
 }
 
-/// A chain of I/Os: each starts when the one before it is done.
+/// A chain of I/Os: each starts when the one before it is complete.
 #[derive(Debug)]
 struct Work {
     owner: Owner,
-    /// Does the I/O under way write? 1 if so.
+    /// Direction of the I/O under way: 1 for a write, else 0.
     direction: usize,
-    /// The I/Os behind the first: most chains have none.
+    /// The I/Os after the first: most chains have none.
     rest: Vec<Op>,
     /// Number of I/Os in `rest` that were started.
     started: usize,
 }
 
-/// Chains under way, by slot. Slots and their vectors are used again.
+/// Chains under way, by slot. Slots and their vectors are reused.
 #[derive(Default)]
 pub(super) struct Works {
     slots: Vec<Work>,
@@ -66,7 +66,7 @@ pub(super) struct Works {
 }
 
 impl Works {
-    /// Takes a chain in and returns its first I/O, tagged with its slot.
+    /// Adds a chain and returns its first I/O, tagged with its slot.
     #[inline]
     pub fn start(&mut self, owner: Owner, first: Op, rest: &[Op]) -> Op {
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -92,20 +92,20 @@ impl Works {
         Some(op.tagged(slot))
     }
 
-    /// Direction of the I/O of a chain that was submitted last: 0 if it reads, 1 if it writes.
+    /// Direction of the chain's last submitted I/O: 0 for a read, 1 for a write.
     #[inline]
     pub fn direction(&self, slot: usize) -> usize {
         self.slots[slot].direction
     }
 
-    /// Frees a slot and says whose it was.
+    /// Frees a slot and returns the owner of its chain.
     pub fn finish(&mut self, slot: usize) -> Owner {
         self.free.push(slot);
         self.slots[slot].owner
     }
 }
 
-/// An I/O that is done, or will be.
+/// A completed or foreseen I/O.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
     /// The slot of its chain.
@@ -123,9 +123,9 @@ impl From<Completion> for Done {
 pub(super) struct Station {
     pub name: String,
     pub device: Box<dyn Device>,
-    /// When an I/O is done next, or the device does something else; [`Nanos::MAX`] when it is idle.
+    /// Time of the next completion or other event of the device; [`Nanos::MAX`] when it is idle.
     pub next_event: Nanos,
-    /// I/Os whose completion the device foresaw; one that foresees none leaves it empty.
+    /// Completions that the device foresaw; empty for a device that foresees none.
     foreseen: Due<Done>,
     pub totals: Totals,
     outstanding: u64,
@@ -148,7 +148,7 @@ pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new(2).expect("two digits are a valid precision")
 }
 
-/// Adds a value. The histogram grows with it, which its own saturating way does not.
+/// Adds a value. The histogram grows with it; its own saturating method would clamp.
 pub(super) fn record(histogram: &mut Histogram<u64>, ns: Nanos) {
     histogram.record(ns).expect("a histogram that grows takes any value");
 }
@@ -217,7 +217,8 @@ impl Station {
         self.foreseen.pushed()
     }
 
-    /// Takes the next I/O with the time at which it is done, if that is by `until` and it is one of the first `foreseen`.
+    /// Takes the next I/O with its completion time, if that is not after `until` and the I/O is among the first
+    /// `foreseen`.
     #[inline]
     pub fn pop(&mut self, until: Nanos, foreseen: u64) -> Option<(Nanos, Done)> {
         let popped = self.foreseen.pop(until, foreseen);
@@ -234,7 +235,7 @@ impl Station {
         record(&mut self.totals.latency_ns[direction], latency_ns);
     }
 
-    /// Starts the statistics anew at the end of the warm-up.
+    /// Resets the statistics at the end of the warm-up.
     pub fn reset(&mut self, now: Nanos) {
         let next_offset = self.totals.next_offset;
         self.totals = Totals { next_offset, ..Totals::new() };

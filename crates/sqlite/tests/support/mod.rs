@@ -16,7 +16,7 @@ fn note(_code: c_int, text: &str) {
     SAID.lock().expect("no panic within").push(text.to_owned());
 }
 
-/// Messages that SQLite's log was told so far, by any test of this process.
+/// Messages in SQLite's log so far, by any test of this process.
 pub fn logged() -> Vec<String> {
     SAID.lock().expect("no panic within").clone()
 }
@@ -24,13 +24,13 @@ pub fn logged() -> Vec<String> {
 fn registered() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: SQLite is configured before it is used: every test begins with a scratch directory, and so here.
+        // SAFETY: SQLite is configured before its first use: every test begins with a scratch directory, and so here.
         unsafe { rusqlite::trace::config_log(Some(note)) }.expect("SQLite has a log");
         register(Api::linked(), "entresol", Options::default(), false).expect("the name is free");
     });
 }
 
-/// A directory that is removed at the end if it was made for this.
+/// A directory that is removed at the end if it was made here.
 pub struct Scratch {
     path: PathBuf,
     _owned: Option<tempfile::TempDir>,
@@ -43,7 +43,7 @@ impl Scratch {
         Scratch { path: directory.path().into(), _owned: Some(directory) }
     }
 
-    /// A directory of somebody else's, who removes it.
+    /// A directory that its owner removes.
     pub fn at(path: &Path) -> Self {
         registered();
         Scratch { path: path.into(), _owned: None }
@@ -66,7 +66,7 @@ impl Scratch {
         entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// The URI of a database whose cache lies beside it.
+    /// The URI of a database whose cache is beside it.
     pub fn uri(&self, database: &str, parameters: &str) -> String {
         let path = self.path(database);
         let separator = if parameters.is_empty() { "" } else { "&" };
@@ -93,7 +93,7 @@ pub fn integrity(connection: &Connection) -> String {
     connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).expect("a check")
 }
 
-/// All rows that a query gives, as text.
+/// All rows of a query, as text.
 pub fn rows(connection: &Connection, sql: &str) -> String {
     let run = || -> rusqlite::Result<String> {
         let mut statement = connection.prepare(sql)?;
@@ -112,14 +112,14 @@ pub fn rows(connection: &Connection, sql: &str) -> String {
     run().unwrap_or_else(|error| format!("error: {error}"))
 }
 
-/// Everything in the tables that random SQL uses.
+/// Contents of the tables that random SQL uses, and their schema.
 pub fn fingerprint(connection: &Connection) -> Vec<String> {
     let schema = rows(connection, "SELECT name, sql FROM sqlite_schema ORDER BY name");
     let tables = ["a", "b"].map(|name| rows(connection, &format!("SELECT * FROM {name} ORDER BY k")));
     [schema].into_iter().chain(tables).collect()
 }
 
-/// Runs seeded statements of many kinds, and gives what each answered.
+/// Runs seeded statements of many kinds, and returns the answer of each.
 pub fn random_sql(connection: &Connection, journal: &str, seed: u64, statements: u64) -> Vec<String> {
     connection.set_db_config(config::DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).expect("a setting");
     let set = format!(

@@ -2,9 +2,9 @@
 //!
 //! `major,minor cpu sequence time pid action rwbs sector + count [process]`: seconds with nanoseconds, sectors of 512
 //! bytes. One I/O passes through several actions (queued, got a request, issued, completed), so exactly one of them is
-//! read: `Q` when the first 64 KiB of the trace has any, else `D`, else `C`. Everything else is counted, not read. `rwbs`
-//! with `D` is a discard, with neither `R` nor `W` a flush or barrier; both are counted. The summary that blkparse
-//! prints behind the events ends the trace. The object is the device, the stream the process.
+//! read: `Q` when the first 64 KiB of the trace has any, else `D`, else `C`. All other lines are counted, not read.
+//! `rwbs` with `D` is a discard, with neither `R` nor `W` a flush or barrier; both are counted. The summary that
+//! blkparse prints behind the events ends the trace. The object is the device, the stream the process.
 
 use crate::parse::{Bad, decimal, excerpt, sectors, split_words, uint, uint32};
 use crate::record::Record;

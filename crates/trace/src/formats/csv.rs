@@ -14,13 +14,13 @@ use entresol_core::Op;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
-    /// With the number of decimal digits that make it nanoseconds.
+    /// A time, with the number of decimal digits that make it nanoseconds.
     Time(u32),
     Op,
     Offset(Scale),
-    /// In bytes.
+    /// A length in bytes.
     Size,
-    /// In the unit of the place.
+    /// A length in the unit of the place.
     Count,
     Object,
 }
@@ -49,7 +49,7 @@ impl Column {
         })
     }
 
-    /// Quantity that the column gives, to find two columns that give the same.
+    /// Quantity that the column gives, to find two columns that give the same one.
     fn role(self) -> &'static str {
         match self {
             Column::Time(_) => "time",

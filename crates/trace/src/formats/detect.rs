@@ -1,8 +1,9 @@
 //! Recognises a format by the first bytes of a trace.
 //!
-//! A text is recognised by its header where the format has one; else each format's own line parser is tried on the
-//! first lines, and the formats that accept the most of them, at least half, are candidates. Formats that no line can tell apart are resolved
-//! by what differs over several lines, then by the file's name; what stays open is refused with its candidates.
+//! A text is recognised by its header where the format has one. Otherwise each format's own line parser is tried on
+//! the first lines, and the formats that accept the most of them, at least half, are candidates. Formats that no line
+//! can distinguish are resolved by differences over several lines, then by the file's name. A remaining ambiguity is
+//! refused with its candidates.
 
 use super::{Format, Meta, alibaba, fio, first_line, oracle_general, recorded, systor, text_format, vscsi};
 use crate::input::without_cr;
@@ -10,7 +11,7 @@ use crate::native;
 use crate::parse::{Bad, excerpt, split_words};
 use crate::text::accepted;
 
-/// The most lines that are tried.
+/// Most lines that are tried.
 const LINES_MAX: usize = 64;
 
 /// Result of detecting a format by the first bytes.
@@ -18,7 +19,7 @@ const LINES_MAX: usize = 64;
 pub enum Detection {
     /// The format.
     Format(Format),
-    /// Nothing fits, or more than one does; the sentence says what, and lists the candidates.
+    /// No format fits, or more than one does; the sentence gives the reason and the candidates.
     Unclear(String),
 }
 

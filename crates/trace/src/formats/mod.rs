@@ -1,4 +1,4 @@
-//! The foreign formats: what they are called, how one is recognised, and how one is read.
+//! The foreign formats: their names, their detection and their readers.
 
 mod alibaba;
 mod arc;
@@ -152,7 +152,7 @@ fn first_line(head: &[u8]) -> &[u8] {
     head.split(|&b| b == b'\n').map(without_cr).find(|line| !line.trim_ascii().is_empty()).unwrap_or_default()
 }
 
-/// A line parser, and whether the first line is a header that it has dealt with; `None` for the binary formats.
+/// A line parser, and whether the first line is a header that it has consumed; `None` for the binary formats.
 type TextFormat = Option<(Box<dyn LineFormat>, bool)>;
 
 /// The line parser of this format for a trace with these first bytes.

@@ -65,7 +65,7 @@ impl OracleGeneral {
     }
 }
 
-/// No trace has as many requests: a number beyond is none of a request.
+/// Largest plausible request number: no trace has as many requests.
 const REQUESTS_MAX: i64 = 1 << 40;
 
 /// True when these first bytes hold records whose times ascend, whose sizes are not 0 and whose next requests lie ahead,

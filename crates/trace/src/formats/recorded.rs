@@ -67,7 +67,7 @@ impl Meta {
         Ok(Meta { page_bytes: file.page_size, names: file.objects })
     }
 
-    /// The number, for this run, of the object with this number in the file.
+    /// The number, in this run, of the object with this number in the file.
     #[inline]
     fn object(&self, field: &[u8], context: &mut Context) -> Result<u32, Bad> {
         uint32(field)?;
@@ -113,7 +113,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// With the names of its objects.
+    /// A reader with the names of its objects.
     pub fn new(meta: Meta) -> Self {
         Recorded { meta, time_us: 0 }
     }
@@ -150,7 +150,7 @@ pub struct Prebuf {
 }
 
 impl Prebuf {
-    /// With the names of its objects.
+    /// A reader with the names of its objects.
     pub fn new(meta: Meta) -> Self {
         Prebuf { meta, time_us: 0 }
     }

@@ -5,7 +5,7 @@ use entresol_core::{Op, Random};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// One reference to one page, by its place.
+/// One reference to one page, by object and block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageReference {
     /// Index into the names of the objects.
@@ -14,9 +14,9 @@ pub struct PageReference {
     pub block: u64,
     /// Operation on the page.
     pub op: Op,
-    /// It continues a sequential run of its stream.
+    /// True if the reference continues a sequential run of its stream.
     pub sequential: bool,
-    /// It is the first page of its I/O.
+    /// True if the reference is the first page of its I/O.
     pub first: bool,
 }
 
@@ -27,7 +27,7 @@ impl Trace {
     /// this order, whether referenced or not.
     ///
     /// # Panics
-    /// When a reference names an object that is not there, or there are 2^32 - 1 references or more.
+    /// When a reference names an object that does not exist, or there are 2^32 - 1 references or more.
     pub fn from_references(
         page_bytes: u32,
         objects: &[&str],
@@ -105,7 +105,7 @@ pub(super) struct Collector {
     clock_us: u64,
 }
 
-/// A query that has begun: where its begin event is, and what was referenced since.
+/// A query that has begun: the position of its begin event, and the objects referenced since.
 pub(super) struct OpenQuery {
     event: usize,
     number: u32,
@@ -179,7 +179,7 @@ impl Collector {
         self.times_us.push(self.clock_us);
     }
 
-    /// A query begins before the next request.
+    /// Begins a query before the next request.
     pub fn begin_query(&mut self, label: String) -> OpenQuery {
         let number = self.queries;
         self.queries += 1;
@@ -188,7 +188,7 @@ impl Collector {
         OpenQuery { event: self.events.len() - 1, number, objects: Vec::new() }
     }
 
-    /// A query ends after the last request.
+    /// Ends a query after the last request.
     pub fn end_query(&mut self, mut query: OpenQuery) {
         query.objects.sort_unstable();
         if let EventKind::QueryBegin { objects, .. } = &mut self.events[query.event].kind {

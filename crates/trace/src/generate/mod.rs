@@ -23,8 +23,9 @@
 //! | `loop` | `pages` | page `i mod pages` |
 //! | `scan` | | page i |
 //! | `mixed` | `pages` | ten phases: zipf, one-touch scan over zipf, loop, uniform, and so on (the oracle trace) |
-//! | `tpcc` | `warehouses` = 10 | what five transaction types of TPC-C touch, tables and indexes |
-//! | `olap` | `pages` = 20000, `io` = 16 | what analytic queries read: scans and lookups, with query boundaries |
+//! | `tpcc` | `warehouses` = 10 | pages, of tables and indexes, that five transaction types of TPC-C touch |
+//! | `olap` | `pages` = 20000, `io` = 16 | pages that analytic queries read: scans and lookups, with query boundaries
+//! |
 //!
 //! Every part has `n`, the number of page references; `seed` = 1; `gap` = 1, the microseconds to the next request.
 //! All but `tpcc` and `olap`, which know their tables and writes, also have
@@ -59,7 +60,7 @@ use olap::Olap;
 use spec::{Kind, Part};
 use tpcc::Tpcc;
 
-/// Item that the stream of a part yields.
+/// Item of a part's stream.
 enum Item {
     Reference(Reference),
     /// A query of this label starts.
@@ -80,7 +81,7 @@ struct Reference {
     first: bool,
 }
 
-/// An endless stream of references; its user stops after the wanted number.
+/// An endless stream of references; its caller stops after the wanted number.
 trait Stream {
     /// Names of the objects it references.
     fn names(&self) -> Vec<String>;
@@ -148,7 +149,7 @@ impl Lane {
         Lane { stream, remaining: part.n, gap_us: part.gap_us, objects, query: None }
     }
 
-    /// Moves on by one request and the events before it; after the last request ends the query that runs.
+    /// Advances by one request and the events before it; after the last request ends the running query.
     fn step(&mut self, collector: &mut Collector) {
         loop {
             match self.stream.next() {

@@ -28,7 +28,7 @@ const PARTSUPP: u32 = 4;
 const PART: u32 = 6;
 const CUSTOMER: u32 = 8;
 
-/// A piece of a query plan. The index of a table is the object after it.
+/// A piece of a query plan. The index of table `i` is object `i + 1`.
 #[derive(Clone, Copy)]
 enum Step {
     /// Every page of a table, in order, several to an I/O.

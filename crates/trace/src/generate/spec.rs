@@ -22,7 +22,7 @@ pub struct GenerateSpec {
     text: String,
 }
 
-/// Why a text specifies no trace.
+/// Reason for which a text specifies no trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{part}': {what}")]
 pub struct SpecError {

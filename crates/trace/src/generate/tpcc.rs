@@ -101,7 +101,7 @@ struct Delayed {
 }
 
 impl Delayed {
-    /// References a page once more, unless the last reference was just that.
+    /// References a page once more, unless it was also the last reference.
     fn touch(&mut self, object: u32, block: u64, op: Op) {
         let same = |last: &Reference| last.object == object && last.block == block && last.op == op;
         if !self.references.last().is_some_and(same) {
@@ -266,8 +266,8 @@ impl Tpcc {
         self.newest.insert(over_all, number);
     }
 
-    /// Finds a customer of a district, 60 % by last name; references all that is read on the way, and the customer's
-    /// row with `op`. Three customers of a district bear each of its thousand names.
+    /// Finds a customer of a district, 60 % by last name. References all pages read on the way, and the customer's row
+    /// with `op`. Three customers of a district bear each of its thousand names.
     fn find_customer(&mut self, district: u64, op: Op) -> u64 {
         if self.random.below(100) >= 60 {
             let customer = district * CUSTOMERS + self.nurand_customer();
@@ -337,8 +337,8 @@ impl Tpcc {
         }
     }
 
-    /// Stock level, clause 2.8: the items of the last 20 orders of a district, and their stock. Which items an order
-    /// named is not remembered; they are drawn anew from the same law.
+    /// Stock level, clause 2.8: the items of the last 20 orders of a district, and their stock. The items of an order
+    /// are not remembered; they are drawn anew from the same law.
     fn stock_level(&mut self, warehouse: u64, district: u64) {
         self.pending.lookup(&self.district_pkey, &self.district, district, Op::Read);
         let end = self.orders_of(district);

@@ -48,7 +48,7 @@ impl Heap {
     }
 }
 
-/// A B+tree of at most three levels: the root in block 0, then room for the inner pages, then the leaves.
+/// A B+tree of at most three levels: the root in block 0, then space for the inner pages, then the leaves.
 ///
 /// Keys are grouped, one group a district (or a single group); within a group they are ordinals. Groups that grow get
 /// their new leaves at the end of the file, as a tree that splits its rightmost leaf does.
@@ -94,7 +94,7 @@ impl Tree {
         root.into_iter().chain(inner)
     }
 
-    /// Makes room for a key at the end of a group; true when that took a new leaf.
+    /// Adds a key at the end of a group; true when that took a new leaf.
     pub fn append(&mut self, group: u64, ordinal: u64) -> bool {
         let later = &mut self.later[group as usize];
         if ordinal / self.per_leaf < self.group_leaves + later.len() as u64 {

@@ -1,7 +1,7 @@
 //! Skewed draws without floating point, so that a seed means the same trace on every machine: integer weights, their
 //! running sum, and the first rank whose sum exceeds `random mod total`.
 //!
-//! The logarithm and the power are computed digit by digit in fixed point; libraries of elementary functions differ in
+//! The logarithm and the power are computed digit by digit in fixed point. Libraries of elementary functions differ in
 //! their last places, and one place is enough to move a draw to another page.
 
 /// Binary places of logarithms.

@@ -1,5 +1,5 @@
-//! Reads the native format. Everything is checked once, here, so that later code may index without doubt: checksums,
-//! page ids, objects, operations, next uses, times, events.
+//! Reads the native format. This module checks everything once, so that later code may index without checks:
+//! checksums, page ids, objects, operations, next uses, times, events.
 
 use super::{ALIGNMENT, ENTRY_BYTES, HEADER_BYTES, Kind, MAGIC, Metadata, VERSION};
 use crate::builder::REQUESTS_MAX;
@@ -32,7 +32,7 @@ pub fn open(path: &Path) -> Result<Trace, TraceError> {
 /// Reads a native trace from memory, which is copied.
 ///
 /// # Errors
-/// As [`open`]; `path` is what messages call it.
+/// As [`open`]; messages call the source `path`.
 pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<Trace, TraceError> {
     let mut words = vec![0u64; bytes.len().div_ceil(8)];
     words.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);

@@ -1,5 +1,6 @@
-//! Writes a native trace request by request, for streams that are longer than memory: what has an entry per request goes
-//! to files without a name beside the trace, what has one per page stays in memory (76 bytes a distinct page at most).
+//! Writes a native trace request by request, for streams that are longer than memory. Columns with an entry per
+//! request go to unnamed files beside the trace; columns with an entry per page stay in memory (76 bytes a distinct
+//! page at most).
 
 use super::write::write;
 use crate::builder::REQUESTS_MAX;
@@ -13,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-/// A trace that is being written. Until [`finish`](Spool::finish) there is nothing under its name, and if this is dropped,
-/// or its process killed, there never is.
+/// A trace that is being written. No file appears under its name before [`finish`](Spool::finish), nor at all if the
+/// spool is dropped or its process killed.
 pub struct Spool {
     path: PathBuf,
     page_bytes: u32,
@@ -29,7 +30,7 @@ pub struct Spool {
     objects: Vec<Object>,
 }
 
-/// A file that goes with its last descriptor.
+/// A file that is removed with its last descriptor.
 fn unnamed(path: &Path, which: &str) -> Result<BufWriter<File>, TraceError> {
     let name = path.file_name().ok_or_else(|| TraceError::refused(path, "names no file"))?.to_string_lossy();
     let name = path.with_file_name(format!(".{name}.{}.{which}", std::process::id()));
@@ -42,10 +43,10 @@ fn unnamed(path: &Path, which: &str) -> Result<BufWriter<File>, TraceError> {
 }
 
 impl Spool {
-    /// Begins a trace that is to be at `path`, of pages of so many bytes, a power of two.
+    /// Begins a trace that will be at `path`, of pages of `page_bytes` bytes, a power of two.
     ///
     /// # Errors
-    /// When there cannot be a file at that place.
+    /// When a file cannot be created there.
     pub fn create(path: &Path, page_bytes: u32) -> Result<Self, TraceError> {
         if !page_bytes.is_power_of_two() {
             return Err(TraceError::refused(path, format!("pages of {page_bytes} B are no power of two")));
@@ -68,7 +69,7 @@ impl Spool {
         })
     }
 
-    /// Declares an object; its number.
+    /// Declares an object and returns its number.
     pub fn object(&mut self, name: &str, kind: ObjectKind) -> u32 {
         self.objects.push(Object { name: name.to_owned(), kind, pages: 0 });
         self.objects.len() as u32 - 1
@@ -84,7 +85,7 @@ impl Spool {
         self.page_block.len() as u64
     }
 
-    /// Adds a request to page `block` of an object. A time older than the one before is raised to that.
+    /// Adds a request to page `block` of an object. A time older than the one before is raised to it.
     ///
     /// # Errors
     /// When a file cannot be written, or the trace has as many requests or pages as the format allows.

@@ -41,7 +41,7 @@ pub fn write(trace: &Trace, path: &Path) -> Result<(), TraceError> {
         put(trace, &sections, &file)?;
         file.sync_all()?;
         fs::rename(&temporary.0, path)?;
-        // The rename itself must survive a crash too.
+        // The rename itself must also survive a crash.
         let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(directory)?.sync_all()
     };
@@ -68,7 +68,7 @@ fn put(trace: &Trace, sections: &[(Kind, &[u8])], file: &File) -> std::io::Resul
     header.extend_from_slice(&(trace.footprint() as u64).to_le_bytes());
     header.extend_from_slice(&trace.page_bytes.to_le_bytes());
     header.extend_from_slice(&[0; 12]);
-    // The checksum of the header covers the table too; its own place does not take part.
+    // The checksum of the header covers the table too, without the checksum's own bytes.
     header.extend_from_slice(&table);
     let checksum = xxh3_64(&header);
     header.splice(HEADER_BYTES - 8..HEADER_BYTES - 8, checksum.to_le_bytes());
@@ -85,7 +85,7 @@ fn put(trace: &Trace, sections: &[(Kind, &[u8])], file: &File) -> std::io::Resul
     out.flush()
 }
 
-/// The file that is to be replaced or made.
+/// The file to replace or to create.
 fn target(path: &Path) -> Result<PathBuf, TraceError> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(TraceError::refused(path, "is a directory")),
@@ -117,7 +117,8 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // Gone already when the rename succeeded; and where it cannot be removed the error that led here says more.
+        // The file is gone already when the rename succeeded; if it cannot be removed, the error that led here says
+        // more.
         let _ = fs::remove_file(&self.0);
     }
 }

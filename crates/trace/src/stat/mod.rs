@@ -1,6 +1,6 @@
-//! Statistics of a trace: everything the papers report of theirs, in one pass.
+//! Statistics of a trace in one pass: all figures that the papers report of their traces.
 //!
-//! | what | where it is from |
+//! | statistic | source |
 //! |---|---|
 //! | requests, reads and writes, footprint, sequential shares | all five |
 //! | accessed data, repeat access rate, per object and per query; classes of queries | Yang 2021, section 2.6, tables 2.4 to 2.6 |
@@ -91,9 +91,9 @@ pub struct ObjectStat {
     pub tally: Tally,
 }
 
-/// Temporal distances: for every request that is not the first to its page, the number of distinct other pages
-/// requested since the last request to that page, sorted by the directions of these two consecutive requests. Every
-/// such request is in exactly one histogram. 0 means that nothing came between.
+/// Temporal distances. For every request but the first to its page, the distance is the number of distinct other pages
+/// requested since the last request to that page. Distances are sorted by the directions of these two consecutive
+/// requests, so that every such request is in exactly one histogram. 0 means that no other page came between.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Distances {
     /// A read whose page was last read.
@@ -292,9 +292,9 @@ pub fn lru_miss_ratio_curve(trace: &Trace) -> MissRatioCurve {
     MissRatioCurve::new(&distances, cold)
 }
 
-/// The most common temporal distance, in requests, to a power of two: of the classes `2^(k-1) < d <= 2^k`, where d is
-/// the difference of the numbers of consecutive requests to one page, the fullest one's bound `2^k`. The lower of two
-/// equal ones; 0 when no page is requested twice. MQ takes it for its `lifeTime` (Zhou 2001).
+/// The most common temporal distance, in requests, to a power of two. It is the bound `2^k` of the fullest class
+/// `2^(k-1) < d <= 2^k`, where d is the difference of the numbers of consecutive requests to one page. Of two equal
+/// classes the lower counts; 0 when no page is requested twice. MQ takes it for its `lifeTime` (Zhou 2001).
 pub fn peak_temporal_distance(trace: &Trace) -> u32 {
     let mut seen = vec![0u32; trace.footprint()];
     let mut distances = Log2Counts::EMPTY;

@@ -23,7 +23,7 @@ pub enum QueryClass {
     RandomRepeated,
 }
 
-/// Statistics of one query: of all requests between its begin and its end, whoever made them.
+/// Statistics of one query: of all requests between its begin and its end, of any process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct QueryStat {
     /// Its number, from 0 in order of starts.

@@ -1,4 +1,4 @@
-//! Exact LRU stack distances in one pass: how many distinct pages were referenced since a page was last.
+//! Exact LRU stack distances in one pass: the number of distinct pages referenced since a page's last reference.
 //!
 //! Every reference takes the next of `2 x footprint` slots; the slot of a page's newest reference is marked live. The
 //! distance of a page is the number of live slots after its own, counted in a bitmap with a Fenwick tree over blocks

@@ -1,4 +1,4 @@
-//! Counts of requests and distinct pages of a trace, an object or a query, and what follows from them.
+//! Counts of requests and distinct pages of a trace, an object or a query, and the ratios of these counts.
 
 use crate::OpByte;
 use serde::Serialize;
@@ -17,10 +17,10 @@ pub struct Direction {
     pub ios: u64,
     /// Distinct pages.
     pub unique_pages: u64,
-    /// Page requests marked sequential by the reader of the trace: of our readers, those that name the block after
-    /// the one that the same stream last requested in the same object and direction. The first page of a run is
-    /// therefore random. (Yang 2021 section 2.6.2 calls sequential what the database reads ahead, which a trace of
-    /// the storage below does not say.)
+    /// Page requests marked sequential by the reader of the trace. Our readers mark requests for the block after the
+    /// one that the same stream last requested in the same object and direction. The first page of a run is therefore
+    /// random. (Yang 2021 section 2.6.2 calls sequential what the database reads ahead, which a trace of the storage
+    /// below does not say.)
     pub sequential: u64,
     /// `sequential / page_requests`, 0 without requests; the rest is random.
     pub sequential_share: f64,

@@ -1,11 +1,12 @@
 //! Simulated annealing: 003, algorithm 1.
 //!
-//! Readings. The text calls `Cost(T, W) = T + lambda / W` a cost and maximises it; so does this. A worse neighbour is
-//! accepted with probability `exp(delta / temperature)`, delta below 0; the energy is that of the current configuration,
-//! which the printed loop never updates. A neighbour is one level up or down at one knob; the paper does not say.
+//! Readings. The text calls `Cost(T, W) = T + lambda / W` a cost and maximises it; so does this module. A worse
+//! neighbour is accepted with probability `exp(delta / temperature)`, delta below 0. The energy is that of the current
+//! configuration, which the printed loop never updates. A neighbour is one level up or down at one knob; the paper does
+//! not say.
 //!
-//! The printed numbers have no unit. Energy is counted in thousandths of what the settings at the start are worth, so that
-//! T0 = 800 lets nearly everything pass, as an initial temperature should, and Tmin = 0.00008 nothing.
+//! The printed numbers have no unit. Energy is counted in thousandths of the start's score. So T0 = 800 accepts nearly
+//! every neighbour, as an initial temperature should, and Tmin = 0.00008 accepts none that is worse.
 //!
 //! From 800 to 0.00008 by factors of 0.9 are 153 temperatures, of 10 accepted neighbours each: at least 1,530 steps. The
 //! run that section 6.6 reports has 100 (100 M operations in steps of 1 M), at the end of which the temperature is still
@@ -22,7 +23,7 @@ pub struct Schedule {
     pub alpha: f64,
     /// Accepted neighbours at each temperature, above 0.
     pub gamma: u32,
-    /// The first temperature, above 0, in thousandths of the worth of the start.
+    /// First temperature, above 0, in thousandths of the start's score.
     pub hottest: f64,
     /// The search ends below this temperature, above 0.
     pub coldest: f64,
@@ -31,13 +32,13 @@ pub struct Schedule {
 impl Schedule {
     /// As printed (003, section 6.6).
     pub const PAPER: Schedule = Schedule { alpha: 0.9, gamma: 10, hottest: 800.0, coldest: 0.00008 };
-    /// Ends after some 40 accepted neighbours: from changes by a fifth, hotter than which every step is as good as another,
-    /// down to half a per cent, colder than which measurements cannot tell.
+    /// Ends after some 40 accepted neighbours. The first temperature stands for changes by a fifth: at higher ones all
+    /// steps are alike. The last stands for half a per cent: measurements cannot tell less.
     pub const FAST: Schedule = Schedule { alpha: 0.7, gamma: 4, hottest: 200.0, coldest: 5.0 };
 }
 
-/// At a low temperature few neighbours are accepted, and the loop as printed would not end: after this many times gamma tries
-/// it goes on to the next temperature.
+/// Tries per accepted neighbour, in multiples of gamma, after which the next temperature begins. At a low temperature
+/// few neighbours are accepted, and the loop as printed would not end.
 const TRIES_PER_ACCEPTED_MAX: u32 = 3;
 
 /// The state of the annealing.
@@ -56,7 +57,7 @@ pub struct Annealing {
 }
 
 impl Annealing {
-    /// A search from a point.
+    /// A search that begins at a point.
     pub fn new(schedule: Schedule, start: &[usize], seed: u64) -> Self {
         Annealing {
             schedule,
@@ -95,7 +96,7 @@ impl Annealing {
                 let knob = random.below(self.current.len() as u64) as usize;
                 space.step(&self.current, knob, random.chance(0.5))
             });
-            // Every knob has two levels, so one direction of each is open.
+            // Every knob has two levels or more, so one direction of each is open.
             self.proposed = neighbour.flatten().next();
         }
         self.proposed.clone()
@@ -105,7 +106,8 @@ impl Annealing {
         let Some(proposed) = self.proposed.take() else { return };
         let energy = value * 1000.0;
         let acceptance = ((energy - self.energy) / self.temperature).exp();
-        // A stream of its own: the proposal's has been drawn from an unknown number of times.
+        // The acceptance has a stream of its own, because the proposal's has been drawn from an unknown number of
+        // times.
         if acceptance >= 1.0 || stream(!self.seed, self.drawn).chance(acceptance) {
             self.current = proposed;
             self.energy = energy;

@@ -1,7 +1,7 @@
-//! Coordinate hill climbing: one knob after the other, up or down as long as that is better.
+//! Coordinate hill climbing: one knob after the other, up or down as long as the score improves.
 //!
-//! It tries at most two points per knob from where nothing is better, and so is over soon; but it ends at the first local
-//! optimum of a surface that has several.
+//! The climb ends after at most two tries per knob without an improvement, so it is over soon. On a surface with
+//! several local optima it ends at the first.
 
 use super::Verdict;
 use crate::space::{Point, Space};
@@ -13,14 +13,14 @@ pub struct Climb {
     base: Point,
     knob: usize,
     up: bool,
-    /// Directions in a row, round the knobs, in which nothing was better.
+    /// Directions in a row, round the knobs, without an improvement.
     in_vain: usize,
-    /// The last step was one up hill: behind it lies where it came from, which need not be tried.
+    /// True if the last step was uphill: the point behind it is known and need not be tried.
     climbing: bool,
 }
 
 impl Climb {
-    /// A climb from a point.
+    /// A climb that begins at a point.
     pub fn new(start: &[usize]) -> Self {
         Climb { base: start.to_vec(), knob: 0, up: false, in_vain: 0, climbing: false }
     }
@@ -43,11 +43,11 @@ impl Climb {
         None
     }
 
-    /// Nothing better this way: the other way, or the next knob.
+    /// Turns to the other direction, or to the next knob, after a try without improvement.
     fn turn(&mut self) {
         self.in_vain += 1;
         if self.climbing {
-            // The other way is known to be worse.
+            // The other direction is known to be worse.
             self.in_vain += 1;
             self.next_knob();
         } else if self.up {

@@ -1,20 +1,20 @@
-//! Successive halving: many points are tried a little, the better half of them more, until one is left.
+//! Successive halving: many points are tried briefly, the better half of them longer, until one is left.
 //!
 //! Karnin, Koren, Somekh, "Almost optimal exploration in multi-armed bandits", ICML 2013; Jamieson and Talwalkar,
-//! "Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016. The points lie around the one that
-//! is held, for most of a whole space is far worse than any settings somebody would begin with: each differs from it in half of
-//! the knobs, and a knob that differs takes every level about equally often. A bracket that brought something better is followed
-//! by another one around that.
+//! "Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016. The points lie around the
+//! held one, because most of a whole space is far worse than any reasonable start. Each point differs from it in half
+//! of the knobs, and a knob that differs takes every level about equally often. A bracket that found an improvement is
+//! followed by another one around that point.
 
 use super::{Verdict, stream};
 use crate::space::{Point, Space};
 use serde::{Deserialize, Serialize};
 
-/// A point and what its trials were worth.
+/// A point and the results of its trials.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Arm {
     point: Point,
-    /// Sum of the logarithms of its values: their mean is geometric, for values are ratios.
+    /// Sum of the logarithms of its values: values are ratios, so their mean is geometric.
     sum: f64,
     trials: u32,
 }
@@ -32,11 +32,11 @@ pub struct Halving {
     /// Points of a bracket.
     width: usize,
     bracket: u64,
-    /// The point that the bracket lies around, and the newest one that was adopted.
+    /// Centre of the bracket, and the newest point that was adopted.
     centre: Point,
     adopted: Point,
     arms: Vec<Arm>,
-    /// Trials that every arm gets in this rung, and has got before.
+    /// Trials of every arm by the end of this rung, earlier rungs included.
     rung: u32,
     next: usize,
 }
@@ -77,7 +77,7 @@ impl Halving {
         }
         self.next += 1;
         if self.next == self.arms.len() {
-            // Ties go to the earlier one, whatever the sort.
+            // Ties go to the earlier arm: the sort is stable.
             self.arms.sort_by(|a, b| b.mean().total_cmp(&a.mean()));
             self.arms.truncate(self.arms.len().div_ceil(2));
             self.rung *= 2;

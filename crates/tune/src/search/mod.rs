@@ -1,4 +1,4 @@
-//! Ways to look for the best point of a space, without a thought for what looking costs.
+//! Searches for the best point of a space, regardless of the cost of looking.
 
 mod annealing;
 mod climb;
@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 /// Result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
-    /// Its score over that of the settings the tuner began with.
+    /// Score of the point over that of the start's settings.
     pub value: f64,
-    /// It is better than what was held, beyond doubt, and is held now.
+    /// True if the point is better than the held one, beyond doubt, and is held now.
     pub adopted: bool,
 }
 
@@ -31,12 +31,12 @@ pub enum Search {
     Climb(Climb),
     /// Successive halving of samples.
     Halving(Halving),
-    /// None: what is adopted is found elsewhere.
+    /// No search: points to adopt are found elsewhere.
     External,
 }
 
 impl Search {
-    /// The point to try next, the same until [`Search::told`]; none when the search is over.
+    /// The point to try next, the same until [`Search::told`]; `None` when the search is over.
     pub fn propose(&mut self, space: &Space) -> Option<Point> {
         match self {
             Search::Annealing(search) => search.propose(space),
@@ -46,7 +46,7 @@ impl Search {
         }
     }
 
-    /// Takes notice of what the proposed point was worth.
+    /// Reports the result of the proposed point.
     pub fn told(&mut self, space: &Space, verdict: Verdict) {
         match self {
             Search::Annealing(search) => search.told(verdict),
@@ -56,7 +56,7 @@ impl Search {
         }
     }
 
-    /// Begins anew from a point whose score is this many times that of the settings the tuner began with.
+    /// Begins anew from a point whose score is `value` times that of the start's settings.
     pub fn restart(&mut self, space: &Space, from: &[usize], value: f64) {
         match self {
             Search::Annealing(search) => search.restart(from, value),
@@ -66,7 +66,7 @@ impl Search {
         }
     }
 
-    /// All points that it keeps.
+    /// All points that the search keeps.
     pub(crate) fn points(&self) -> Vec<&Point> {
         match self {
             Search::Annealing(search) => search.points().collect(),
@@ -76,7 +76,7 @@ impl Search {
         }
     }
 
-    /// Is the search over?
+    /// True if the search is over.
     pub fn is_over(&self) -> bool {
         match self {
             Search::Annealing(search) => search.is_over(),
@@ -87,7 +87,7 @@ impl Search {
     }
 }
 
-/// A stream of random numbers for the `n`-th use of a seed. So the state of a search that draws is two numbers.
+/// A stream of random numbers for the `n`-th use of a seed. The state of a search that draws is then two numbers.
 pub(crate) fn stream(seed: u64, n: u64) -> Random {
     Random::new(Random::mix(seed ^ Random::mix(n)))
 }

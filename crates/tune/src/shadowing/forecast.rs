@@ -1,24 +1,24 @@
-//! From what requests demand to what they take.
+//! Forecast of the time of requests from their demands.
 //!
-//! A number of clients, each with one request at a time, and the devices are a closed network of queues; its throughput
-//! follows from the demands by approximate mean value analysis (Schweitzer, "Approximate analysis of multiclass closed
-//! networks of queues", 1979; Lazowska, Zahorjan, Graham, Sevcik, "Quantitative system performance", 1984, chapter 6).
-//! I/O that no request waits for occupies the devices like the rest, and is counted as such.
+//! The devices and a number of clients, each with one request at a time, form a closed network of queues. Its
+//! throughput follows from the demands by approximate mean value analysis (Schweitzer, "Approximate analysis of
+//! multiclass closed networks of queues", 1979; Lazowska, Zahorjan, Graham, Sevcik, "Quantitative system performance",
+//! 1984, chapter 6). I/O that no request waits for occupies the devices as well, and is counted.
 
 use crate::objective::{Epoch, Objective};
 use entresol_core::{Demand, PARTS, STATIONS};
 
 /// Rounds of the iteration, after which queues differ by less than one in a hundred.
 const ROUNDS: usize = 24;
-/// No device is busier than this while its queue is in question.
+/// Largest utilisation of a device in the computation of its queue.
 const BUSY_MAX: f64 = 0.98;
-/// Requests of the epoch that a forecast is given as: so many that whole pages are exact enough.
+/// Requests of a forecast epoch: so many that rounding to whole pages does not matter.
 const REQUESTS: u64 = 1 << 30;
 
 /// Demands of a sample, part by part.
 pub(super) type Parts = [Demand; PARTS];
 
-/// Seconds per request, with so many clients.
+/// Seconds per request with this many clients.
 fn pace(demand: &Demand, clients: u32) -> f64 {
     let clients = f64::from(clients.max(1));
     let others = (clients - 1.0) / clients;
@@ -41,9 +41,9 @@ fn pace(demand: &Demand, clients: u32) -> f64 {
 /// Factors from forecast to measured values, because the model is not the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Correction {
-    /// Measured seconds over those forecast.
+    /// Measured seconds over forecast seconds.
     pub pace: f64,
-    /// The same of the pages written.
+    /// Measured pages written over forecast pages written.
     pub written: f64,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// A long epoch as it is forecast to be.
+    /// Forecast of a long epoch.
     pub fn epoch(&self, demand: &Demand) -> Epoch {
         let written = demand.written / demand.requests * self.correction.written;
         Epoch {
@@ -74,14 +74,13 @@ impl Judge {
         self.objective.score(&self.epoch(demand)).ln()
     }
 
-    /// By how much settings with these demands are better than others over the same requests, in logarithms of the
-    /// score.
+    /// Gain of settings with these demands over others for the same requests, as a logarithm of the score.
     pub fn gain(&self, these: &Demand, others: &Demand) -> Option<f64> {
         let enough = these.requests >= 1.0 && others.requests >= 1.0;
         enough.then(|| self.log_score(these) - self.log_score(others))
     }
 
-    /// The standard error of that: the jackknife over the parts, for the score is no sum.
+    /// Standard error of the gain: the jackknife over the parts, because the score is no sum.
     pub fn error(&self, these: &Parts, others: &Parts) -> f64 {
         let (all, base) = (sum(these), sum(others));
         let without = these.iter().zip(others).filter_map(|(part, other)| self.gain(&(all - *part), &(base - *other)));

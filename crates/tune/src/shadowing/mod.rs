@@ -1,26 +1,28 @@
-//! A tuner that looks at shadows: miniature simulations of settings, each with contents of its own.
+//! A tuner that observes shadows: miniature simulations of settings, each with its own contents.
 //!
-//! The worth of settings shows only when the cache's contents are those that the settings bring about. A trial of some
-//! epochs ends before that. So nothing is tried on the cache. Candidates run in small over a sample of the requests for
-//! as long as they stay candidates ([`Tuner::shadowed`]). The tuner is told what each demanded of the devices
+//! Settings show their effect only once the cache has the contents that they bring about; a trial of some epochs ends
+//! before that. So nothing is tried on the cache. Candidates run in miniature over a sample of the requests for as long
+//! as they stay candidates ([`Tuner::shadowed`]). The tuner receives each one's demands on the devices
 //! ([`Tuner::foretold`]). The forecast speed of the cache under a candidate follows from these demands (`forecast.rs`).
-//! All candidates see the same requests, so the difference between two is not the workload. The jackknife over parts of
-//! the sample says how much of it may be chance.
+//! All candidates see the same requests, so the difference between two is not due to the workload. The jackknife over
+//! parts of the sample gives the part of it that may be chance.
 //!
-//! At first candidates are far apart. Then the worst give way, one in some epochs, to neighbours of the best, which
-//! begin with its contents (`race.rs`); that goes on for ever, for the workload may change. A candidate that is better
-//! than what is held, by a margin and beyond chance, is adopted.
+//! At first candidates are far apart. Then the worst are replaced, one every few epochs, by neighbours of the best,
+//! which begin with its contents (`race.rs`). That goes on without end, because the workload may change. A candidate
+//! that is better than the held settings, by a margin and beyond chance, is adopted.
 //!
-//! # What it may cost
-//! A forecast may be wrong. What is adopted is run within the bound of [`Guarded`], which measures: the start is run
-//! again from time to time, and at once when half an epoch has been lost against it, and the tuner returns to it where it is
-//! better beyond the noise of epochs, or may be and [`Limits::credit_max`] has been lost (`evidence.rs`). Nothing is adopted without the credit to leave it again, and what had to be left is not adopted for a while.
+//! # Bound on the cost
+//! A forecast may be wrong. Adopted settings are run within the bound of [`Guarded`], which measures. The start is run
+//! again from time to time, and at once when half an epoch has been lost against it. The tuner returns to the start
+//! where that is better beyond the noise of epochs, or where it may be and [`Limits::credit_max`] has been lost
+//! (`evidence.rs`). Nothing is adopted without the credit to leave it again, and settings that had to be left are not
+//! adopted for a while.
 //!
-//! The guard is told of epochs without what is the workload's doing: what slows down the shadow of the start too. How
-//! much that shadow may explain is bounded: after [`TRUST`] epochs' worth of it the start is run to see, after twice as
-//! much the next time. So forecasts of whatever kind cost at most what [`Guarded`] costs, and for each change of the
-//! workload as much as is explained away wrongly until the start is run: [`TRUST_MAX`] epochs' worth, or
-//! [`Limits::gap_max`] epochs.
+//! The guard gets each epoch without the workload's part: the slowdown that the shadow of the start shows too. The part
+//! that this shadow may explain is bounded. After [`TRUST`] epochs' worth of it the start is run to check, the next
+//! time after twice as much. So forecasts of any kind cost at most the bound of [`Guarded`], plus a part for each
+//! change of the workload. That part is the slowdown wrongly explained until the start is run: [`TRUST_MAX`] epochs'
+//! worth, or [`Limits::gap_max`] epochs.
 
 mod forecast;
 mod race;
@@ -38,18 +40,18 @@ use forecast::{Correction, Judge, Parts, sum};
 use race::Race;
 use serde::{Deserialize, Serialize};
 
-/// When a candidate is adopted.
+/// Conditions for adopting a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Adoption {
-    /// It must be better than what is held by this share ...
+    /// Share by which the candidate must be better than the held settings.
     pub margin: f64,
-    /// ... and by so many standard errors.
+    /// Standard errors by which the candidate must be better.
     pub errors: f64,
-    /// Lately are so many epochs.
+    /// Epochs of the short span of comparison.
     pub short: usize,
     /// Epochs between two adoptions.
     pub stay: u64,
-    /// Epochs for which what had to be left is not adopted; twice as many the next time.
+    /// Epochs for which settings that had to be left are not adopted; doubled the next time.
     pub refused: u64,
 }
 
@@ -59,13 +61,13 @@ impl Default for Adoption {
     }
 }
 
-/// Credit without which nothing is adopted, in stakes: what it costs to find out that it was wrong.
+/// Credit in stakes without which nothing is adopted: the cost of finding out that the adoption was wrong.
 const STAKES: f64 = 5.0;
-/// Weight of the newest epoch in the ratio of what is measured to what was forecast.
+/// Weight of the newest epoch in the ratio of measured to forecast values.
 const NEWEST: f64 = 0.1;
-/// A workload slows the start down by this factor at most, as far as its shadow is believed.
+/// Largest slowdown of the start by the workload, as far as its shadow is believed.
 const EXPLAINED_MAX: f64 = 8.0;
-/// Sampled requests from which the workload can be told.
+/// Fewest sampled requests that show the workload.
 const SAMPLE_MIN: f64 = 64.0;
 /// Limit of the slowdown that is put down to the workload before the start is run to check it. In epochs of the start:
 /// the first value, and the largest. Each epoch at the start doubles the limit; an adoption resets it.
@@ -79,13 +81,13 @@ const SETTLED: u64 = 32;
 pub struct ShadowingOptions {
     /// Bounds of the loss that the tuner may cause.
     pub limits: Limits,
-    /// Candidates.
+    /// Limits of the race between candidates.
     pub race: RaceLimits,
-    /// When they are believed.
+    /// Conditions for adopting a candidate.
     pub adoption: Adoption,
-    /// Requests that the cache serves at a time.
+    /// Requests that the cache serves concurrently.
     pub clients: u32,
-    /// Seed of the candidates' choice.
+    /// Seed for the choice of candidates.
     pub seed: u64,
 }
 
@@ -108,7 +110,7 @@ struct Refusal {
     times: u32,
 }
 
-/// A tuner that adopts what its shadows say is better.
+/// A tuner that adopts the settings whose shadows forecast an improvement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shadowing {
     guard: Guarded,
@@ -118,10 +120,10 @@ pub struct Shadowing {
     epoch: u64,
     adopted_at: u64,
     refused: Vec<Refusal>,
-    /// Logarithms of measured over forecast, of the pace and of the pages written.
+    /// Logarithms of measured over forecast values, of the pace and of the pages written.
     #[serde(skip)]
     ratio: Option<[f64; 2]>,
-    /// Logarithm of the pace that is forecast of the start, as it usually is.
+    /// Logarithm of the usual forecast pace of the start.
     #[serde(skip)]
     usual: Option<f64>,
     /// Slowdown put down to the workload since the start was last run, in epochs of the start; then its limit
@@ -131,8 +133,7 @@ pub struct Shadowing {
 }
 
 impl Shadowing {
-    /// A tuner that begins at a point of a space. `epoch_requests` are the requests of an epoch that is not ended
-    /// early.
+    /// A tuner that begins at a point of a space. `epoch_requests` is the length of an epoch that does not end early.
     pub fn new(
         space: Space,
         start: Point,
@@ -158,8 +159,8 @@ impl Shadowing {
         }
     }
 
-    /// Goes on from a saved state; the knobs must be those it was saved with. What is held and the candidates are kept,
-    /// not what their shadows had learned.
+    /// Restores a saved state; the knobs must be those it was saved with. The held settings and the candidates are
+    /// kept, but not the contents and figures of their shadows.
     ///
     /// # Errors
     /// When the text is no state of this kind, or one of other knobs.
@@ -188,7 +189,7 @@ impl Shadowing {
         Judge { objective: self.guard.objective(), clients: self.clients, correction: Correction::NONE }
     }
 
-    /// Compares what was measured with what was forecast of the same epoch.
+    /// Compares measured with forecast values of the same epoch.
     fn learn(&mut self, epoch: &Epoch) {
         let uncorrected = self.uncorrected();
         let forecast = self.race.place(self.guard.incumbent()).and_then(|held| self.race.newest(held)).map(sum);
@@ -200,14 +201,14 @@ impl Shadowing {
         self.ratio = Some([0, 1].map(|at| old[at] + NEWEST * (new[at] - old[at])));
     }
 
-    /// Factor by which the start would be slower now than usual, as its shadow says, within [`EXPLAINED_MAX`] either
-    /// way. None with too few sampled requests, or before a usual pace is known.
+    /// Slowdown of the start against its usual pace by its shadow, within [`EXPLAINED_MAX`] either way. `None` with too
+    /// few sampled requests, or before a usual pace is known.
     fn workload(&self, start: &Demand) -> Option<f64> {
         let usual = self.usual.filter(|_| start.requests >= SAMPLE_MIN)?;
         Some((self.uncorrected().epoch(start).pace().ln() - usual).exp().clamp(1.0 / EXPLAINED_MAX, EXPLAINED_MAX))
     }
 
-    /// Tells the guard of an epoch, without what is the workload's doing: what slows the start's shadow down too.
+    /// Reports an epoch to the guard without the workload's part: the slowdown of the start's shadow.
     fn tell(&mut self, epoch: &Epoch, role: Role) {
         let start = self.race.newest(0).map(sum).filter(|start| start.requests >= SAMPLE_MIN);
         let workload = start.and_then(|start| self.workload(&start)).unwrap_or(1.0);
@@ -219,7 +220,7 @@ impl Shadowing {
         }
         match role {
             Role::Start => {
-                // It was as good as its word, or the guard has returned to the start.
+                // The forecast held, or the guard has returned to the start.
                 self.trust = (self.trust * 2.0).min(TRUST_MAX);
                 self.explained = 0.0;
             }
@@ -236,8 +237,8 @@ impl Shadowing {
         self.refused.iter().any(|refusal| refusal.point == *point && self.epoch < refusal.until)
     }
 
-    /// The candidate to adopt, if one is better beyond doubt: lately or over all that is remembered, and not worse in
-    /// either.
+    /// The candidate to adopt, if one is better beyond doubt, over the short span or over all that is remembered, and
+    /// not worse in either.
     fn better(&self, judge: &Judge) -> Option<Point> {
         let held = self.race.place(self.guard.incumbent())?;
         let Adoption { margin, errors, short, .. } = self.adoption;
@@ -245,7 +246,7 @@ impl Shadowing {
             let spans = [self.race.common(at, held, short)?, self.race.common(at, held, usize::MAX)?];
             let gain = |[these, others]: &[Parts; 2]| judge.gain(&sum(these), &sum(others));
             let gains = [gain(&spans[0])?, gain(&spans[1])?];
-            // Where there is no gain nobody need ask how certain it is.
+            // Without a gain its certainty need not be computed.
             let least = gains[0].min(gains[1]);
             let mut both = gains.into_iter().zip(&spans);
             let better = least > 0.0
@@ -269,7 +270,7 @@ impl Shadowing {
     }
 }
 
-/// The epoch as it had been if the workload had not made everything take so many times as long.
+/// The epoch without a slowdown by the factor `workload`.
 fn without(epoch: &Epoch, workload: f64) -> Epoch {
     let pages_written = (epoch.pages_written as f64 / workload) as u64;
     Epoch { requests: epoch.requests, seconds: epoch.seconds / workload, pages_written }

@@ -1,4 +1,4 @@
-//! Which settings are shadowed, and what is known of them.
+//! The race: the settings that are shadowed, and the results of each.
 
 use super::forecast::{Judge, Parts, sum};
 use crate::search::stream;
@@ -12,15 +12,15 @@ use std::collections::VecDeque;
 pub struct RaceLimits {
     /// Shadows at a time.
     pub width: usize,
-    /// Epochs in which a shadow with the contents of another one is not counted.
+    /// Epochs that do not count for a shadow that begins with the contents of another.
     pub settle: u32,
     /// Epochs that are counted before a shadow is judged.
     pub judged_after: usize,
-    /// Epochs that a shadow looks back at most. What was before may be over.
+    /// Most epochs that a shadow looks back: the workload before may be over.
     pub memory: usize,
-    /// One shadow gives way to a new one in so many epochs.
+    /// Epochs after which one shadow is replaced by a new one.
     pub turn: u64,
-    /// A point that was left is tried again after so many epochs, for the workload may be another.
+    /// Epochs after which a point that was left is tried again, because the workload may have changed.
     pub again: u64,
 }
 
@@ -36,7 +36,7 @@ const NOTHING: Parts = [Demand { requests: 0.0, waits: 0.0, busy: [0.0; 3], writ
 pub(super) struct Candidate {
     pub id: u64,
     pub point: Point,
-    /// Id of the candidate whose contents the shadow began with; none if it began empty.
+    /// Id of the candidate whose contents the shadow began with; `None` if it began empty.
     from: Option<u64>,
     /// Epochs that are still not to be counted.
     unsettled: u32,
@@ -52,7 +52,7 @@ fn nothing() -> Parts {
 }
 
 impl Candidate {
-    /// Sums over its last epochs.
+    /// Sums over the last `epochs` epochs.
     fn last(&self, epochs: usize) -> Parts {
         let mut all = NOTHING;
         for parts in self.epochs.iter().rev().take(epochs) {
@@ -62,13 +62,13 @@ impl Candidate {
     }
 }
 
-/// Candidates, each with a shadow. The first one is the start.
+/// Candidates with a shadow each. The first one is the start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Race {
     limits: RaceLimits,
     seed: u64,
     pub candidates: Vec<Candidate>,
-    /// Points that were left, and when.
+    /// Points that were left, and the epochs when they were.
     left: Vec<(Point, u64)>,
     next_id: u64,
     drawn: u64,
@@ -127,7 +127,7 @@ impl Race {
         self.candidates.iter().map(shadow).collect()
     }
 
-    /// The shadows have neither contents nor a past.
+    /// Resets the shadows, which have lost contents and results.
     pub fn forget(&mut self) {
         for candidate in &mut self.candidates {
             (candidate.unsettled, candidate.from) = (0, None);
@@ -142,7 +142,7 @@ impl Race {
         }
     }
 
-    /// Demands of a candidate in the epoch under way, so far.
+    /// Demands of a candidate in the current epoch so far.
     pub fn now(&self, at: usize) -> Demand {
         sum(&self.candidates[at].now)
     }
@@ -167,15 +167,15 @@ impl Race {
         }
     }
 
-    /// Demands of a candidate and of another one, over the last epochs in which both were counted: `epochs` of them at
-    /// most. None with too few for a verdict ([`RaceLimits::judged_after`]).
+    /// Demands of two candidates over the last epochs that count for both, `epochs` of them at most. `None` with too
+    /// few for a verdict ([`RaceLimits::judged_after`]).
     pub fn common(&self, at: usize, base: usize, epochs: usize) -> Option<[Parts; 2]> {
         let pair = [at, base].map(|at| &self.candidates[at]);
         let common = pair.map(|one| one.epochs.len()).into_iter().fold(epochs, usize::min);
         (common >= self.limits.judged_after).then(|| pair.map(|one| one.last(common)))
     }
 
-    /// The gain of every candidate that can be judged against the one that is held, the least first.
+    /// Gains against the held candidate of all that can be judged, the least first.
     fn standings(&self, judge: &Judge, held: usize) -> Vec<(f64, usize)> {
         let others = (0..self.candidates.len()).filter(|&at| at != held);
         let gain = |at: usize| {
@@ -187,7 +187,7 @@ impl Race {
         standings
     }
 
-    /// From time to time the worst gives way to a neighbour of the best.
+    /// Replaces the worst candidate by a neighbour of the best, from time to time.
     pub fn turn(&mut self, space: &Space, judge: &Judge, held: &Point) {
         let Some(held) = self.place(held) else { return };
         if !self.epoch.is_multiple_of(self.limits.turn) {
@@ -196,7 +196,7 @@ impl Race {
         let standings = self.standings(judge, held);
         let best = standings.last().filter(|best| best.0 > 0.0).map_or(held, |best| best.1);
         let parent = self.candidates[best].clone();
-        // The start stays, and what is held, and the best.
+        // The start, the held candidate and the best stay.
         let mut others = standings.iter().map(|standing| standing.1).filter(|&at| at != 0 && at != best);
         let full = self.candidates.len() >= self.limits.width;
         let leaving = if full { others.next().map(|at| self.candidates[at].id) } else { None };
@@ -217,8 +217,8 @@ impl Race {
         }
     }
 
-    /// A point beside this one that is not shadowed and was not lately; a step of one level if there is one left, else
-    /// any point that differs in two knobs at most.
+    /// A neighbour of this point that is not shadowed and was not lately: one level away if one is left, else a point
+    /// that differs in at most two knobs.
     fn neighbour(&mut self, space: &Space, point: &Point) -> Option<Point> {
         let (epoch, again) = (self.epoch, self.limits.again);
         self.left.retain(|&(_, when)| epoch - when < again);
@@ -242,7 +242,7 @@ impl Race {
     }
 }
 
-/// The ends and the middle of a knob.
+/// The lowest, middle and highest levels of a knob.
 fn coarse(space: &Space, knob: usize) -> Vec<usize> {
     let last = space.levels(knob) - 1;
     let mut levels = vec![0, last.div_ceil(2), last];

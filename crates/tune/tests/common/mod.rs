@@ -5,11 +5,11 @@ use entresol_core::{Demand, PARTS, Random};
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
 use entresol_tune::{Epoch, Knob, Objective, Proposal, Role, Shadowing, ShadowingOptions, Space, Tuner};
 
-/// Requests of an epoch, and of the parts of it after which the tuner is asked whether it has seen enough.
+/// Requests of an epoch, and requests between two questions to the tuner whether the epoch may end.
 pub const EPOCH: u64 = 3200;
 pub const BEAT: u64 = 100;
 
-/// The four probabilities of 003, eager.
+/// The four probabilities of 003, in their eager setting.
 pub fn probabilities() -> (Space, Vec<usize>) {
     let knob = |name: &str, levels: &[f64]| Knob { name: name.to_owned(), levels: levels.to_vec(), value: 1.0 };
     let (dram, nvm) = (&[0.0, 0.001, 0.01, 0.1, 0.3, 1.0], &[0.0, 0.01, 0.1, 0.2, 0.5, 1.0]);
@@ -25,7 +25,7 @@ pub fn searches(space: &Space, start: &[usize], seed: u64) -> Vec<(&'static str,
     ]
 }
 
-/// An epoch that was run: the settings proposed for it, and its counts.
+/// An epoch that was run: its proposed settings and its counts.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub proposal: Proposal,
@@ -66,8 +66,8 @@ pub fn shadowing(seed: u64) -> Shadowing {
     Shadowing::new(space, start, Objective::Throughput, &options, EPOCH)
 }
 
-/// Runs an epoch as [`run_epoch`] does, and tells the tuner before what its shadows would demand at `foretold` requests per
-/// second, to which parts of the sample are opposed by up to `noise`.
+/// Runs an epoch as [`run_epoch`] does, and reports the shadows' demands to the tuner before it. The shadows run at
+/// `foretold` requests per second, from which parts of the sample deviate in opposite directions by up to `noise`.
 pub fn run_shadowed(
     tuner: &mut Shadowing,
     random: &mut Random,

@@ -38,7 +38,7 @@ pub fn load_average() -> String {
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// The head of a report: its title, what was run, where and when, and how to read its figures.
+/// The head of a report: title, command, place and time, and the meaning of its figures.
 pub fn heading(title: &str, make: &str, reading: &str) -> String {
     let command: Vec<String> = std::env::args().collect();
     let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -55,7 +55,7 @@ pub fn heading(title: &str, make: &str, reading: &str) -> String {
     )
 }
 
-/// Ends a report with the load of the machine, prints it, and writes it where it was asked for.
+/// Ends a report with the load of the machine, prints it, and writes it to `out` if given.
 ///
 /// # Errors
 /// When the file cannot be written.

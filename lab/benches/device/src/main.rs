@@ -30,14 +30,14 @@ struct Measured {
     requests: u64,
     /// Processor time of each run, in seconds.
     seconds: Vec<f64>,
-    /// Least million requests per second of processor time; none where nothing is asked.
+    /// Least million requests per second of processor time; none without a bound.
     bound: Option<f64>,
     /// Remark that a reader needs beside the figure.
     note: String,
 }
 
 impl Measured {
-    /// Times `run` so often, after `prepare` has made what it runs on, which is not counted.
+    /// Times `rounds` runs of `run`. Each run's state is made by `prepare`, whose time is not counted.
     fn of<S>(
         what: impl Into<String>,
         bound: Option<f64>,

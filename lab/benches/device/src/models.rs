@@ -1,4 +1,4 @@
-//! The models by themselves.
+//! Device models on their own, without a simulation.
 
 use crate::Measured;
 use entresol_core::Random;
@@ -13,7 +13,7 @@ use entresol_device::nvm_dimm::NvmDimm;
 use entresol_device::profile::{self, Model};
 use entresol_device::{Calendar, Device, Io};
 
-/// Bytes of the devices of the calendars: more frames than any cache has lines.
+/// Bytes of the calendars' devices: more frames than any cache has lines.
 const CAPACITY: u64 = 8 << 30;
 const CALENDAR: Option<f64> = Some(50.0);
 
@@ -30,7 +30,7 @@ fn serve(calendar: &mut impl Calendar, count: u64, io: Direction) -> String {
         now = now.max(*slot);
         *slot = calendar.serve(now, io(random.next_u64() & (CAPACITY - 4096), 4096)).finished;
     }
-    // What was computed has to be used.
+    // The result has to be used, or the compiler could remove the computation.
     format!("{:.2} million a second of its own time", count as f64 * 1e3 / now as f64)
 }
 
@@ -65,11 +65,11 @@ pub fn translation(rounds: u32, shorter: u64) -> Measured {
     const LOGICAL: u32 = 1 << 20;
     const DIES: u32 = 32;
     let pace = Pace { start_blocks: 2, stop_blocks: 2, moves_per_write: None };
-    // 1.112 and not the 840 Pro's 1.108: at this size it rounds to whole blocks that give 5.0.
+    // The factor is 1.112 instead of the 840 Pro's 1.108: at this size it rounds to whole blocks that give 5.0.
     let mut steady = Ftl::new(Geometry::new(LOGICAL, 1.112, DIES, 256, 2), Cleaning::Greedy, pace, 1);
     let mut random = Random::new(2);
     let mut write = move |ftl: &mut Ftl, count: u64| {
-        // The drive knows a group of pages before it writes them, and asks for their entries ahead.
+        // The drive knows a group of pages before it writes them, and prefetches their entries.
         let mut group = [0u32; 16];
         for n in 0..count / 16 {
             for page in &mut group {

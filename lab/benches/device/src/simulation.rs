@@ -6,7 +6,7 @@ use entresol_device::profile;
 use entresol_sim::{Addresses, Cell, CellOptions, Hierarchy, NamedDevice, TimedOptions, parse_policies};
 use entresol_trace::{Trace, generate};
 
-/// Policy and devices of its two tiers and below.
+/// Policy and devices of its two tiers and of the backing store.
 const RUNS: [(&str, [&str; 3], Option<f64>); 4] = [
     ("multi-tier", ["dram", "optane-dimm", "p4800x"], Some(5.0)),
     ("face-gsc", ["dram", "p4800x", "face-raid0x16"], None),
@@ -39,7 +39,7 @@ pub fn all(rounds: u32, shorter: u64) -> Result<Vec<Measured>, String> {
     let mut all = Vec::new();
     for (policy, devices, bound) in RUNS {
         let cell = cell(policy, &addresses)?;
-        // Both can fail, and a run that failed has no time.
+        // Policy and devices can fail to build, and a run that failed has no time.
         let mut failed = None;
         let measured = Measured::of(
             format!("simulation, 30 % writes: {policy} over {}", devices.join(", ")),

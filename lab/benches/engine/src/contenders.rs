@@ -1,4 +1,4 @@
-//! The contenders: ways to read words of pages, through our buffer manager and through others.
+//! The contenders: ways to read words of pages, through our buffer manager and through other libraries.
 
 use crate::vmcache::VmCache;
 use entresol_core::{Address, ObjectId, Random};
@@ -23,7 +23,7 @@ pub struct Contender {
 /// Dependence of a read on the one before, which decides whether the processor may overlap them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// The next page is known before this one is read: as many reads overlap as the processor has room for.
+    /// The next page is known before this one is read: as many reads overlap as the processor allows.
     Independent,
     /// The next page is known only from this one, as in the descent of an index.
     Chained,
@@ -41,7 +41,7 @@ impl Contender {
 
 #[inline(always)]
 fn sum<const CHAINED: bool>(reads: &[(u32, u32)], read: impl Fn(u32, u32) -> u64) -> u64 {
-    // Not known to be zero when this is compiled, so each page depends on what was read before.
+    // The compiler does not know this is zero, so each page depends on the word read before.
     let zero = if CHAINED { black_box(0) } else { 0 };
     let (mut sum, mut value) = (0u64, 0u64);
     for &(page, word) in reads {
@@ -56,7 +56,8 @@ pub fn content(page: u32) -> u64 {
     Random::mix(u64::from(page))
 }
 
-/// Storage that makes pages up. With `thin`, only the first word of a page, so that a miss costs what the manager costs.
+/// Storage that computes pages. With `thin`, only the first word of a page, so that a miss costs the manager's own
+/// time.
 pub struct MadeUp {
     thin: bool,
 }
@@ -122,7 +123,7 @@ fn foyer(name: &'static str, cache: Cache<u64, Vec<u8>>, pages: usize) -> Result
     }))
 }
 
-/// Everybody, with as many pages resident.
+/// All contenders, with as many pages resident.
 pub fn all(pages: usize) -> Result<Vec<Contender>, String> {
     let floor = |huge| {
         VmCache::new(pages, PAGE_BYTES, huge, |page| content(page as u32)).map_err(|error| format!("vmcache: {error}"))
@@ -148,7 +149,7 @@ pub fn all(pages: usize) -> Result<Vec<Contender>, String> {
             .map_err(|e| fail(&e))
             .map(|manager| warm(manager, pages))
     };
-    // Twice the pages: its shards fill unevenly, and a page that was evicted would be no hit.
+    // Capacity is twice the pages: foyer's shards fill unevenly, and an evicted page would be no hit.
     let builder = || CacheBuilder::new(2 * pages);
     Ok(vec![
         Contender::new("vmcache, optimistic", move |page, word| small.read(page as usize, word as usize)),
@@ -167,7 +168,7 @@ pub fn all(pages: usize) -> Result<Vec<Contender>, String> {
 /// Pages that the contenders for misses are asked for; the pool has a sixteenth of them, so nearly every read misses.
 pub const MISS_PAGES: usize = 1 << 16;
 
-/// A manager with a hash table under LRU, full; with `thin` its storage makes up the first word of a page alone.
+/// A manager with a hash table under LRU, full; with `thin` its storage computes the first word of a page alone.
 pub fn manager_of(pages: usize, shards: usize, thin: bool) -> Result<BufferManager<HashTable, MadeUp>, String> {
     let lru = catalogue::info("lru").map_err(|error| error.to_string())?;
     let options = BufferOptions { shards, ..BufferOptions::new(pages) };
@@ -176,14 +177,14 @@ pub fn manager_of(pages: usize, shards: usize, thin: bool) -> Result<BufferManag
         .map(|manager| warm(manager, pages))
 }
 
-/// The manager on misses with clean victims, the storage taking no time.
+/// The manager on misses with clean victims, over storage that takes no time.
 pub fn misses() -> Result<Vec<Contender>, String> {
     let build = |name: &'static str, policy: &str| -> Result<Contender, String> {
         let info = catalogue::info(policy).map_err(|error| error.to_string())?;
         let options = BufferOptions::new(MISS_PAGES / 16);
         let manager = BufferManager::hashed(options, info, &Options::defaults(info), MadeUp { thin: true }, None)
             .map_err(|error| error.to_string())?;
-        // The first word only, since the storage makes up no more.
+        // Only the first word is read, because the storage computes no more.
         Ok(Contender::new(name, move |page, _| manager.read(at(page), |view| view.u64_at(0)).expect("a page")))
     };
     Ok(vec![build("lru", "lru")?, build("clock", "clock")?, build("arc", "arc")?, build("s3-fifo", "s3-fifo")?])

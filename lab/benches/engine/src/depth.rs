@@ -19,10 +19,10 @@ const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_secs(2);
 /// fio's queue.
 const DEPTH: usize = 32;
-/// `read_many` refills its queue as fio does. A batch of `pin_many` runs empty at its end.
+/// Compared calls. `read_many` refills its queue as fio does. A batch of `pin_many` runs empty at its end.
 const WAYS: [Way; 4] = [Way::Queue, Way::Batch(DEPTH), Way::Batch(8 * DEPTH), Way::Batch(32 * DEPTH)];
 
-/// Call of the buffer manager by which pages are taken: `read_many`, or `pin_many` with so many pages at a time.
+/// Call of the buffer manager that takes pages: `read_many`, or `pin_many` with this many pages at a time.
 #[derive(Clone, Copy)]
 enum Way {
     Queue,
@@ -30,7 +30,7 @@ enum Way {
 }
 
 impl Way {
-    /// Pages that one call is given.
+    /// Pages per call.
     fn row(self) -> usize {
         match self {
             Way::Queue => 128 * DEPTH,
@@ -106,12 +106,12 @@ impl<'a> PageSource<'a> for CheckedSource<'_, 'a> {
     }
 }
 
-/// Measures and reports; without a reason why it cannot, which is then reported instead.
+/// Measures and reports. If it cannot measure, the report has the reason instead.
 pub fn report(out: &mut String, scratch: &Path) {
     out.push_str("## Misses at depth\n\n");
     let path = scratch.join("bench-engine.pages");
     let measured = measure(&path);
-    // It may not be there.
+    // The file may not exist.
     let _ = std::fs::remove_file(&path);
     match measured {
         Ok(text) => out.push_str(&text),
@@ -216,7 +216,7 @@ fn text(executor: &str, theirs: Measured, ours: [Measured; WAYS.len()]) -> Strin
         let (of_rate, of_cost) = (rate / theirs.0, cost / theirs.1);
         writeln!(out, "| {} | {rate:.0} | {cost:.2} | {of_rate:.2}x | {of_cost:.2}x |", way.name()).expect("a string");
     }
-    // Judged as fio works: as many reads under way, and the queue refilled.
+    // fio is the yardstick for the way that works like it: as many reads under way, and the queue refilled.
     let (rate, cost) = (ours[0].0 / theirs.0, ours[0].1);
     let verdict = |met: bool| if met { "met" } else { "MISSED" };
     writeln!(

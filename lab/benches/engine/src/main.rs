@@ -1,5 +1,5 @@
-//! `make bench-engine`: what a hit and a miss of the buffer manager cost in processor time, beside foyer-memory and a
-//! vmcache-like floor in the same run; what two threads cost each other; misses at depth beside fio.
+//! `make bench-engine`: the cost of a hit and a miss of the buffer manager in processor time, beside foyer-memory and
+//! a vmcache-like floor in the same run; the cost of two threads to each other; misses at depth beside fio.
 
 mod contenders;
 mod depth;
@@ -32,9 +32,9 @@ struct Arguments {
     scratch: PathBuf,
 }
 
-/// Pools in pages of 4 KiB, and the words read of each page. Of the small one one word a page, so that all that is
-/// touched stays in the processor's caches and instructions are what is measured; of the large one any, so that nearly
-/// every read goes to memory.
+/// Pools in pages of 4 KiB, and the words read of each page. In the small pool one word a page is read, so that all
+/// touched memory stays in the processor's caches and the figure measures instructions. In the large pool any word is
+/// read, so that nearly every read goes to memory.
 const POOLS: [(usize, u64); 2] = [(1024, 1), (131_072, 512)];
 
 fn main() -> ExitCode {
@@ -68,7 +68,7 @@ fn measure(contenders: &[Contender], pages: (usize, u64), mode: Mode, arguments:
     let mut random = Random::new(7);
     let mut read = || {
         let page = random.below(pages.0 as u64) as u32;
-        // One word of a page, but not the same of every page: those would share a few sets of the caches.
+        // One word of a page, but at varying offsets: equal offsets would share a few sets of the caches.
         (page, if pages.1 == 1 { page * 8 % 512 } else { random.below(pages.1) as u32 })
     };
     let reads: Vec<(u32, u32)> = (0..arguments.reads).map(|_| read()).collect();
@@ -78,7 +78,7 @@ fn measure(contenders: &[Contender], pages: (usize, u64), mode: Mode, arguments:
             let begun = thread_time();
             let sum = (contender.run)(&reads, mode);
             let taken = thread_time() - begun;
-            // What was read is what was written, or the figure means nothing.
+            // The words read must be those written, or the figure means nothing.
             let expected = reads.iter().fold(0u64, |sum, &(page, _)| sum.wrapping_add(contenders::content(page)));
             assert_eq!(sum, expected, "{} read wrong bytes", contender.name);
             group.push(taken.as_secs_f64() * 1e9 / reads.len() as f64);

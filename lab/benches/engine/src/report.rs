@@ -1,4 +1,4 @@
-//! The report: times, ratios and what the ratios should be.
+//! The report: times, ratios and their targets.
 
 use crate::contenders::Mode;
 use entresol_bench_common::median;
@@ -29,8 +29,8 @@ impl Group {
     }
 }
 
-/// Targets for pairs: ours, theirs, the bound on the ratio, and its kind. The bound is the most that the ratio may be,
-/// or the factor by which ours is to be cheaper.
+/// Targets for pairs: ours, theirs, the bound on the ratio, and its kind. The bound is the largest allowed ratio, or
+/// the factor by which ours must be cheaper.
 const TARGETS: [(&str, &str, f64, Kind); 5] = [
     ("array, optimistic (lru)", "vmcache, optimistic", 1.2, Kind::AtMost),
     ("hash, optimistic (lru)", "vmcache, optimistic", 1.6, Kind::AtMost),
@@ -39,7 +39,7 @@ const TARGETS: [(&str, &str, f64, Kind); 5] = [
     ("hash, optimistic (lru)", "foyer-memory lru", 5.0, Kind::Cheaper),
 ];
 
-/// Ratios that say more about why, without a bound.
+/// Ratios that explain the result, without a bound.
 const ASIDES: [(&str, &str); 4] = [
     ("array, optimistic (lru)", "vmcache on huge pages, optimistic"),
     ("array, pinned (lru)", "vmcache, shared lock"),

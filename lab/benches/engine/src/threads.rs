@@ -1,4 +1,4 @@
-//! Cost that two threads cause each other on one manager.
+//! Cost of two threads to each other on one manager.
 
 use crate::contenders::{MISS_PAGES, manager_of};
 use entresol_bench_common::{median, thread_time};
@@ -40,7 +40,7 @@ fn row<T: PageTable, I: PageIo>(out: &mut String, name: &str, manager: &BufferMa
     writeln!(out, "| {name} | {alone:.1} | {both:.1} | {:.2}x |", both / alone).expect("writing to a string");
 }
 
-/// Nanoseconds of processor time per read, in the mean of the threads.
+/// Nanoseconds of processor time per read, the mean over the threads.
 fn together<T: PageTable, I: PageIo>(
     manager: &BufferManager<T, I>,
     pages: u64,

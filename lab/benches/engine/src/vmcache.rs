@@ -1,6 +1,7 @@
 //! The floor: the hit path of vmcache (Leis, Alhomssi, Ziegler, Loeck, Dietrich: Virtual-memory assisted buffer
-//! management, SIGMOD 2023) and nothing else. The page number is the address, so there is no page table to look into: one
-//! word of state per page, and the page at its place in a mapping. It evicts nothing and tells no policy.
+//! management, SIGMOD 2023) and nothing else. The page number is the address, so there is no page table to look into:
+//! one word of state per page, and the page itself at its offset in a mapping. This version evicts nothing and
+//! notifies no policy.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
@@ -19,12 +20,12 @@ pub struct VmCache {
 }
 
 impl VmCache {
-    /// All pages resident, page `p` filled with what `fill` says. vmcache evicts single pages from its mapping, so it
-    /// cannot use huge pages; `huge` shows what it would be with them.
+    /// All pages resident, page `p` filled by `fill`. vmcache evicts single pages from its mapping, so it cannot use
+    /// huge pages; `huge` shows its speed with them.
     pub fn new(pages: usize, page_bytes: usize, huge: bool, fill: impl Fn(u64) -> u64) -> io::Result<Self> {
         let bytes = pages * page_bytes;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no existing memory.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
         let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
         // SAFETY: the range is the mapping just made.
@@ -87,7 +88,7 @@ impl VmCache {
 
 impl Drop for VmCache {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this object's, and nothing borrows from it any more.
+        // SAFETY: the mapping belongs to this object, and no borrow of it remains.
         let gone = unsafe { munmap(self.start.cast(), self.bytes) };
         debug_assert!(gone.is_ok());
     }

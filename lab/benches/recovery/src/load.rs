@@ -1,4 +1,4 @@
-//! Work of the processes that are killed: fill a cache, open it again, work on it.
+//! Work of the processes that are killed: fill a cache, open it again, use it.
 
 use crate::report::{Filled, Opened};
 use entresol_core::Random;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
 const IDENTITY: [u8; 16] = [1; 16];
-/// Pages of the backing store for each that the cache has room for.
+/// Pages of the backing store for each page of the cache's capacity.
 const FOOTPRINT: u64 = 3;
 /// Share of requests that write.
 const WRITES: f64 = 0.3;
-/// Blocks written to the log by the fill, in sizes of the log: it has gone round, and reclaim has worked.
+/// Blocks that the fill writes, in multiples of the store: above 1, so that space was reused and reclaim has worked.
 const TURNS: f64 = 1.1;
 /// Reads that give the hit ratio before the crash.
 const SAMPLE: u64 = 400_000;
 
-/// Everything that the parts must agree on.
+/// Sizes and settings that all parts must agree on.
 pub struct Sizes {
     pub geometry: Geometry,
     pub policy: &'static Info,
@@ -30,7 +30,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// A cache of so many bytes, as the command formats it.
+    /// A cache of `bytes` bytes, as the command formats it.
     pub fn of(bytes: u64, layout: Layout, policy: &str, flush_every: u64) -> Result<Self, String> {
         let geometry = Geometry::for_device(bytes, PAGE as u32).map_err(|error| error.to_string())?.with(layout);
         let policy = catalogue::info(policy).map_err(|error| error.to_string())?;
@@ -42,13 +42,13 @@ impl Sizes {
         Ok(Sizes { geometry, policy, tiers, flush_every })
     }
 
-    /// Pages that requests are about.
+    /// Number of pages that requests may use.
     pub fn footprint(&self) -> u64 {
         FOOTPRINT * self.geometry.capacity_pages()
     }
 }
 
-/// Skewed requests: a tenth of the pages gets more than half of them. The same seed gives the same ones.
+/// Skewed requests: a tenth of the pages gets more than half of them. The same seed gives the same requests.
 struct Requests {
     random: Random,
     footprint: u64,
@@ -59,7 +59,7 @@ impl Requests {
         Requests { random: Random::new(seed), footprint: sizes.footprint() }
     }
 
-    /// A page, and whether it is written.
+    /// The next page, and whether it is written.
     fn next(&mut self) -> (u64, bool) {
         let share = self.random.next_f64().powi(4);
         let rank = (share * self.footprint as f64) as u64;
@@ -74,7 +74,7 @@ fn text(error: impl std::fmt::Display) -> String {
 
 fn files(dir: &Path, sizes: &Sizes) -> Result<(FileDisk, FileDisk), String> {
     let cache = FileDisk::create(&dir.join("cache"), sizes.geometry.size_bytes(), Caching::Buffered).map_err(text)?;
-    // Nothing is ever written there but what the cache writes back: a hole costs no space.
+    // Only the cache's write-back ever writes this file: a hole costs no space.
     let backing = FileDisk::create(&dir.join("backing"), sizes.footprint() * PAGE as u64, Caching::Buffered);
     Ok((cache, backing.map_err(text)?))
 }
@@ -84,7 +84,7 @@ fn serve(cache: &BlockCache, (page, write): (u64, bool), bytes: &mut [u8]) -> Re
     if write { cache.write(at, bytes, false) } else { cache.read(at, bytes) }.map_err(text)
 }
 
-/// Makes a cache and works on it until its log has gone round.
+/// Makes a cache and uses it until the whole store was written and reused.
 pub fn fill(dir: &Path, sizes: &Sizes) -> Result<Filled, String> {
     let (cache, backing) = files(dir, sizes)?;
     BlockCache::format(&cache, sizes.geometry, &backing, [3; 16], IDENTITY).map_err(text)?;
@@ -124,7 +124,7 @@ pub fn fill(dir: &Path, sizes: &Sizes) -> Result<Filled, String> {
     })
 }
 
-/// Opens the cache, reads until something hits, and works on it for a second.
+/// Opens the cache, reads until the first hit, and works on it for a second.
 pub fn open(dir: &Path, sizes: &Sizes, seed: u64) -> Result<Opened, String> {
     let read_before = device_bytes();
     let started = Instant::now();
@@ -170,13 +170,13 @@ pub fn open(dir: &Path, sizes: &Sizes, seed: u64) -> Result<Opened, String> {
     })
 }
 
-/// Processor time that this process has taken, in seconds.
+/// Processor time that this process has used, in seconds.
 fn processor_s() -> f64 {
     let taken = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     taken.tv_sec as f64 + taken.tv_nsec as f64 / 1e9
 }
 
-/// Bytes that this process has had read from storage, not from the kernel's cache.
+/// Bytes that this process has read from storage, not from the kernel's cache.
 fn device_bytes() -> f64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let bytes = io.lines().find_map(|line| line.strip_prefix("read_bytes: "));

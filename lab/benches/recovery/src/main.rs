@@ -1,5 +1,5 @@
-//! `make bench-recovery`: a large cache is filled through the engine, its process kills itself, and processes of their
-//! own open it again, each after the kernel's caches were dropped, and are killed in turn.
+//! `make bench-recovery`: fills a large cache through the engine in a process that kills itself. Further processes
+//! open the cache again, each after the kernel's caches were dropped, and are killed in turn.
 
 mod load;
 mod report;
@@ -79,7 +79,7 @@ fn sizes(arguments: &Arguments) -> Result<Sizes, String> {
     }
 }
 
-/// A part in its own process: prints one line and kills itself, as a crash would.
+/// Runs a part in its own process: prints one line and kills itself, as a crash would.
 fn work(part: Part, arguments: &Arguments) -> Result<(), String> {
     let sizes = sizes(arguments)?;
     let line = match part {
@@ -91,7 +91,7 @@ fn work(part: Part, arguments: &Arguments) -> Result<(), String> {
         .map_err(|error| format!("kill: {error}"))
 }
 
-/// Starts a part and takes its line.
+/// Starts a part and reads its line.
 fn child(part: &str, seed: u32, arguments: &Arguments) -> Result<String, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
@@ -103,7 +103,7 @@ fn child(part: &str, seed: u32, arguments: &Arguments) -> Result<String, String>
     if output.status.code().is_some() { Err(format!("{part}: {}", output.status)) } else { Ok(said) }
 }
 
-/// Writes everything out and drops what the kernel has cached of clean pages; says what kept it from doing so.
+/// Writes all dirty data out and drops the kernel's clean cached pages; the error says why it could not.
 fn drop_caches() -> Result<(), String> {
     rustix::fs::sync();
     std::fs::write("/proc/sys/vm/drop_caches", "1").map_err(|error| error.to_string())

@@ -3,7 +3,7 @@
 use crate::load::Sizes;
 use std::fmt::Write as _;
 
-/// Numbers by name, in a line and back.
+/// Numbers by name, written as a line and parsed back.
 macro_rules! line {
     ($(#[$what:meta])* $name:ident { $($(#[$field_what:meta])* $field:ident,)* }) => {
         $(#[$what])*
@@ -43,20 +43,20 @@ line! {
         store_s,
         /// Seconds from the start until requests are served.
         served_s,
-        /// Seconds until the first of them has hit.
+        /// Seconds until the first request has hit.
         hit_s,
         /// Processor time of the process until then, in seconds.
         cpu_s,
-        /// The same until requests are served.
+        /// Processor time until requests are served, in seconds.
         served_cpu_s,
-        /// Bytes that the store asked for.
+        /// Bytes that the store requested.
         read_bytes,
         /// Bytes that the kernel read for the process until then.
         device_bytes,
         pages,
         dirty_pages,
         unsynced_batches,
-        /// Over the second after.
+        /// Hit ratio over the second after the first hit.
         hit_ratio,
         /// 1 if I/O went by io_uring.
         rings,

@@ -1,13 +1,13 @@
-//! Bounds for each policy: its speed, its memory, and how near its misses must be to libCacheSim's.
+//! Bounds for each policy: its speed, its memory, and the agreement of its misses with libCacheSim's.
 
 /// Agreement expected between libCacheSim's misses and ours.
 #[derive(Clone, Copy, Debug)]
 pub enum Agreement {
-    /// To the last miss.
+    /// Equal in every miss.
     Equal,
-    /// Within so many per cent.
+    /// Within this many per cent.
     Within(f64),
-    /// Another reading of the paper, or another algorithm: why.
+    /// Different, because of another reading of the paper or another algorithm; the text is the reason.
     Differs(&'static str),
 }
 
@@ -47,7 +47,7 @@ const SPEED: &[(&str, f64)] = &[
     ("min", 8.0),
 ];
 
-/// The twenty policies of the sweep: those with a bound on their speed, but for Belady.
+/// The twenty policies of the sweep: those with a bound on their speed, except Belady.
 pub fn sweep_policies() -> impl Iterator<Item = &'static str> {
     SPEED.iter().map(|&(name, _)| name).filter(|&name| name != "min")
 }
@@ -58,12 +58,12 @@ pub const SWEEP_MINUTES: f64 = 6.0;
 pub const THREE_TIERS: f64 = 5.0;
 /// Least factor by which a single run from a file must be faster than libCacheSim's.
 pub const ONE_OFF: f64 = 4.0;
-/// Bytes of state a page held by a list policy, and a ghost.
+/// Bytes of state per page held by a list policy, its handle included.
 pub const RESIDENT_BYTES: f64 = 16.0;
-/// Bytes of state a ghost.
+/// Bytes of state per ghost.
 pub const GHOST_BYTES: f64 = 8.0;
 
-/// Policies that keep nothing but lists: the bound on bytes per page is for these.
+/// Policies that keep only lists: the bound on bytes per page applies to these.
 const LISTS: &[&str] = &[
     "fifo",
     "clock",
@@ -84,7 +84,7 @@ const LISTS: &[&str] = &[
     "lru-dram",
     "h-arc",
 ];
-/// Those of them that remember pages they no longer hold.
+/// List policies that remember pages they no longer hold.
 const GHOSTS: &[&str] = &["2q", "mq", "arc", "car", "lirs", "clock-pro", "s3-fifo", "h-arc"];
 
 /// The bound on a policy's speed, if there is one.
@@ -92,12 +92,12 @@ pub fn speed(policy: &str) -> Option<f64> {
     SPEED.iter().find(|(name, _)| *name == policy).map(|&(_, bound)| bound)
 }
 
-/// Is the policy bound in its bytes per page held?
+/// True if the policy's bytes per held page are bounded.
 pub fn is_list(policy: &str) -> bool {
     LISTS.contains(&policy)
 }
 
-/// Is it bound in its bytes per ghost?
+/// True if the policy's bytes per ghost are bounded.
 pub fn has_ghosts(policy: &str) -> bool {
     GHOSTS.contains(&policy)
 }

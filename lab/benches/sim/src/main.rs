@@ -60,7 +60,7 @@ const READING: &str = "Figures are processor time of one thread, the median of t
 fn run(arguments: &Arguments) -> Result<(), String> {
     let requests = arguments.requests;
     let reads_spec = format!("zipf:n={requests}:pages=1000000:seed=42:ids=hashed");
-    // Hashed pages have no neighbours, and groups need some: the same requests over pages in a permuted order.
+    // Hashed pages have no neighbours, but groups need some: the same requests over pages in a permuted order.
     let writes_spec = format!("zipf:n={requests}:pages=1000000:seed=42:ids=scattered:write=30");
     let mut out = heading("Speed and memory of the simulator", "bench-sim", READING);
     if arguments.timed {
@@ -118,7 +118,7 @@ const STATE_NOTE: &str = "The simulator gives a handle to every page of the trac
      holds and to a ghost. So a resident page costs the bytes of a handle and those that grow with the capacity, a \
      ghost the bytes of a handle.";
 
-/// 30 % writes: the policies that tell clean from dirty pages, those with a bound for this, and three tiers.
+/// 30 % writes: policies that distinguish clean from dirty pages, those with a bound for this, and three tiers.
 fn with_writes(arguments: &Arguments, trace: &Trace, spec: &str, out: &mut String) -> Result<(), String> {
     let addresses = Addresses::new(trace);
     let mut policies = parse_policies(&arguments.policies).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Runs that are timed.
+//! Timed runs.
 
 use crate::bounds;
 use crate::peer::{HashPower, Peer};
@@ -12,14 +12,14 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Sizes that every policy is measured at, in pages.
+/// Sizes at which every policy is measured, in pages.
 pub const SIZES: [usize; 2] = [10_000, 100_000];
 
 /// libCacheSim's hash tables: the package's own, of 2^24 buckets, and one that suits these sizes and the processor's
 /// cache better.
 pub const HASH_POWERS: [HashPower; 2] = [HashPower(0), HashPower(17)];
 
-/// Shows what is being done in the last line of a terminal.
+/// Shows the current step in the last line of a terminal.
 fn progress(what: std::fmt::Arguments) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{what}");
@@ -53,7 +53,7 @@ pub struct PeerRuns {
 #[derive(Clone, Debug)]
 pub struct Measured {
     pub layers: Vec<LayerSpec>,
-    /// Its name and options.
+    /// Name and options of the policy.
     pub label: String,
     pub pages: usize,
     pub times: Times,
@@ -76,7 +76,7 @@ impl Measured {
         self.row.requests as f64 / self.times.median() / 1e6
     }
 
-    /// Requests that were not served from a tier.
+    /// Requests that no tier served.
     pub fn misses(&self) -> u64 {
         self.row.requests - self.row.read_hits - self.row.write_hits
     }
@@ -90,7 +90,7 @@ impl Measured {
 
     /// Runs libCacheSim's version, if there is one and it has not failed before.
     fn run_peer(&mut self, peer: &mut Peer) -> Result<(), String> {
-        // A version without options is compared with a version without options.
+        // libCacheSim's versions have no options, so they are compared with ours without options only.
         let Some(version) = bounds::peer(self.policy()).filter(|_| self.label == self.policy()) else { return Ok(()) };
         let runs = self.peer.get_or_insert_default();
         for (power, times) in HASH_POWERS.iter().zip(&mut runs.times) {
@@ -119,7 +119,7 @@ pub fn stack(text: &str) -> Result<Measured, String> {
     Ok(Measured::new(layers, text.to_owned(), 0))
 }
 
-/// Runs everything once per round, libCacheSim's version right after ours, so that what else the machine does meets
+/// Runs every cell once per round, libCacheSim's version right after ours, so that other load on the machine affects
 /// both alike.
 pub fn rounds(
     addresses: &Addresses,

@@ -20,10 +20,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts the package under this Python over a trace of so many requests.
+    /// Starts the package under this Python over a trace of `requests` requests.
     ///
     /// # Errors
-    /// Why it cannot be started, in one line.
+    /// The reason for which it cannot be started, in one line.
     pub fn start(python: &Path, trace: &Path, requests: usize) -> Result<Self, String> {
         let mut child = Command::new(python)
             .args(["-c", include_str!("../libcachesim_peer.py")])
@@ -51,7 +51,7 @@ impl Peer {
     /// Misses of one run and the processor time it took, in seconds.
     ///
     /// # Errors
-    /// One line that says what went wrong.
+    /// One line that describes the fault.
     pub fn run(&mut self, class: &str, pages: usize, hash_power: HashPower) -> Result<(u64, f64), String> {
         writeln!(self.commands, "{class} {pages} {}", hash_power.0).map_err(|error| error.to_string())?;
         let answer = self.answer()?;
@@ -63,7 +63,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nothing to be done about an error here.
+        // The child may have ended by itself, and an error here cannot be handled.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -77,7 +77,7 @@ fn agreement(ours: u64, theirs: u64, agreement: Agreement) -> String {
     }
 }
 
-/// Misses beside libCacheSim's: those of this run, else those of the oracle file.
+/// Misses beside libCacheSim's: those of this run, or else those of the oracle file.
 pub fn misses(cells: &[Measured], oracle: &Oracle) -> String {
     let mut table = Table::new(&["policy", "pages", "misses", "libCacheSim", "in the oracle file", "deviation"]);
     for cell in cells.iter().filter(|cell| cell.label == cell.policy()) {
@@ -98,7 +98,7 @@ pub fn misses(cells: &[Measured], oracle: &Oracle) -> String {
     table.render()
 }
 
-/// Speed at one size. `load` is the time it takes to load the trace from libCacheSim's file.
+/// Speed at one size. `load` is the time to load the trace from libCacheSim's file.
 pub fn speed(cells: &[Measured], pages: usize, load: &Times) -> String {
     let mut heads = vec!["policy", "misses", "Mreq/s", "bound"];
     let with_peer = cells.iter().any(|cell| cell.peer.is_some());

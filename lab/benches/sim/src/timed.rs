@@ -6,7 +6,7 @@ use crate::report::{Table, judged};
 use entresol_device::profile;
 use entresol_sim::{Addresses, Cell, CellOptions, Hierarchy, NamedDevice, TimedOptions, parse_stack};
 
-/// Stacks and the devices under them, the level below last.
+/// Stacks and the devices under them, the backing store's last.
 const CASES: [(&str, &[&str]); 3] = [
     ("multi-tier:8000:50000", &["dram", "optane-dimm", "arulraj-ssd"]),
     ("multi-tier:8000:50000", &["dram", "optane-dimm", "p4800x"]),
@@ -16,7 +16,7 @@ const CASES: [(&str, &[&str]); 3] = [
 /// Requesters: enough that I/Os of several requests are under way at once.
 const CLIENTS: u32 = 8;
 
-/// Runs every case so many times; a table of the medians.
+/// Runs every case `rounds` times and returns a table of the medians.
 pub fn table(addresses: &Addresses, rounds: usize) -> Result<String, String> {
     let mut table = Table::new(&["stack", "devices", "I/Os a request", "Mreq/s", "bound"]);
     for (stack, devices) in CASES {

@@ -1,4 +1,5 @@
-//! `make bench-sqlite`: what SQLite spends through the VFS beside the one of the file system, when every page is found.
+//! `make bench-sqlite`: the processor time of SQLite through the VFS beside that of the file system, when every page
+//! is found.
 
 use clap::Parser;
 use entresol_bench_common::{deliver, end, heading, median, thread_time};
@@ -26,7 +27,7 @@ struct Arguments {
     rows: i64,
 }
 
-/// A VFS by its name; with the policy of its cache and the memory above that, or without either that of the file system.
+/// A VFS by name. One with a cache has a policy and the memory above that; one without is the file system's.
 type Contender = (&'static str, Option<(&'static str, Option<Size>)>);
 
 const CONTENDERS: [Contender; 3] = [
@@ -35,7 +36,7 @@ const CONTENDERS: [Contender; 3] = [
     ("lru, found on the cache device", Some(("lru", None))),
 ];
 
-/// A kind of statement, and how many of it are run.
+/// A kind of statement, and its number of executions.
 const WORKS: [(&str, u64); 3] =
     [("lookup of a random row", 100_000), ("scan of all rows", 5), ("update of a random row", 5_000)];
 
@@ -63,13 +64,13 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     deliver(&report(&times), arguments.out.as_deref())
 }
 
-/// A new database with the table in it, every page of which has been asked for once.
+/// Makes a new database with the table in it. Every page has been requested once.
 fn made(arguments: &Arguments, contender: &Contender) -> Result<Connection, String> {
     let (name, how) = contender;
     let base = arguments.scratch.join(name.replace([' ', ','], "-"));
     let file = |ending: &str| base.with_extension(ending);
     for ending in ["db", "db-wal", "db-shm", "cache"] {
-        // Left behind by a run that was interrupted; whatever stands in the way shows at once.
+        // Files left by an interrupted run; any other obstacle shows at once.
         let _ = std::fs::remove_file(file(ending));
     }
     let connection = match how {
@@ -83,7 +84,7 @@ fn made(arguments: &Arguments, contender: &Contender) -> Result<Connection, Stri
         }
     };
     let connection = connection.map_err(|error| error.to_string())?;
-    // SQLite's own cache holds next to nothing, so that nearly every page is asked of the VFS.
+    // SQLite's own cache holds next to nothing, so that nearly every page is requested of the VFS.
     let fill = format!(
         "PRAGMA journal_mode=wal; PRAGMA synchronous=normal; PRAGMA cache_size=16;
          CREATE TABLE t(k INTEGER PRIMARY KEY, n INTEGER, v BLOB);

@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 
 const REGIONS: [&str; 5] = ["AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST"];
 
-/// Names of nations and the places of their regions, in the order of the characters that they stand for: digits, capitals,
-/// small letters. States of customers begin with capitals, so only those from Argentina to Japan have any.
+/// Names of nations and the numbers of their regions, in the order of the characters that they stand for: digits,
+/// capitals, small letters. States of customers begin with capitals, so only nations from Argentina to Japan have any.
 const NATIONS: [(&str, i64); 62] = [
     ("Algeria", 0),
     ("Angola", 0),
@@ -77,10 +77,10 @@ const NATIONS: [(&str, i64); 62] = [
     ("Zambia", 0),
 ];
 
-/// Words of the suppliers' comments. Random letters would not do: "bad" would be found here or there.
+/// Words of the suppliers' comments. Random letters would not do: some would spell "bad".
 const WORDS: [&str; 8] = ["prompt", "thrifty", "far off", "obliging", "hurried", "silent", "new", "well known"];
 
-/// Rows that a load makes beside those of TPC-C.
+/// Rows that a load makes in addition to those of TPC-C.
 pub fn rows_more() -> u64 {
     (REGIONS.len() + NATIONS.len()) as u64 + SUPPLIERS
 }
@@ -98,7 +98,7 @@ fn stream(seed: u64, of: u64, key: u64) -> Random {
 /// The rows of a table, as they are loaded.
 ///
 /// # Panics
-/// When it is none of [`TABLES`].
+/// When the name is none of [`TABLES`].
 pub fn rows(table: &str, seed: u64) -> Box<dyn Iterator<Item = Row>> {
     match table {
         "region" => Box::new(REGIONS.iter().zip(0..).map(move |(name, key)| {
@@ -135,7 +135,8 @@ fn supplier(random: &mut Random, key: u64) -> Row {
     ]
 }
 
-/// Makes the tables and fills them, beside those of TPC-C. `progress` is told how many more rows there are; `ended` ends it early.
+/// Makes the tables and fills them, beside those of TPC-C. `progress` receives the number of further rows; `ended`
+/// ends the load early.
 ///
 /// # Errors
 /// The database's error, or [`BenchError::Interrupted`].
@@ -179,7 +180,7 @@ mod tests {
         let known: HashSet<i64> = codes().map(i64::from).collect();
         let used: HashSet<i64> = rows("supplier", 5).map(|row| row[3].int().expect("a nation")).collect();
         assert_eq!(used, known);
-        // Both of query 7 have customers.
+        // Both nations of query 7 have customers.
         for name in ["Germany", "Cambodia"] {
             let at = NATIONS.iter().position(|(its, _)| *its == name).expect("a nation");
             assert!(codes().nth(at).is_some_and(|code| code.is_ascii_uppercase()), "{name}");

@@ -1,11 +1,11 @@
-//! The queries: what Cole et al. 2011 define, in the SQL that all databases here have.
+//! The queries of Cole et al. 2011, in the SQL that all databases here share.
 
 /// A query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The number of TPC-H's query that it is made from.
+    /// The number of the TPC-H query from which the query is derived.
     pub number: u32,
-    /// The tables that it reads.
+    /// The tables that the query reads.
     pub tables: &'static [&'static str],
     text: &'static str,
 }

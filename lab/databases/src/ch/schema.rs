@@ -1,4 +1,4 @@
-//! The tables beside those of TPC-C, which are TPC-H's with names of their own.
+//! The tables beside those of TPC-C: TPC-H's, with names of their own.
 
 use crate::driver::Table;
 use crate::tpch::{NATION, REGION};
@@ -6,7 +6,7 @@ use crate::tpch::{NATION, REGION};
 /// The tables, in the order in which they are loaded.
 pub const TABLES: [Table; 3] = [
     REGION,
-    // A nation's key is the code of the character that the states of its customers begin with.
+    // A nation's key is the code of the first character of its customers' states.
     NATION,
     Table {
         name: "supplier",

@@ -33,7 +33,7 @@ impl MariaDb {
             .user(Some("root"))
             .db_name(database)
             .stmt_cache_size(0)
-            // Nobody is to be found by another way than the socket.
+            // No other way than the socket may be used to find a server.
             .prefer_socket(false);
         Conn::new(options).map_err(failed)
     }
@@ -46,7 +46,7 @@ const ROWS_A_STATEMENT: usize = 500;
 
 fn failed(error: mysql::Error) -> DriverError {
     let failure = match &error {
-        // Deadlock; lock wait timeout, which rolls back the statement alone.
+        // Deadlock, and lock wait timeout, which rolls back the statement alone.
         mysql::Error::MySqlError(said) if matches!(said.code, 1213 | 1205) => Failure::Transient,
         // The server is going down, or a page of its tables cannot be read.
         mysql::Error::MySqlError(said) if matches!(said.code, 1053 | 1030 | 1026 | 1927) => Failure::Lost,
@@ -67,13 +67,13 @@ impl Database for MariaDb {
 
     fn connect(&self) -> Result<Box<dyn Session>, DriverError> {
         let mut connection = self.open(Some(DATABASE))?;
-        // What PostgreSQL does unless told, so that both do the same.
+        // PostgreSQL's default, so that both behave alike.
         connection.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").map_err(failed)?;
         Ok(Box::new(Connected { server: self.clone(), connection, prepared: HashMap::new() }))
     }
 }
 
-/// A statement and which parameter each of its marks stands for.
+/// A statement, and the parameter for which each of its marks stands.
 type Prepared = (Statement, Vec<usize>);
 
 struct Connected {
@@ -82,7 +82,7 @@ struct Connected {
     prepared: HashMap<&'static str, Prepared>,
 }
 
-/// In MariaDB's words: a parameter is a question mark, and one that comes twice is given twice.
+/// Translates to MariaDB's notation: a parameter is a question mark, and one that occurs twice is given twice.
 fn translated(sql: &str) -> (String, Vec<usize>) {
     let mut pieces = sql.split('$');
     let (mut text, mut order) = (pieces.next().unwrap_or_default().to_owned(), Vec::new());
@@ -164,7 +164,7 @@ impl Session for Connected {
     }
 
     fn files(&mut self, tables: &[&str]) -> Result<Vec<String>, DriverError> {
-        // One for each table, with its indexes.
+        // Each table has one file, with its indexes.
         Ok(tables.iter().map(|table| format!("{DATABASE}/{table}.ibd")).collect())
     }
 
@@ -215,7 +215,7 @@ impl Session for Connected {
 
     fn canceller(&self) -> Box<dyn Fn() + Send> {
         let (server, id) = (self.server.clone(), self.connection.connection_id());
-        // A server that is gone carries nothing out.
+        // A server that is gone executes no statement.
         Box::new(move || drop(server.open(None).map(|mut other| other.query_drop(format!("KILL QUERY {id}")))))
     }
 

@@ -1,7 +1,8 @@
-//! One way to talk to several databases: blocking, a session for each thread.
+//! One interface to several databases: blocking, with a session for each thread.
 //!
-//! Statements are written once, in what the databases have in common: parameters are `$1`, `$2` and so on, a row that is read to
-//! be changed is read `FOR UPDATE`. Each driver turns that into its own and prepares it once for each session.
+//! Statements are written once, in the SQL that the databases have in common: parameters are `$1`, `$2` and so on, and
+//! a row that is read to be changed is read `FOR UPDATE`. Each driver translates a statement and prepares it once for
+//! each session.
 
 mod mariadb;
 mod postgresql;
@@ -30,7 +31,7 @@ impl Value {
     /// The number.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the value is no number.
     pub fn int(&self) -> Result<i64, DriverError> {
         match self {
             Value::Int(number) => Ok(*number),
@@ -41,7 +42,7 @@ impl Value {
     /// The characters.
     ///
     /// # Errors
-    /// When it has none.
+    /// When the value is no text.
     pub fn text(&self) -> Result<&str, DriverError> {
         match self {
             Value::Text(text) => Ok(text),
@@ -78,8 +79,8 @@ pub type Row = Vec<Value>;
 /// A row of an answer as text, without the blanks that a database pads with; `None` is SQL's NULL.
 pub type TextRow = Vec<Option<String>>;
 
-/// A table to make and to fill. Types are those that all databases have: `SMALLINT`, `INTEGER`, `BIGINT`, `CHAR(n)`, `VARCHAR(n)`,
-/// and `DECIMAL(p,s)` and `DATE`, whose values are loaded as text.
+/// A table to make and to fill. Types are those of all databases: `SMALLINT`, `INTEGER`, `BIGINT`, `CHAR(n)`,
+/// `VARCHAR(n)`, and `DECIMAL(p,s)` and `DATE`, whose values are loaded as text.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
     /// Its name.
@@ -102,7 +103,7 @@ impl Table {
     }
 }
 
-/// A database that sessions can be opened on, from any thread.
+/// A database on which any thread can open sessions.
 pub trait Database: Send + Sync {
     /// Name of the database system.
     fn name(&self) -> &'static str;
@@ -125,38 +126,38 @@ pub trait Session: Send {
     /// The database's error.
     fn batch(&mut self, sql: &str) -> Result<(), DriverError>;
 
-    /// The rows that a statement gives.
+    /// The rows of a statement's answer.
     ///
     /// # Errors
     /// The database's error.
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, DriverError>;
 
-    /// The rows that a statement without parameters gives, in the database's own words. `extract(year from DATE)` and
-    /// `ascii(TEXT)` are understood.
+    /// The rows of the answer to a statement without parameters, as text in the database's own notation. `extract(year
+    /// from DATE)` and `ascii(TEXT)` are understood.
     ///
     /// # Errors
     /// The database's error.
     fn texts(&mut self, sql: &str) -> Result<Vec<TextRow>, DriverError>;
 
-    /// Files of these tables and their indexes: paths below the data directory, of first segments.
+    /// Files of these tables and their indexes: paths of first segments, below the data directory.
     ///
     /// # Errors
     /// The database's error.
     fn files(&mut self, tables: &[&str]) -> Result<Vec<String>, DriverError>;
 
-    /// Executes a statement; the number of rows that it changed.
+    /// Executes a statement and returns the number of rows that it changed.
     ///
     /// # Errors
     /// The database's error.
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<u64, DriverError>;
 
-    /// Begins a transaction; `writes` says whether it will change something.
+    /// Begins a transaction; `writes` says whether it will change rows.
     ///
     /// # Errors
     /// The database's error.
     fn begin(&mut self, writes: bool) -> Result<(), DriverError>;
 
-    /// Commits. After an error of the kind [`Failure::Lost`] it may have been carried out or not.
+    /// Commits. After an error of the kind [`Failure::Lost`] the commit may have been carried out or not.
     ///
     /// # Errors
     /// The database's error.
@@ -168,18 +169,18 @@ pub trait Session: Send {
     /// The database's error.
     fn rollback(&mut self) -> Result<(), DriverError>;
 
-    /// Makes a table and fills it in one transaction, in the fastest way that the database has; the number of rows.
+    /// Makes a table and fills it in one transaction, in the database's fastest way; returns the number of rows.
     ///
     /// # Errors
     /// The database's error.
     fn load(&mut self, table: &Table, rows: &mut dyn Iterator<Item = Row>) -> Result<u64, DriverError>;
 
-    /// Function that cancels, from any thread, the statement that this session is carrying out. The statement then
-    /// answers with an error, soon if not at once. Where none is being carried out, the next one may be cancelled.
-    /// If there is no way to the database any more, the function does nothing.
+    /// Function that cancels, from any thread, the statement that this session is executing. The statement then fails,
+    /// soon if not at once. If none is being executed, the next one may be cancelled. If the database cannot be
+    /// reached any more, the function does nothing.
     fn canceller(&self) -> Box<dyn Fn() + Send>;
 
-    /// After a load: brings statistics up to date and writes what lies in memory to the files.
+    /// After a load: brings statistics up to date and writes dirty pages to the files.
     ///
     /// # Errors
     /// The database's error.

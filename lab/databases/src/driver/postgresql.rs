@@ -10,7 +10,7 @@ use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A server that listens in a directory, with trust among those who may enter that.
+/// A server that listens in a directory, and trusts every user who may enter that.
 pub struct PostgreSql {
     socket_directory: PathBuf,
 }
@@ -33,7 +33,7 @@ fn failed(error: postgres::Error) -> DriverError {
             | &SqlState::UNDEFINED_FILE,
         ) => Failure::Lost,
         Some(_) => Failure::Refused,
-        // Not the server's word: the connection's.
+        // The error is the connection's, not the server's.
         None => Failure::Lost,
     };
     let text = match error.as_db_error() {
@@ -82,7 +82,7 @@ impl ToSql for Value {
     }
 
     fn accepts(_kind: &Type) -> bool {
-        // Refused with the value, where it is known.
+        // `to_sql` refuses a type that does not fit the value.
         true
     }
 
@@ -96,7 +96,7 @@ impl<'a> FromSql<'a> for Value {
             Type::INT4 => Value::Int(i32::from_sql(kind, raw)?.into()),
             Type::INT8 => Value::Int(i64::from_sql(kind, raw)?),
             Type::NUMERIC => Value::Int(whole(raw)?),
-            // Padded with blanks as long as the column is wide.
+            // The value is padded with blanks to the width of the column.
             Type::BPCHAR => Value::Text(<&str>::from_sql(kind, raw)?.trim_end().to_owned()),
             _ => Value::Text(<&str>::from_sql(kind, raw)?.to_owned()),
         })
@@ -111,7 +111,7 @@ impl<'a> FromSql<'a> for Value {
     }
 }
 
-/// A NUMERIC without a fraction, which sums of `BIGINT` are: number of digits, weight of the first, sign, scale, then
+/// A NUMERIC without a fraction, as sums of `BIGINT` are: number of digits, weight of the first, sign, scale, then
 /// digits of base 10000.
 fn whole(raw: &[u8]) -> Result<i64, Boxed> {
     let field = |at: usize| -> Result<i64, Boxed> {
@@ -146,7 +146,7 @@ fn parameters(values: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
     values.iter().map(|value| value as _).collect()
 }
 
-/// A value in COPY's text format. What is loaded has no backslashes, tabs or ends of lines.
+/// A value in COPY's text format. Loaded values have no backslashes, tabs or ends of lines.
 fn copied(value: &Value, line: &mut String) {
     use std::fmt::Write as _;
     match value {
@@ -240,7 +240,7 @@ impl Session for Connected {
 
     fn canceller(&self) -> Box<dyn Fn() + Send> {
         let token = self.client.cancel_token();
-        // A server that is gone carries nothing out.
+        // A server that is gone executes no statement.
         Box::new(move || drop(token.cancel_query(NoTls)))
     }
 

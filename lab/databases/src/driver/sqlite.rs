@@ -10,14 +10,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// A database file, in WAL mode with `synchronous=full`.
 ///
-/// SQLite has one writer at a time and lets the others poll; these sessions queue up for it instead.
+/// SQLite has one writer at a time and lets the others poll; these sessions queue for it instead.
 pub struct Sqlite {
     path: PathBuf,
     cache_bytes: u64,
     order: Arc<Order>,
 }
 
-/// Whose turn it is to write.
+/// Lock of the session that writes.
 #[derive(Default)]
 struct Order {
     taken: Mutex<bool>,
@@ -38,7 +38,8 @@ impl Order {
 }
 
 impl Sqlite {
-    /// The database in a file, which is made where absent. `cache_bytes` is SQLite's own cache of each session.
+    /// The database in a file, which is made where absent. `cache_bytes` is the size of SQLite's own cache in each
+    /// session.
     pub fn new(path: PathBuf, cache_bytes: u64) -> Self {
         Self { path, cache_bytes, order: Arc::default() }
     }
@@ -47,7 +48,7 @@ impl Sqlite {
 fn failed(error: rusqlite::Error) -> DriverError {
     let failure = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Failure::Transient,
-        // What carries the file is gone, or cannot be relied on.
+        // The file's storage is gone, or cannot be relied on.
         Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => Failure::Lost,
         _ => Failure::Refused,
     };
@@ -82,7 +83,7 @@ struct Connected {
     texts: HashMap<&'static str, String>,
 }
 
-/// In SQLite's words: its parameters begin with a question mark, it locks no rows, a date is a text, and a
+/// Translates to SQLite's notation: parameters begin with a question mark, no rows are locked, a date is a text, and a
 /// character's code has another name.
 fn translated(sql: &str) -> String {
     sql.replace('$', "?")
@@ -121,7 +122,7 @@ impl Connected {
 impl Drop for Connected {
     fn drop(&mut self) {
         if self.holds {
-            // Before another's turn; a connection that is broken has nothing to roll back.
+            // The rollback comes before another session may write; a broken connection has nothing to roll back.
             let _rolled_back = self.connection.execute_batch("ROLLBACK");
             self.end();
         }

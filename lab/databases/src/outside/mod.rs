@@ -1,6 +1,6 @@
-//! Load generators that the distribution has, pgbench and sysbench: started against a private server, their words understood.
+//! Load generators of the distribution, pgbench and sysbench: started against a private server, their output parsed.
 //!
-//! They are the programs as they are installed, with their own tables and transactions; nothing of them is in here.
+//! They are the programs as they are installed, with their own tables and transactions.
 
 mod pgbench;
 mod sysbench;
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Figures that a program reported for a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Said {
-    /// Transactions that the program was told are committed.
+    /// Transactions whose commit was acknowledged to the program.
     pub transactions: u64,
     /// Committed transactions a second.
     pub per_second: f64,
@@ -51,39 +51,40 @@ impl Pace {
     }
 }
 
-/// Differences between the programs: the arguments that each is given and the lines that it prints.
+/// Differences between the programs: their arguments and their output.
 pub trait Generator: Sync {
     /// The program and the package that it is in.
     fn program(&self) -> (&'static str, &'static str);
 
-    /// The program that makes and fills its tables: itself, or one that is in the same package.
+    /// The program that makes and fills its tables: the generator itself, or one in the same package.
     fn loader(&self) -> &'static str {
         self.program().0
     }
 
-    /// Names and contents of files that it reads. They are written to where `socket` is, for its user may read them there.
+    /// Names and contents of files that the program reads. The files are written to the directory of `socket`, which
+    /// the program's user may read.
     fn files(&self) -> Vec<(String, &str)> {
         Vec::new()
     }
 
-    /// Words with which its tables are made and filled in a server that listens at `socket`.
+    /// Arguments with which its tables are made and filled in a server that listens at `socket`.
     fn load(&self, socket: &Path) -> Vec<String>;
 
-    /// Words with which it runs.
+    /// Arguments of a run.
     fn run(&self, socket: &Path, pace: &Pace) -> Vec<String>;
 
-    /// Transactions a second that a line tells of, if it is one of those that come each second.
+    /// Transactions a second from a line of output, if it is one of those that come each second.
     fn second(&self, line: &str) -> Option<f64>;
 
-    /// Figures from the program's last lines; none where these do not have all of them.
+    /// Figures from the program's last lines; none where some are missing.
     fn said(&self, lines: &[String]) -> Option<Said>;
 
-    /// Conditions that must hold after runs in which so many transactions were committed. Each is a statement that
-    /// counts what is wrong, with a description of it.
+    /// Conditions that must hold after runs with `transactions` commits. Each is a statement that counts faults, with
+    /// a description of them.
     fn conditions(&self, transactions: u64) -> Vec<(String, String)>;
 }
 
-/// A program that is installed.
+/// An installed program.
 pub struct Program {
     generator: Box<dyn Generator>,
     path: PathBuf,
@@ -104,14 +105,14 @@ impl Program {
     /// The program, which will run as this user.
     ///
     /// # Errors
-    /// When it is not installed.
+    /// When the program is not installed.
     pub fn find(generator: Box<dyn Generator>, owner: Owner) -> Result<Self, BenchError> {
         let (program, package) = generator.program();
         let loader = find(generator.loader(), package)?;
         Ok(Self { generator, path: find(program, package)?, loader, owner })
     }
 
-    /// Makes and fills its tables.
+    /// Makes and fills the program's tables.
     ///
     /// # Errors
     /// The program's last lines, the error of a file or of the database, or [`BenchError::Interrupted`].
@@ -127,7 +128,7 @@ impl Program {
         Ok(database.connect()?.settle()?)
     }
 
-    /// Runs it; `each_second` hears how many transactions a second there are.
+    /// Runs the program; `each_second` receives its transactions a second.
     ///
     /// # Errors
     /// The program's last lines, or [`BenchError::Interrupted`].
@@ -152,7 +153,7 @@ impl Program {
         }
     }
 
-    /// Faults of the program's tables, after runs in which it was told of so many commits.
+    /// Faults of the program's tables, after runs with `transactions` acknowledged commits.
     ///
     /// # Errors
     /// The database's error.
@@ -167,7 +168,7 @@ impl Program {
         Ok(faults)
     }
 
-    /// Runs a program to its end: all its lines.
+    /// Runs a program to its end; returns all its lines.
     fn carry_out(
         &self,
         program: &Path,
@@ -181,10 +182,10 @@ impl Program {
         command.args(words).current_dir("/").env("LC_ALL", "C").stdin(Stdio::null());
         command.stdout(writer.try_clone().map_err(at())?).stderr(writer);
         let mut process = Guarded::spawn(self.owner.applied(&mut command)).map_err(at())?;
-        // It has the other end, which is to be the last.
+        // The command holds the write end of the pipe; the reader sees the end of output only after that is closed.
         drop(command);
         let (sender, lines) = channel();
-        // Its own thread, for a line may be long in coming.
+        // The reader has its own thread, because a line may take long.
         let reading = std::thread::spawn(move || {
             let lines = BufReader::new(reader).lines().map_while(Result::ok);
             lines.for_each(|line| drop(sender.send(line)));
@@ -219,7 +220,7 @@ fn failed(program: &Path, what: &str, lines: Vec<String>) -> BenchError {
     BenchError::Server { what: format!("{name} {what}"), said: lines[lines.len().saturating_sub(6)..].to_vec() }
 }
 
-/// Longest time that a program may take to end when it has said everything.
+/// Longest time that a program may take to end after its last line.
 const ENDED_WITHIN: Duration = Duration::from_secs(60);
 
 fn socket(database: &dyn Database) -> Result<&Path, DriverError> {
@@ -230,7 +231,7 @@ fn socket(database: &dyn Database) -> Result<&Path, DriverError> {
     })
 }
 
-/// The number after `name` in the first line that has it, whatever is behind the number.
+/// The number after `name` in the first line that has it, whatever follows the number.
 fn number_after(lines: &[String], name: &str) -> Option<f64> {
     lines.iter().find_map(|line| {
         let rest = line.split_once(name)?.1.trim_start();

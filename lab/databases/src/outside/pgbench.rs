@@ -8,14 +8,14 @@ use std::path::Path;
 pub enum Script {
     /// A transaction of five statements, like TPC-B's.
     TpcbLike,
-    /// The same without the two small tables on which all wait for each other.
+    /// The same without the two small tables on which all clients wait for each other.
     SimpleUpdate,
     /// A read by the primary key.
     SelectOnly,
 }
 
 impl Script {
-    /// As pgbench calls it.
+    /// Name of the script in pgbench.
     pub fn name(self) -> &'static str {
         match self {
             Script::TpcbLike => "tpcb-like",
@@ -28,7 +28,7 @@ impl Script {
 /// pgbench on PostgreSQL.
 #[derive(Clone, Debug)]
 pub struct Pgbench {
-    /// Hundred thousands of accounts in its own tables, of about 15 MB each.
+    /// Hundred thousands of accounts in pgbench's own tables, of about 15 MB each.
     pub scale: u64,
     /// Scripts to run.
     pub work: Work,
@@ -37,46 +37,46 @@ pub struct Pgbench {
 /// Origin of the scripts: pgbench or the user.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// One of its own.
+    /// A built-in script.
     Builtin(Script),
-    /// The user's.
+    /// Scripts of the user.
     Own(Own),
 }
 
-/// Scripts of the user's.
+/// Scripts of the user.
 #[derive(Clone, Debug)]
 pub struct Own {
     /// Statements that psql executes to make and fill the tables; if none, pgbench makes its own tables.
     pub init: Option<String>,
     /// Scripts of a transaction each.
     pub scripts: Vec<File>,
-    /// Conditions that must hold afterwards. Each is a statement that counts what is wrong, with a description of it.
+    /// Conditions that must hold afterwards. Each is a statement that counts faults, with a description of them.
     pub checks: Vec<(String, String)>,
 }
 
-/// A script, and how often it is run beside others.
+/// A script and its weight among others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Its name, for people.
+    /// Name of the script, for display.
     pub name: String,
     /// Statements of the script.
     pub text: String,
-    /// Its weight.
+    /// Weight of the script.
     pub weight: u32,
 }
 
-/// Placeholder in a check for the number of transactions that pgbench was told are committed.
+/// Placeholder in a check for the number of transactions whose commit was acknowledged to pgbench.
 const TRANSACTIONS: &str = ":transactions";
 
-/// Argument that limits how often pgbench tries a transaction that ran into a deadlock.
+/// Argument that limits the tries of a transaction after deadlocks.
 const TRIES: &str = "--max-tries=10";
 
 impl Own {
-    /// The checks of a file: statements that end with a line, each after lines of comment that say what is wrong where it gives
-    /// anything but 0.
+    /// The checks of a file: statements that end with a line, each after comment lines that describe the fault if its
+    /// answer is not 0.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the file.
+    /// A sentence that describes the fault of the file.
     pub fn checks(text: &str) -> Result<Vec<(String, String)>, String> {
         let (mut checks, mut says, mut sql) = (Vec::new(), Vec::new(), String::new());
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -140,7 +140,7 @@ impl Generator for Pgbench {
     fn load(&self, socket: &Path) -> Vec<String> {
         let path = socket.join(INIT).display().to_string();
         match self.init() {
-            // Nobody's habits, and not another statement after one that failed.
+            // Without the user's psql settings, and without further statements after one that failed.
             Some(_) => Self::words(socket, &["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", &path]),
             None => Self::words(socket, &["-i", "-q", "-s", &self.scale.to_string()]),
         }
@@ -161,7 +161,7 @@ impl Generator for Pgbench {
             }
         };
         let scripts = scripts.iter().map(String::as_str);
-        // Not vacuumed first, which would also empty the history by which commits are checked.
+        // Without a vacuum first, which would also empty the history by which commits are checked.
         let words = ["-n", "-c", &clients, "-j", &threads, "-T", &seconds, "-P", "1", "--random-seed", &seed];
         Self::words(socket, &words.into_iter().chain(scripts).collect::<Vec<_>>())
     }

@@ -1,4 +1,4 @@
-//! sysbench's transactions on MariaDB and PostgreSQL.
+//! sysbench: its transactions on MariaDB and PostgreSQL.
 
 use super::{Generator, Pace, Said, number_after};
 use std::path::Path;
@@ -6,18 +6,18 @@ use std::path::Path;
 /// Test of sysbench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// Ten reads by the key, four of ranges, two updates, a deletion and an insertion a transaction.
+    /// Ten reads by key, four of ranges, two updates, a deletion and an insertion per transaction.
     ReadWrite,
-    /// Its reads alone.
+    /// The reads of that transaction alone.
     ReadOnly,
-    /// Its writes alone.
+    /// The writes of that transaction alone.
     WriteOnly,
-    /// A read by the key.
+    /// A read by key.
     PointSelect,
 }
 
 impl Test {
-    /// As sysbench calls it.
+    /// Name of the test in sysbench.
     pub fn name(self) -> &'static str {
         match self {
             Test::ReadWrite => "oltp_read_write",
@@ -75,7 +75,7 @@ impl Generator for Sysbench {
     }
 
     fn run(&self, socket: &Path, pace: &Pace) -> Vec<String> {
-        // 0 is no seed to it, and it takes 31 bits.
+        // sysbench takes 0 as no seed, and seeds have 31 bits.
         let seed = pace.seed % 0x7fff_ffff + 1;
         self.words(
             socket,

@@ -23,24 +23,24 @@ pub struct MariaDbServer {
 /// Bytes of a page of InnoDB.
 const PAGE_BYTES: u64 = 16 << 10;
 
-/// A program of MariaDB's, which may be where ordinary users do not look.
+/// A program of MariaDB, which may lie outside the path of ordinary users.
 fn program(name: &'static str) -> Result<PathBuf, BenchError> {
     let places = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
     let mut found = places.iter().map(|place| Path::new(place).join(name)).filter(|path| path.exists());
     found.next().ok_or(BenchError::Missing { program: name, package: "mariadb-server" })
 }
 
-/// Of what a tool said at last the first errors; its last lines if it called nothing one. Its advice comes behind them, and is long.
+/// The first errors among a tool's last lines, or else its last lines. Its long advice comes behind the errors.
 fn reasons(lines: Vec<String>) -> Vec<String> {
     let errors: Vec<String> = lines.iter().filter(|line| line.contains("[ERROR]")).take(3).cloned().collect();
     if errors.is_empty() { lines[lines.len().saturating_sub(6)..].to_vec() } else { errors }
 }
 
 impl MariaDbServer {
-    /// The MariaDB that is installed, not started yet.
+    /// The installed MariaDB, not started yet.
     ///
     /// # Errors
-    /// When none is installed.
+    /// When no MariaDB is installed.
     pub fn new(setup: Setup) -> Result<Self, BenchError> {
         Ok(Self { server: program("mariadbd")?, setup, process: None })
     }
@@ -67,10 +67,10 @@ impl MariaDbServer {
         command
     }
 
-    /// Settings that make it private and its memory small; whatever else it has by default stays.
+    /// Settings that make the server private and its memory small; all others keep their defaults.
     fn settings(&self) -> Vec<String> {
         let Setup { data, run, memory_bytes, connections, .. } = &self.setup;
-        // The least that it takes.
+        // Least size of the pool that MariaDB accepts.
         let pool = (*memory_bytes).max(6 << 20).next_multiple_of(1 << 20);
         vec![
             format!("--datadir={}", data.display()),
@@ -81,9 +81,11 @@ impl MariaDbServer {
             format!("--innodb-buffer-pool-size={pool}"),
             format!("--innodb-buffer-pool-chunk-size={}", pool.min(128 << 20)),
             "--innodb-flush-method=O_DIRECT".into(),
-            // It keeps so many pages free, 1536 unless told: of a small pool all. This is the share of its default pool.
+            // InnoDB keeps 1536 pages free by default, which would be all of a small pool. This is the share of its
+            // default pool.
             format!("--innodb-lru-scan-depth={}", (pool / PAGE_BYTES * 3 / 16).clamp(100, 1536)),
-            // Warm from the start or not at all: what a pool had before the last stop is not to be read behind the load.
+            // The pool is not loaded at the start, because pages that it had before the last stop must not be read
+            // beside the load.
             "--innodb-buffer-pool-load-at-startup=0".into(),
             "--innodb-buffer-pool-dump-at-shutdown=0".into(),
             "--innodb-log-file-size=256M".into(),
@@ -91,7 +93,7 @@ impl MariaDbServer {
         ]
     }
 
-    /// Runs a tool to its end; whether it was content.
+    /// Runs a tool to its end; true if it succeeded.
     fn tool(&self, command: &mut Command) -> Result<bool, BenchError> {
         let log = self.log_file()?;
         let copy = log.try_clone().map_err(BenchError::at(&self.log()))?;
@@ -102,9 +104,9 @@ impl MariaDbServer {
     }
 }
 
-/// Has InnoDB write every page that is dirty now. It has no checkpoint of this kind that ends under a load: its log's checkpoint
-/// follows the oldest page that is dirty. So no page may be dirty for a while, and as many as there are may be written in a
-/// second, until the checkpoint is past what the log's end was at first.
+/// Has InnoDB write every page that is dirty now. InnoDB has no checkpoint of this kind that ends under a load: its
+/// log's checkpoint follows the oldest dirty page. So the settings forbid dirty pages and raise the write rate, until
+/// the checkpoint is past the log's end at the beginning.
 fn flushed(session: &mut dyn Session) -> Result<(), DriverError> {
     let usual: Vec<u64> = FLUSHING
         .iter()
@@ -127,14 +129,14 @@ fn flushed(session: &mut dyn Session) -> Result<(), DriverError> {
             other => break other.map(drop),
         }
     };
-    // The capacity before its maximum, which may not be below it.
+    // The capacity is reset before its maximum, which may not be below it.
     for ((name, _), value) in FLUSHING.iter().zip(usual).rev() {
         session.batch(&format!("SET GLOBAL {name} = {value}"))?;
     }
     reached
 }
 
-/// Settings that let InnoDB write all dirty pages, in the order in which they are made.
+/// Settings that let InnoDB write all dirty pages, in the order in which they are applied.
 const FLUSHING: [(&str, u64); 3] =
     [("innodb_io_capacity_max", 100_000), ("innodb_io_capacity", 100_000), ("innodb_max_dirty_pages_pct", 0)];
 

@@ -1,7 +1,7 @@
-//! Private servers: in a directory of one's own, on a Unix socket alone, as a user without rights.
+//! Private servers: in a directory of their own, on a Unix socket alone, as a user without rights.
 //!
-//! A server is killed with the process that started it, and when it is dropped. Its data directory may be anywhere, also on
-//! a mount; its socket and its log are in a short path of their own, as sockets need one.
+//! A server is killed with the process that started it, and when it is dropped. Its data directory may be anywhere,
+//! also on a mount. Its socket and its log are in a directory of their own with a short path, as sockets need one.
 
 mod mariadb;
 mod postgresql;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Directory of the programs of the newest PostgreSQL that is installed.
+/// Directory of the programs of the newest installed PostgreSQL.
 pub(crate) fn postgresql_programs() -> Option<PathBuf> {
     postgresql::programs().ok()
 }
@@ -30,26 +30,26 @@ pub(crate) fn postgresql_programs() -> Option<PathBuf> {
 /// Setup of a server.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Directory of its data, which may still have to be made.
+    /// Data directory, which may still have to be made.
     pub data: PathBuf,
-    /// A directory for its socket and log, of a short name, which its user may write.
+    /// Directory for socket and log, with a short name, which the server's user may write.
     pub run: PathBuf,
     /// User that runs the server.
     pub owner: Owner,
     /// Memory for its buffer pool, in bytes.
     pub memory_bytes: u64,
-    /// Connections that it must take.
+    /// Connections that the server must accept.
     pub connections: usize,
-    /// Time between two checkpoints of its own accord.
+    /// Time between two automatic checkpoints.
     pub checkpoint: Duration,
 }
 
-/// Pages that a server's buffer pool was asked for, by the server's own count from a time of its own on.
+/// Pages requested of a server's buffer pool, by the server's own count from some start of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
-    /// Pages that were asked for, whether it had them or not.
+    /// Pages requested, whether or not the pool had them.
     pub asked: u64,
-    /// Those that it did not have and read.
+    /// Pages among these that the pool read because it did not have them.
     pub read: u64,
 }
 
@@ -72,71 +72,71 @@ pub trait Server: Send {
     /// The failure of the server's tool, with its last lines.
     fn create(&mut self) -> Result<(), BenchError>;
 
-    /// Takes another data directory for the next start.
+    /// Sets another data directory for the next start.
     fn move_to(&mut self, data: &Path);
 
-    /// Starts it and waits until it answers: after a crash, until it has recovered.
+    /// Starts the server and waits until it answers: after a crash, until it has recovered.
     ///
     /// # Errors
-    /// When it ends instead, or does not answer in time: with its own last lines.
+    /// When the server ends instead, or does not answer in time: with its own last lines.
     fn start(&mut self, ended: &AtomicBool) -> Result<(), BenchError>;
 
-    /// Stops it in order.
+    /// Stops the server in order.
     ///
     /// # Errors
-    /// When it does not stop in time; it is killed then.
+    /// When the server does not stop in time; it is killed then.
     fn stop(&mut self) -> Result<(), BenchError>;
 
-    /// Kills it and all its processes at once, as a crash does.
+    /// Kills the server and all its processes at once, as a crash does.
     fn kill(&mut self);
 
     /// True if the server's process is still there; SQLite has none.
     fn is_running(&mut self) -> bool;
 
-    /// Processor time that its processes have spent since the start.
+    /// Processor time that the server's processes have spent since the start.
     fn processor_time(&mut self) -> Duration;
 
     /// Database that clients connect to.
     fn database(&self) -> Arc<dyn Database>;
 
-    /// Has it write what its memory alone has, so that a crash from now on costs only what comes from now on. Clients may be
+    /// Makes a checkpoint: writes all dirty pages, so that a crash afterwards costs only later changes. Clients may be
     /// at work.
     ///
     /// # Errors
     /// The server's error, or one that says that the checkpoint does not come to an end.
     fn checkpoint(&self) -> Result<(), BenchError>;
 
-    /// Bytes of its log that it would have to go through at a start after a crash now.
+    /// Bytes of the log that the server would replay at a start after a crash now.
     ///
     /// # Errors
     /// The server's error.
     fn redo_bytes(&self) -> Result<u64, BenchError>;
 
-    /// Counts of its buffer pool; none where the server keeps no such counts. Sessions report at the end of a
-    /// statement, and not more than about once a second, so a look is that much behind.
+    /// Counts of the buffer pool; none where the server keeps no such counts. Sessions report at the end of a
+    /// statement, and not more than about once a second, so the counts are that much behind.
     ///
     /// # Errors
     /// The server's error.
     fn pool(&self) -> Result<Option<PoolCounts>, BenchError>;
 
-    /// Has its own checker read everything: what that found wrong.
+    /// Has the server's own checker read everything; returns the faults that it found.
     ///
     /// # Errors
-    /// When it cannot be run.
+    /// When the checker cannot be run.
     fn check(&mut self) -> Result<Vec<String>, BenchError>;
 
-    /// The lines that it last wrote to its log.
+    /// The last lines of the server's log.
     fn said(&self) -> Vec<String>;
 }
 
-/// Longest time that a server may take to answer: a recovery from a slow disk takes its time.
+/// Longest time until a server answers; recovery from a slow disk takes long.
 const READY_WITHIN: Duration = Duration::from_secs(900);
 /// Longest time that a server may take to stop.
 const STOPPED_WITHIN: Duration = Duration::from_secs(600);
 /// Longest time that a checkpoint may take.
 const CHECKPOINT_WITHIN: Duration = Duration::from_secs(300);
 
-/// The one number that a statement answers with, in the last column of its row.
+/// The single number of a statement's answer, in the last column of its row.
 fn number(session: &mut dyn Session, sql: &str) -> Result<u64, DriverError> {
     let row = one(session.texts(sql)?, sql)?;
     let text = row.into_iter().next_back().flatten().unwrap_or_default();

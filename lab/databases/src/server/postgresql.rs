@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Longest time that a server may take to shut down at once, its data left as they are.
+/// Longest time of an immediate shutdown, which leaves the data as they are.
 const LEFT_WITHIN: Duration = Duration::from_secs(5);
 
 /// A private PostgreSQL.
@@ -21,7 +21,7 @@ pub struct PostgreSqlServer {
     process: Option<Guarded>,
 }
 
-/// The directory of the newest version that is installed.
+/// The directory of the newest installed version.
 pub fn programs() -> Result<PathBuf, BenchError> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let has = |path: &PathBuf| path.join("postgres").exists() && path.join("initdb").exists();
@@ -36,10 +36,10 @@ fn version(programs: &Path) -> Option<f64> {
 }
 
 impl PostgreSqlServer {
-    /// The newest PostgreSQL that is installed, not started yet.
+    /// The newest installed PostgreSQL, not started yet.
     ///
     /// # Errors
-    /// When none is installed.
+    /// When no PostgreSQL is installed.
     pub fn new(setup: Setup) -> Result<Self, BenchError> {
         Ok(Self { programs: programs()?, setup, process: None })
     }
@@ -50,7 +50,7 @@ impl PostgreSqlServer {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.programs.join(program));
-        // The servers refuse an environment without a place of their own, and a directory that they may not enter.
+        // The servers refuse an environment without a home of their own, and a directory that they may not enter.
         command.current_dir(&self.setup.run).env("LC_ALL", "C").env("HOME", &self.setup.run);
         self.setup.owner.applied(&mut command);
         command
@@ -63,7 +63,7 @@ impl PostgreSqlServer {
         Ok(file)
     }
 
-    /// Settings that make it private and its memory small; whatever else it has by default stays.
+    /// Settings that make the server private and its memory small; all others keep their defaults.
     fn settings(&self) -> Vec<String> {
         let Setup { run, memory_bytes, connections, checkpoint, .. } = &self.setup;
         let mut settings = vec![
@@ -75,8 +75,9 @@ impl PostgreSqlServer {
             "max_wal_size=4GB".into(),
             "jit=off".into(),
         ];
-        // A recovery advises the system of pages that it will read, from version 15 on. The kernel keeps no bytes of files on a
-        // mount, so it would have each of them read twice: below, or from a cache that had it only by the first time.
+        // From version 15 on, recovery advises the system of pages that it will read. The kernel caches no bytes of
+        // files on a mount, so each page would be read twice: from the backing store, or from a cache that had it only
+        // from the first read.
         if version(&self.programs).is_some_and(|version| version >= 15.0) {
             settings.push("recovery_prefetch=off".into());
         }
@@ -84,12 +85,12 @@ impl PostgreSqlServer {
     }
 }
 
-/// Shuts the server down, so that it removes its shared memory. A killed server leaves that to its next start, and this
-/// one has none.
+/// Shuts the server down, so that it removes its shared memory. A killed server leaves that to its next start, and
+/// this server has none.
 impl Drop for PostgreSqlServer {
     fn drop(&mut self) {
         if let Some(process) = &mut self.process {
-            // "Immediate": to its data a crash, but it clears up.
+            // An "immediate" shutdown is a crash to the data, but removes the shared memory.
             process.signal(Signal::QUIT);
             process.wait_within(LEFT_WITHIN);
         }
@@ -136,7 +137,7 @@ impl Server for PostgreSqlServer {
 
     fn stop(&mut self) -> Result<(), BenchError> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
-        // "Fast": it ends the sessions, checkpoints and goes.
+        // A "fast" shutdown ends the sessions, checkpoints and exits.
         process.signal(Signal::INT);
         match process.wait_within(STOPPED_WITHIN) {
             Some(status) if status.success() => Ok(()),
@@ -176,7 +177,7 @@ impl Server for PostgreSqlServer {
 
     fn pool(&self) -> Result<Option<PoolCounts>, BenchError> {
         let mut session = self.database().connect()?;
-        // A page by which a table grows is counted as one that was read.
+        // The counts include a page by which a table grows as one that was read.
         let mut sum = |of| number(&mut *session, &format!("SELECT sum({of})::bigint FROM pg_stat_database"));
         Ok(Some(PoolCounts { asked: sum("blks_hit + blks_read")?, read: sum("blks_read")? }))
     }

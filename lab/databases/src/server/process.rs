@@ -1,4 +1,4 @@
-//! Processes that do not outlive this one.
+//! Processes that end with this one.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// A process that is killed when it is dropped, and when the thread that started it ends, in whatever way.
+/// A process that is killed when it is dropped, and when the thread that started it ends, for whatever reason.
 #[derive(Debug)]
 pub struct Guarded {
     child: Child,
@@ -16,7 +16,7 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Starts a command in a process group of its own, so that a Ctrl-C at the terminal is not its to answer.
+    /// Starts a command in a process group of its own, so that a Ctrl-C at the terminal does not reach it.
     ///
     /// # Errors
     /// The system's error.
@@ -28,7 +28,7 @@ impl Guarded {
         Ok(Self { child, ended: None })
     }
 
-    /// Its input, output and errors, as far as they were piped and not taken.
+    /// The child, with its input, output and errors as far as they were piped and not taken.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
@@ -41,15 +41,15 @@ impl Guarded {
         self.ended
     }
 
-    /// Sends it a signal, unless it has ended.
+    /// Sends the process a signal, unless it has ended.
     pub fn signal(&mut self, signal: Signal) {
         if self.try_wait().is_none() {
-            // It may end at this moment.
+            // The process may end at this moment.
             let _sent = kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub fn wait_within(&mut self, time: Duration) -> Option<ExitStatus> {
         let started = Instant::now();
         loop {
@@ -60,25 +60,25 @@ impl Guarded {
         }
     }
 
-    /// Processor time of it and all that descend from it, as far as they are there or were waited for.
+    /// Processor time of the process and its descendants, as far as they exist or were waited for.
     pub fn processor_time(&mut self) -> Duration {
         let own = self.child.id();
         std::iter::once(own).chain(descendants(own)).map(processor_time).sum()
     }
 
-    /// Kills it and all that descend from it, and waits until they are gone.
+    /// Kills the process and its descendants, and waits until they are gone.
     pub fn kill_all(&mut self) {
         if self.try_wait().is_some() {
             return;
         }
-        // Stopped it starts no more of them.
+        // A stopped process starts no more descendants.
         self.signal(Signal::STOP);
         let own = self.child.id();
         let family = descendants(own);
-        // Their parent first: it would have words to say about their death.
+        // The parent is killed first, because it would log the death of its children.
         self.signal(Signal::KILL);
         for &pid in &family {
-            // It may have ended.
+            // The descendant may have ended.
             let _sent = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, Signal::KILL));
         }
         self.ended = self.child.wait().ok();
@@ -99,7 +99,7 @@ impl Drop for Guarded {
 /// Fields of `/proc/PID/stat` for a process, from its state on.
 fn said(pid: u32) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name is in parentheses and may contain some.
+    // The name is in parentheses and may contain some.
     Some(text.rsplit_once(')')?.1.to_owned())
 }
 
@@ -113,23 +113,24 @@ fn status(pid: u32) -> Option<(u32, char)> {
 
 /// Processor time of a process and of its children that it waited for; none of one that is gone.
 pub fn processor_time(pid: u32) -> Duration {
-    /// Unit in which Linux counts processor time, on every machine that there still is.
+    /// Unit in which Linux counts processor time, on every machine still in use.
     const TICK: Duration = Duration::from_millis(10);
-    /// User and system, its own and its children's: fields 14 to 17 of proc(5), of which the third is the state.
+    /// User and system time, of the process and of its children: fields 14 to 17 of proc(5); field 3, the state, is
+    /// the first here.
     const TIMES: std::ops::Range<usize> = 11..15;
     let text = said(pid).unwrap_or_default();
     let times = text.split_whitespace().skip(TIMES.start).take(TIMES.len());
     TICK * times.filter_map(|field| field.parse::<u32>().ok()).sum::<u32>()
 }
 
-/// Processor time of this process and of all that descend from it, but for one of them and those that descend from that.
+/// Processor time of this process and its descendants, without `one` and its descendants.
 pub fn processor_time_but(one: u32) -> Duration {
     let (own, but) = (std::process::id(), [vec![one], descendants(one)].concat());
     let ours = [vec![own], descendants(own)].concat().into_iter().filter(|pid| !but.contains(pid));
     ours.map(processor_time).sum()
 }
 
-/// All processes that descend from this one.
+/// All descendants of a process.
 fn descendants(of: u32) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -144,7 +145,7 @@ fn descendants(of: u32) -> Vec<u32> {
     family.split_off(1)
 }
 
-/// The last lines of a log that are not empty.
+/// The last non-empty lines of a log.
 pub fn last_lines(log: &Path, count: usize) -> Vec<String> {
     const LOOKED_AT: u64 = 16 << 10;
     let read = || -> io::Result<String> {
@@ -188,7 +189,7 @@ mod tests {
             Guarded::spawn(shell.args(["-c", &format!("({busy}); ({busy}; sleep 600) & sleep 600")])).expect("a shell");
         let started = Instant::now();
         let (mut last, mut unchanged) = (Duration::ZERO, 0);
-        // Until both have counted: nothing more is spent, and something was.
+        // Both must have been counted: the times no longer change, and are above 0.
         while unchanged < 10 && started.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(50));
             let now = shell.processor_time();
@@ -201,13 +202,13 @@ mod tests {
         assert_eq!(processor_time(u32::MAX), Duration::ZERO);
     }
 
-    /// A descendant that computes is counted, unless it is the one to be left out.
+    /// A descendant that computes is counted, unless it is the excluded one.
     #[test]
     fn processor_time_is_that_of_the_family_but_for_one() {
         let start = |script: &str| Guarded::spawn(Command::new("sh").args(["-c", script])).expect("a shell");
         let (mut busy, mut idle) = (start("(while :; do :; done) & wait"), start("sleep 600 & wait"));
         let (computes, sleeps) = (busy.child().id(), idle.child().id());
-        // Tests beside this one compute as well, so what is left out is seen in the difference of the two.
+        // Tests beside this one compute as well, so the difference of two counts shows the excluded part.
         let looked = || (processor_time_but(sleeps), processor_time_but(computes));
         let (all_before, others_before) = looked();
         let started = Instant::now();

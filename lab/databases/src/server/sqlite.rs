@@ -1,4 +1,4 @@
-//! SQLite where a server would be: a file, whose only process is the clients'.
+//! SQLite in place of a server: a file, whose only process is the clients'.
 
 use super::{PoolCounts, Server, Setup};
 use crate::BenchError;
@@ -37,7 +37,7 @@ impl Server for SqliteFile {
     }
 
     fn start(&mut self, _ended: &AtomicBool) -> Result<(), BenchError> {
-        // What recovery there is happens now rather than under the first transaction.
+        // Recovery happens now rather than under the first transaction.
         Ok(self.database().connect().map(drop)?)
     }
 
@@ -61,12 +61,13 @@ impl Server for SqliteFile {
     }
 
     fn checkpoint(&self) -> Result<(), BenchError> {
-        // What readers and writers are at now stays in the log.
+        // Pages that readers and writers are using stay in the log.
         Ok(self.database().connect()?.texts("PRAGMA wal_checkpoint(passive)").map(drop)?)
     }
 
     fn redo_bytes(&self) -> Result<u64, BenchError> {
-        // The first session after a crash reads the log, as far as it was written since its beginning was used again.
+        // The first session after a crash reads the log, up to the last frame written since the log was last
+        // restarted.
         let log = self.setup.data.join(format!("{NAME}-wal"));
         match std::fs::metadata(&log) {
             Ok(found) => Ok(found.len()),

@@ -1,4 +1,4 @@
-//! The user that runs a server: database servers refuse to be root, rightly.
+//! The user that runs a server, because database servers refuse to run as root.
 
 use crate::BenchError;
 use rustix::fs::chown;
@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The user of servers and of what they need: this process's own, or one without rights.
+/// The user of servers and of their files: this process's own, or one without rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     other: Option<(u32, u32)>,
@@ -19,10 +19,10 @@ impl Owner {
         Self { other: None }
     }
 
-    /// For root the user of this name, for others they themselves.
+    /// For root the user of this name, for other users they themselves.
     ///
     /// # Errors
-    /// When root names nobody that there is, or itself.
+    /// When root names a user that does not exist, or root itself.
     pub fn dropping(name: &str) -> Result<Self, BenchError> {
         if !rustix::process::geteuid().is_root() {
             return Ok(Self::own());
@@ -39,7 +39,7 @@ impl Owner {
         Ok(Self { other: Some(ids.ok_or_else(|| BenchError::NoUser(name.to_owned()))?) })
     }
 
-    /// Lets a command run as this user, with no groups but its own.
+    /// Makes a command run as this user, with no groups but its own.
     pub fn applied<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         if let Some((user, group)) = self.other {
             command.uid(user).gid(group);
@@ -57,7 +57,7 @@ impl Owner {
         given.map_err(|error| BenchError::at(path)(error.into()))
     }
 
-    /// Makes a directory that this user alone may enter.
+    /// Makes a directory that only this user may enter.
     ///
     /// # Errors
     /// The system's error.

@@ -1,4 +1,4 @@
-//! Consistency conditions, which must always hold: clause 3.3.2.
+//! Consistency conditions, which always hold: clause 3.3.2.
 
 use crate::DriverError;
 use crate::driver::Session;
@@ -6,15 +6,15 @@ use crate::driver::Session;
 /// A condition of the specification.
 #[derive(Clone, Copy, Debug)]
 pub struct Condition {
-    /// Its number in clause 3.3.2.
+    /// Number of the condition in clause 3.3.2.
     pub number: u32,
     /// Description of the condition.
     pub says: &'static str,
-    /// Counts the rows for which it does not hold.
+    /// Statement that counts the rows for which the condition does not hold.
     broken: &'static str,
 }
 
-/// Those that hold after any number of transactions.
+/// Conditions that hold after any number of transactions.
 const ALWAYS: [Condition; 11] = [
     Condition {
         number: 1,
@@ -102,7 +102,7 @@ const ALWAYS: [Condition; 11] = [
     },
 ];
 
-/// The one that speaks of the first contents: seven of ten orders are delivered.
+/// Condition on the first contents: seven of ten orders are delivered.
 pub const LOADED: Condition = Condition {
     number: 11,
     says: "seven of ten orders are delivered when a run begins",
@@ -111,7 +111,7 @@ pub const LOADED: Condition = Condition {
              GROUP BY o_w_id, o_d_id) g WHERE 10 * (orders - undelivered) <> 7 * orders",
 };
 
-/// Those of clause 3.3.2 that hold after any number of transactions: 1 to 10 and 12.
+/// Conditions of clause 3.3.2 that hold after any number of transactions: 1 to 10 and 12.
 pub fn conditions() -> &'static [Condition] {
     &ALWAYS
 }

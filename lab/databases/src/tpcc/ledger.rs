@@ -1,4 +1,4 @@
-//! Ledger of the commits that clients were told of, and a check that the database has them.
+//! Ledger of acknowledged commits, and a check that the database has them.
 
 use crate::DriverError;
 use crate::driver::{Session, Value};
@@ -13,7 +13,7 @@ pub enum Entry {
         warehouse: i64,
         /// District.
         district: i64,
-        /// Its number.
+        /// Number of the order.
         order: i64,
         /// Customer.
         customer: i64,
@@ -22,7 +22,7 @@ pub enum Entry {
     },
     /// A payment.
     Payment {
-        /// The key of its row of history.
+        /// Key of the payment's row of history.
         id: i64,
         /// Cents.
         amount: i64,
@@ -38,10 +38,10 @@ pub enum Entry {
     },
 }
 
-/// Commits that all clients were told of, and those in doubt.
+/// Commits that were acknowledged to clients, and those in doubt.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// Entries that are committed, as the database said.
+    /// Entries whose commit the database acknowledged.
     pub committed: Vec<Entry>,
     /// Entries that are committed or not: the answer to the commit was lost.
     pub in_doubt: Vec<Entry>,
@@ -50,14 +50,14 @@ pub struct Ledger {
 type OrderKey = (i64, i64, i64);
 
 impl Ledger {
-    /// Takes over what another has.
+    /// Adds the entries of another ledger.
     pub fn append(&mut self, mut other: Ledger) {
         self.committed.append(&mut other.committed);
         self.in_doubt.append(&mut other.in_doubt);
     }
 
-    /// Faults: commits that are lost or altered, and rows that no client was told of. `first_order` is the number of
-    /// the first order of a district that was not loaded.
+    /// Faults: commits that are lost or altered, and rows that belong to no acknowledged or doubtful commit.
+    /// `first_order` is the number of the first order of a district that was not loaded.
     ///
     /// # Errors
     /// The database's error.
@@ -113,7 +113,7 @@ impl Ledger {
     }
 
     fn check_payments(&self, session: &mut dyn Session, faults: &mut Vec<String>) -> Result<(), DriverError> {
-        // What was loaded has smaller keys.
+        // Loaded rows have smaller keys.
         let rows = session.query("SELECT h_id, h_amount FROM history WHERE h_id >= $1", &[Value::Int(1 << 32)])?;
         let mut found: HashMap<i64, i64> = HashMap::new();
         for row in rows {

@@ -8,10 +8,10 @@ use crate::load::fill;
 use entresol_core::Random;
 use std::sync::atomic::AtomicBool;
 
-/// When everything was loaded, in microseconds since 1970: a constant, so that two loads of a seed are the same.
+/// Time of the load in microseconds since 1970: a constant, so that two loads of a seed are the same.
 const LOADED_AT: i64 = 1_000_000_000_000_000;
 
-/// Makes the tables and fills them. `progress` is told how many more rows there are; `ended` ends it early.
+/// Makes the tables and fills them. `progress` receives the number of further rows; `ended` ends the load early.
 ///
 /// # Errors
 /// The database's error, or [`BenchError::Interrupted`].
@@ -25,7 +25,7 @@ pub fn load(
     fill(session, &TABLES, |table| rows(table.name, scale, seed), &INDEXES, ended, progress)
 }
 
-/// A stream of random numbers for a row or a group of rows, by what it is of.
+/// A stream of random numbers for a row or a group of rows of the table `of`.
 fn stream(seed: u64, of: u64, keys: [u64; 3]) -> Random {
     Random::new(keys.iter().fold(Random::mix(seed ^ (of << 56)), |mixed, key| Random::mix(mixed ^ key)))
 }
@@ -34,12 +34,12 @@ fn int(number: u64) -> Value {
     Value::Int(number as i64)
 }
 
-/// Every district's key.
+/// The keys of all districts.
 fn districts(scale: Scale) -> impl Iterator<Item = (u64, u64)> {
     (1..=scale.warehouses).flat_map(|warehouse| (1..=DISTRICTS).map(move |district| (warehouse, district)))
 }
 
-/// The key of every customer; orders have the same ones.
+/// The keys of all customers; orders have the same ones.
 fn thirds(scale: Scale) -> impl Iterator<Item = (u64, u64, u64)> {
     districts(scale)
         .flat_map(move |(warehouse, district)| (1..=scale.customers).map(move |third| (warehouse, district, third)))
@@ -92,7 +92,7 @@ fn item(mut random: Random, id: u64) -> Row {
     ]
 }
 
-/// Two streets, city, state, zip.
+/// An address: two streets, city, state, zip.
 fn address(random: &mut Random) -> [Value; 5] {
     let state: String = (0..2).map(|_| char::from(b'A' + random.below(26) as u8)).collect();
     [
@@ -132,7 +132,7 @@ fn customer(mut random: Random, constants: Constants, key: (u64, u64, u64), scal
     let random = &mut random;
     let (warehouse, district, id) = key;
     let names = random::names(scale.customers);
-    // Every name is somebody's.
+    // Every name has a customer.
     let name = if id <= names { id - 1 } else { name_number(random, constants.name, scale.customers) };
     let mut row = vec![int(warehouse), int(district), int(id)];
     row.extend([text(random, 8, 16).into(), "OE".into(), last_name(name).into()]);
@@ -144,7 +144,7 @@ fn customer(mut random: Random, constants: Constants, key: (u64, u64, u64), scal
     row
 }
 
-/// An order that is loaded.
+/// A loaded order.
 struct Order {
     warehouse: u64,
     district: u64,
@@ -185,7 +185,7 @@ impl Order {
         let mut random = self.random.clone();
         (1..=self.lines).map(move |number| {
             let item = within(&mut random, 1, scale.items);
-            // What is delivered was for nothing.
+            // Delivered lines have amount 0.
             let (delivered, amount) = match self.delivered {
                 true => (Value::Int(LOADED_AT), 0),
                 false => (Value::Null, within(&mut random, 1, 999_999)),

@@ -1,13 +1,13 @@
-//! A TPC-C-like benchmark: tables, load, five transactions, conditions, and a ledger of what was committed.
+//! A TPC-C-like benchmark: tables, load, five transactions, conditions, and a ledger of committed transactions.
 //!
-//! After the specification's revision 5.11, with these differences, for which results are no tpmC in its sense: no think or keying
-//! times, no terminals' screens, nobody audited it; every transaction draws its warehouse from all, so that few clients
-//! touch the whole database; amounts are whole cents and rates whole ten-thousandths; times are microseconds in a
-//! `BIGINT`; `history` has a key, `h_id`, by which a lost payment can be told; a delivery is one transaction for all ten districts,
-//! carried out at once.
+//! After the specification's revision 5.11, with differences for which results are no tpmC in its sense. Nobody
+//! audited it, and there are no think or keying times and no terminals' screens. Every transaction draws its warehouse
+//! from all, so that few clients touch the whole database. Amounts are whole cents and rates whole ten-thousandths;
+//! times are microseconds in a `BIGINT`. `history` has a key, `h_id`, by which a lost payment is identified. A
+//! delivery is one transaction for all ten districts, carried out at once.
 //!
-//! The requests of a client depend on the seed, its number and the scale alone ([`Terminal`]). The rows that it meets
-//! depend on the other clients too.
+//! The requests of a client depend on the seed, its number and the scale alone ([`Terminal`]). The rows that the
+//! requests find depend on the other clients too.
 
 mod conditions;
 mod ledger;
@@ -46,7 +46,7 @@ impl Kind {
     /// All, in the order of the specification.
     pub const ALL: [Kind; 5] = [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
 
-    /// The name that the specification gives it.
+    /// Name of the kind in the specification.
     pub fn name(self) -> &'static str {
         match self {
             Kind::NewOrder => "New-Order",
@@ -70,12 +70,12 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Scale that the specification gives for so many warehouses.
+    /// Scale that the specification gives for this many warehouses.
     pub fn new(warehouses: u64) -> Self {
         Self { warehouses, items: 100_000, customers: 3_000 }
     }
 
-    /// With fewer items, customers and orders, for tries.
+    /// The same with fewer items, customers and orders, for trial runs.
     pub fn shrunk(self, by: u64) -> Self {
         let by = by.max(1);
         Self { items: (self.items / by).max(100), customers: (self.customers / by).max(30), ..self }
@@ -86,7 +86,7 @@ impl Scale {
         self.customers * 3 / 10
     }
 
-    /// Rows that a load makes, but for the lines of orders, of which there are ten an order on average.
+    /// Rows that a load makes, without the lines of orders, of which there are ten an order on average.
     pub fn rows_about(self) -> u64 {
         let district = 1 + 3 * self.customers + self.undelivered() + 10 * self.customers;
         self.items + self.warehouses * (1 + self.items + DISTRICTS * district)

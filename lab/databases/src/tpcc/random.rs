@@ -2,7 +2,7 @@
 
 use entresol_core::Random;
 
-/// From `low` to `high`, both included.
+/// A uniform draw from `low` to `high`, both included.
 pub fn within(random: &mut Random, low: u64, high: u64) -> u64 {
     low + random.below(high - low + 1)
 }
@@ -19,14 +19,14 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// Those of a load.
+    /// Constants of a load.
     pub fn of_load(seed: u64) -> Self {
         let mut random = Random::new(Random::mix(seed ^ 0x4c));
         Self { name: random.below(256), customer: random.below(1024), item: random.below(8192) }
     }
 
-    /// Those of the runs on it: that of last names must be apart from the load's by 65 to 119, but not by 96 or 112
-    /// (clause 2.1.6.1).
+    /// Constants of the runs on a load. The constant of last names must be apart from the load's by 65 to 119, but not
+    /// by 96 or 112 (clause 2.1.6.1).
     pub fn of_run(seed: u64) -> Self {
         let loaded = Self::of_load(seed);
         let mut random = Random::new(Random::mix(seed ^ 0x52));
@@ -40,23 +40,23 @@ impl Constants {
     }
 }
 
-/// From `low` to `high`, both included, some far more often than others; `a` says how much.
+/// A skewed draw from `low` to `high`, both included; `a` sets the skew.
 pub fn nurand(random: &mut Random, a: u64, c: u64, low: u64, high: u64) -> u64 {
     let mixed = within(random, 0, a) | within(random, low, high);
     (mixed + c) % (high - low + 1) + low
 }
 
-/// A customer.
+/// The number of a customer.
 pub fn customer(random: &mut Random, constants: Constants, customers: u64) -> u64 {
     nurand(random, 1023, constants.customer, 1, customers)
 }
 
-/// An item.
+/// The number of an item.
 pub fn item(random: &mut Random, constants: Constants, items: u64) -> u64 {
     nurand(random, 8191, constants.item, 1, items)
 }
 
-/// Last names that customers of a district have: a thousand, or as many as there are customers.
+/// Number of different last names in a district: a thousand, or as many as there are customers.
 pub fn names(customers: u64) -> u64 {
     customers.min(1000)
 }
@@ -90,7 +90,7 @@ pub fn digits(random: &mut Random, count: u64) -> String {
     (0..count).map(|_| char::from(b'0' + random.below(10) as u8)).collect()
 }
 
-/// Data of an item or its stock: one in ten is an original, which is said somewhere in it.
+/// Data of an item or its stock: one in ten contains the word that marks an original.
 pub fn data(random: &mut Random) -> String {
     let mut data = text(random, 26, 50);
     if random.below(10) == 0 {
@@ -114,7 +114,8 @@ mod tests {
         }
         assert_eq!(counts[0], 0, "seed {seed}");
         counts.sort_unstable_by(|one, other| other.cmp(one));
-        // A hundred draws each, were it uniform; by the specification's formula some are drawn twenty times as often.
+        // Uniform draws would give a hundred each; by the specification's formula some numbers are drawn twenty times
+        // as often.
         assert!(counts[0] > 500, "seed {seed}: {}", counts[0]);
     }
 

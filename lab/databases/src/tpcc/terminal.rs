@@ -1,4 +1,4 @@
-//! Transactions that a client asks for, and their inputs: clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1, 2.8.1 and 5.2.3.
+//! A client's transactions and their inputs: clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1, 2.8.1 and 5.2.3.
 
 use super::random::{Constants, customer, item, last_name, name_number, within};
 use super::{DISTRICTS, Kind, Scale};
@@ -9,16 +9,16 @@ use entresol_core::Random;
 pub enum Customer {
     /// The number.
     Id(i64),
-    /// The last name; of several the one in the middle, by first name.
+    /// The last name; of several customers with it, the middle one by first name.
     Name(String),
 }
 
 /// A line of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The item; none with this number if the order is to be rolled back.
+    /// The item; none has this number if the order is to be rolled back.
     pub item: i64,
-    /// The warehouse that supplies it.
+    /// The warehouse that supplies the item.
     pub supply: i64,
     /// Number of items ordered.
     pub quantity: i64,
@@ -35,12 +35,12 @@ pub enum Input {
         district: i64,
         /// The customer.
         customer: i64,
-        /// Lines of the order, sorted as their rows are locked, so that two orders do not wait for each other.
+        /// Lines of the order, sorted as their rows are locked, so that two orders do not deadlock.
         lines: Vec<Line>,
     },
     /// [`Kind::Payment`].
     Payment {
-        /// Warehouse and district where it is paid.
+        /// Warehouse and district of the payment.
         at: (i64, i64),
         /// Warehouse and district that the customer belongs to.
         home: (i64, i64),
@@ -92,7 +92,7 @@ impl Input {
     }
 }
 
-/// A client: what it asks for, one after the other.
+/// A client: the sequence of its transactions.
 #[derive(Clone, Debug)]
 pub struct Terminal {
     scale: Scale,
@@ -105,15 +105,15 @@ impl Terminal {
     /// Payments that a client may make before its numbers reach those of the next.
     const PAYMENTS_MAX: i64 = 1 << 32;
 
-    /// The client of this number, below a million, on a database that was loaded with this seed. A run on what another run left
-    /// takes other numbers.
+    /// The client of this number, below a million, on a database that was loaded with this seed. A run on the database
+    /// of an earlier run takes other numbers.
     pub fn new(scale: Scale, seed: u64, number: u64) -> Self {
         let random = Random::new(Random::mix(Random::mix(seed) ^ (number + 1)));
         let payments = (number as i64 + 1) * Self::PAYMENTS_MAX;
         Self { scale, constants: Constants::of_run(seed), random, payments }
     }
 
-    /// The next transaction, of the kinds by the specification's mix.
+    /// The next transaction, its kind drawn by the specification's mix.
     pub fn next_input(&mut self) -> Input {
         let (drawn, warehouse) = (self.random.below(100), self.draw(1, self.scale.warehouses));
         match drawn {
@@ -132,7 +132,7 @@ impl Terminal {
         within(&mut self.random, low, high) as i64
     }
 
-    /// Any warehouse but this one, if there is another.
+    /// Any other warehouse, if there is one.
     fn other(&mut self, than: i64) -> i64 {
         if self.scale.warehouses == 1 {
             return than;

@@ -9,9 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Outcome of a transaction that did not fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// Committed, as the database said; with an entry if it changed something.
+    /// Committed, as the database acknowledged; with an entry if the transaction changed rows.
     Committed(Option<Entry>),
-    /// It ordered an item that there is not, as one in a hundred does.
+    /// Rolled back because an ordered item does not exist, as in one of a hundred.
     RolledBack,
 }
 
@@ -20,7 +20,7 @@ pub enum Done {
 pub struct Failed {
     /// The database's error.
     pub error: DriverError,
-    /// Entry that may be committed all the same, because it was the commit that failed.
+    /// Entry that may be committed all the same, because the commit itself failed.
     pub in_doubt: Option<Entry>,
 }
 
@@ -81,7 +81,7 @@ fn select(session: &mut dyn Session, sql: &'static str, parameters: &[Value]) ->
     one(session.query(sql, parameters)?, sql)
 }
 
-/// A row must be there to be changed.
+/// Changes a row, which must exist.
 fn change(session: &mut dyn Session, sql: &'static str, parameters: &[Value]) -> Result<(), DriverError> {
     match session.execute(sql, parameters)? {
         1 => Ok(()),
@@ -103,7 +103,7 @@ macro_rules! stock_of {
     };
 }
 
-/// One for each district, whose information goes into the line.
+/// One statement for each district, whose information goes into the line.
 const STOCK: [&str; DISTRICTS as usize] = [
     stock_of!("01"),
     stock_of!("02"),
@@ -117,7 +117,7 @@ const STOCK: [&str; DISTRICTS as usize] = [
     stock_of!("10"),
 ];
 
-/// None if an item is none.
+/// Returns none if an item does not exist.
 fn new_order(
     session: &mut dyn Session,
     warehouse: i64,

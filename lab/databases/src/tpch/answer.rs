@@ -1,4 +1,4 @@
-//! Digest of a query's answer: enough to see that two answers are the same rows.
+//! Digest of a query's answer: enough to compare the rows of two answers.
 
 use crate::driver::TextRow;
 
@@ -7,13 +7,13 @@ use crate::driver::TextRow;
 pub struct Answer {
     /// Number of rows.
     pub rows: u64,
-    /// Checksum of their texts, in whatever order they came. Rows that a query sorts as equal may come in another order
-    /// the next time.
+    /// Checksum of the rows' texts, independent of their order, because rows that a query sorts as equal may come in
+    /// another order.
     pub checksum: u64,
 }
 
 impl Answer {
-    /// The answer with these rows.
+    /// The digest of these rows.
     pub fn of(rows: &[TextRow]) -> Self {
         let mut lines: Vec<String> = rows.iter().map(line).collect();
         lines.sort_unstable();
@@ -24,11 +24,11 @@ impl Answer {
     }
 }
 
-/// A row as a line, so that no two rows have the same one.
+/// A row as a line, different for different rows.
 fn line(row: &TextRow) -> String {
     let mut line = String::new();
     for field in row {
-        // Blanks at the end are padding to some databases.
+        // Some databases pad with blanks at the end.
         line.push_str(field.as_deref().map_or("\0", str::trim_end));
         line.push('\x1f');
     }

@@ -1,4 +1,4 @@
-//! The contents: clause 4.2, by the crate `tpchgen`, which makes what the specification's own generator makes.
+//! The contents: clause 4.2, by the crate `tpchgen`, whose output is that of the specification's own generator.
 
 use super::{INDEXES, TABLES};
 use crate::BenchError;
@@ -40,7 +40,7 @@ pub fn rows(table: &'static Table, scale: f64) -> Box<dyn Iterator<Item = Row>> 
     }
 }
 
-/// From a line of the generator, fields that each end with a bar, to a row.
+/// Turns lines of the generator, with fields that each end with a bar, into rows.
 fn typed(table: &'static Table, lines: impl Iterator<Item: Display> + 'static) -> Box<dyn Iterator<Item = Row>> {
     Box::new(lines.map(|line| {
         let line = line.to_string();
@@ -58,7 +58,8 @@ fn value(field: &str, kind: &str) -> Value {
     }
 }
 
-/// Makes the tables and their indexes and fills them. `progress` is told how many more rows there are; `ended` ends it early.
+/// Makes the tables and their indexes and fills them. `progress` receives the number of further rows; `ended` ends the
+/// load early.
 ///
 /// # Errors
 /// The database's error, or [`BenchError::Interrupted`].
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn there_are_as_many_rows_as_the_specification_says() {
-        // Clause 4.2.5; lines of orders as its generator makes them at this scale.
+        // Row counts of clause 4.2.5; lines of orders as its generator makes them at this scale.
         let expected = [5, 25, 2_000, 100, 8_000, 1_500, 15_000, 60_175];
         for (table, expected) in TABLES.iter().zip(expected) {
             assert_eq!(rows(table, 0.01).count(), expected, "{}", table.name);

@@ -25,7 +25,7 @@ fn any(random: &mut Random, of: fn(&Distributions) -> &Distribution) -> String {
     one_of(random, of(Distributions::static_default()).get_values()).to_owned()
 }
 
-/// So many different numbers of 1 to 50.
+/// Eight different numbers of 1 to 50.
 fn sizes(random: &mut Random) -> [u64; 8] {
     let mut all: Vec<u64> = (1..=50).collect();
     std::array::from_fn(|_| all.swap_remove(random.below(all.len() as u64) as usize))
@@ -41,12 +41,12 @@ fn sized(mut parameters: Parameters, sizes: [u64; 8]) -> Parameters {
     parameters
 }
 
-/// Months from January 1993 as query 10 has them: a date, and the one three months later.
+/// A quarter as in query 10: the first day of a month from January 1993 on, and the day three months later.
 fn quarter(number: u64) -> Parameters {
     vec![("date", month(number)), ("end", month(number + 3))]
 }
 
-/// A year as query 20 has it.
+/// A year as in query 20.
 fn year(color: String, year: u64, nation: String) -> Parameters {
     vec![
         ("color", color),
@@ -87,7 +87,7 @@ pub(super) fn draw(number: u32, random: &mut Random) -> Parameters {
     }
 }
 
-/// The parameters for which the specification tells the answer.
+/// The parameters for which the specification gives the answer.
 ///
 /// # Panics
 /// When there is no query of this number.
@@ -107,7 +107,7 @@ pub(super) fn validation(number: u32) -> Parameters {
     }
 }
 
-/// The stream that a query's parameters are drawn from: its own, so that they do not depend on what else is asked.
+/// The stream of a query's parameters. Each query has its own, so that the parameters do not depend on other queries.
 pub(super) fn stream(seed: u64, number: u32, instance: u32) -> Random {
     Random::new(Random::mix(Random::mix(seed ^ 0x6871) ^ (u64::from(number) << 32 | u64::from(instance))))
 }
@@ -127,7 +127,7 @@ mod tests {
 
     const DRAWS: u32 = 4000;
 
-    /// Numbers of values that the specification has for each parameter; each value comes up in so many draws.
+    /// Numbers of values that the specification has for each parameter; each value comes up in this many draws.
     const VALUES: [(u32, &str, usize); 14] = [
         (3, "segment", 5),
         (3, "date", 31),

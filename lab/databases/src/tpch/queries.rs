@@ -1,18 +1,18 @@
-//! The queries: clause 2.4. Bounds of dates are worked out beforehand, and columns of derived tables are named in these: all
-//! databases understand that.
+//! The queries: clause 2.4. Bounds of dates are computed beforehand, and columns of derived tables are named inside
+//! these, as all databases understand that.
 
 use super::parameters::{self, Parameters};
 use entresol_core::Random;
 
-/// The queries there are.
+/// Numbers of the available queries.
 pub const NUMBERS: [u32; 7] = [3, 7, 9, 10, 13, 16, 20];
 
 /// A query with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Its number in the specification.
+    /// Number of the query in the specification.
     pub number: u32,
-    /// Which one of this number it is, from 1: each has parameters of its own.
+    /// Instance among the queries of this number, from 1: each has parameters of its own.
     pub instance: u32,
     /// Its parameters.
     pub parameters: Parameters,
@@ -97,21 +97,21 @@ impl Query {
     /// A query with parameters drawn for this seed.
     ///
     /// # Panics
-    /// When it is none of [`NUMBERS`].
+    /// When the number is none of [`NUMBERS`].
     pub fn draw(seed: u64, number: u32, instance: u32) -> Self {
         let parameters = parameters::draw(number, &mut parameters::stream(seed, number, instance));
         Query { number, instance, parameters }
     }
 
-    /// The query with the parameters for which the specification tells the answer.
+    /// The query with the parameters for which the specification gives the answer.
     ///
     /// # Panics
-    /// When it is none of [`NUMBERS`].
+    /// When the number is none of [`NUMBERS`].
     pub fn validation(number: u32) -> Self {
         Query { number, instance: 0, parameters: parameters::validation(number) }
     }
 
-    /// As 000 writes it: `Q20_3`.
+    /// Name as 000 writes it: `Q20_3`.
     pub fn name(&self) -> String {
         format!("Q{}_{}", self.number, self.instance)
     }
@@ -136,7 +136,7 @@ impl Query {
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// The tables that it reads.
+    /// The tables that the query reads.
     pub fn tables(&self) -> &'static [&'static str] {
         match self.number {
             3 => &["customer", "orders", "lineitem"],
@@ -152,8 +152,8 @@ impl Query {
 }
 
 /// Number of instances of each query in the mixed sequence. 000 (section 3.6.1) has twenty queries of five kinds in
-/// random order: the longer a kind takes, the fewer it has. Its figure 3.8a, which has the numbers, is not among what
-/// we have, except that its text names a fifth Q7 and a fourth Q20.
+/// random order: the longer a kind takes, the fewer it has. We do not have its figure 3.8a with the numbers; its text
+/// names a fifth Q7 and a fourth Q20.
 const MIXED: [(u32, u32); 5] = [(3, 4), (7, 5), (9, 2), (13, 4), (20, 5)];
 
 /// The mixed sequence of 000, section 3.6.1, in an order drawn for this seed.

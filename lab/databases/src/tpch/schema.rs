@@ -2,7 +2,7 @@
 
 use crate::driver::Table;
 
-/// As CH has it too.
+/// CH has this table too.
 pub(crate) const REGION: Table = Table {
     name: "region",
     columns: &[
@@ -13,7 +13,7 @@ pub(crate) const REGION: Table = Table {
     key: "r_regionkey",
 };
 
-/// As CH has it too, with a key of its own making.
+/// CH has this table too, with a key of its own.
 pub(crate) const NATION: Table = Table {
     name: "nation",
     columns: &[
@@ -85,7 +85,7 @@ pub const TABLES: [Table; 8] = [
     Table {
         name: "orders",
         columns: &[
-            // Sparse: four times as many as there are orders.
+            // Order keys are sparse: there are four times as many as orders.
             ("o_orderkey", "BIGINT NOT NULL"),
             ("o_custkey", "INTEGER NOT NULL"),
             ("o_orderstatus", "CHAR(1) NOT NULL"),
@@ -122,8 +122,8 @@ pub const TABLES: [Table; 8] = [
     },
 ];
 
-/// Indexes that are made after the load: one for each foreign key that does not begin a primary key, as InnoDB wants
-/// one. 000 says no more of its indexes than that Q3, Q7, Q9, Q13 and Q20 read at random, which takes these.
+/// Indexes that are made after the load: one for each foreign key that does not begin a primary key, as InnoDB needs
+/// one. Of its indexes 000 says only that Q3, Q7, Q9, Q13 and Q20 read at random, which needs these.
 pub const INDEXES: [&str; 7] = [
     "CREATE INDEX nation_region ON nation(n_regionkey)",
     "CREATE INDEX supplier_nation ON supplier(s_nationkey)",

@@ -22,7 +22,7 @@ pub fn plan(first_client: u64, millis: u64) -> Plan {
     Plan { scale: scale(), seed: SEED, first_client, clients: 4, warmup: Duration::from_millis(100), duration }
 }
 
-/// Setup of a private server, in a directory that goes with the test.
+/// Setup of a private server, in a directory that is removed with the test.
 pub fn setup(directory: &Path) -> Setup {
     let owner = Owner::dropping("nobody").expect("an unprivileged user");
     for place in [directory.to_owned(), directory.join("data"), directory.join("run")] {
@@ -41,7 +41,7 @@ pub fn setup(directory: &Path) -> Setup {
     }
 }
 
-/// The server, or nothing and a word about it.
+/// The server, or none with a message if it is not installed.
 pub fn installed<S>(server: Result<S, BenchError>) -> Option<S> {
     match server {
         Ok(server) => Some(server),
@@ -53,14 +53,14 @@ pub fn installed<S>(server: Result<S, BenchError>) -> Option<S> {
     }
 }
 
-/// A server that was made and started, as its clients see it.
+/// Makes and starts a server; returns its database for clients.
 pub fn started(server: &mut dyn Server) -> Arc<dyn Database> {
     server.create().expect("a data directory");
     server.start(&AtomicBool::new(false)).expect("a start");
     server.database()
 }
 
-/// Numbers to within so much, everything else to the letter.
+/// True if numbers are within a tolerance and all other fields are equal.
 pub fn are_close(found: &TextRow, expected: &TextRow, within: f64) -> bool {
     let close = |(found, expected): (&Option<String>, &Option<String>)| {
         let number = |field: &Option<String>| field.as_deref().and_then(|text| text.parse::<f64>().ok());
@@ -98,7 +98,7 @@ pub fn ran(database: &dyn Database, first_client: u64) -> Ran {
     ran
 }
 
-/// Each of these breaks one condition, the one of its number.
+/// Statements that each break one condition, the one of its number.
 pub const BREAKS: [(u32, &str); 8] = [
     (1, "UPDATE warehouse SET w_ytd = w_ytd + 1 WHERE w_id = 2"),
     (2, "UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = 1 AND d_id = 3"),
@@ -119,7 +119,7 @@ pub fn damage_is_found(session: &mut dyn Session, ledger: &Ledger) {
         let condition = conditions().iter().find(|condition| condition.number == number).expect("a condition");
         assert!(broken(session, condition).expect("an answer") > 0, "condition {number} after {sql}");
     }
-    // Not the last of all: nobody may have been told of it before the kill.
+    // The newest entry is left out: its commit may not have been acknowledged before the kill.
     let mut newest = ledger.committed.iter().rev();
     let payment = newest.find_map(|entry| if let Entry::Payment { id, .. } = entry { Some(id) } else { None });
     session.batch(&format!("DELETE FROM history WHERE h_id = {}", payment.expect("a payment"))).expect("it");
@@ -129,7 +129,7 @@ pub fn damage_is_found(session: &mut dyn Session, ledger: &Ledger) {
     assert!(faults(session, ledger).iter().any(|fault| fault.contains("Order")));
 }
 
-/// A server is made, loaded, run, killed in the midst of a run, started again and checked.
+/// Makes, loads and runs a server, kills it during a run, and starts and checks it again.
 pub fn a_whole_life(server: &mut dyn Server) {
     let never = AtomicBool::new(false);
     server.create().expect("a data directory");

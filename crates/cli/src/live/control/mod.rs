@@ -1,8 +1,10 @@
-//! The control socket: how commands reach the process that has a cache open. Every door that serves a cache opens one, by
-//! [`Control::start`], and `stats` and `set` find it by the cache's name, or by a directory that it is mounted at, through [`ask`].
+//! The control socket: how commands reach the process that has a cache open.
 //!
-//! It is a Unix socket that its owner alone may open: beside the cache file, or in `$XDG_RUNTIME_DIR` where the cache is a
-//! device, its folder cannot be written or its name is too long for a socket.
+//! Every front-end that serves a cache opens one by [`Control::start`]. `stats` and `set` find it through [`ask`], by
+//! the cache's name or by a directory where the cache is mounted.
+//!
+//! It is a Unix socket that only its owner may open, beside the cache file. It is in `$XDG_RUNTIME_DIR` instead if the
+//! cache is a device, its folder cannot be written, or its name is too long for a socket.
 
 mod protocol;
 mod recorder;
@@ -33,34 +35,34 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The answer when it is too late.
+/// The answer to a question that comes too late.
 const CLOSING: &str = "the cache is being closed";
 /// Connections at a time; one more is closed at once.
 const CONNECTIONS_MAX: usize = 8;
-/// A connection that says nothing for so long loses its place.
+/// A connection that is silent for so long is closed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Waits at the end for clients that still listen: at most this many, of [`REST_WAIT`] each, 1 s in all.
+/// Waits at the end for clients that still record: at most this many, of [`REST_WAIT`] each, 1 s in all.
 const REST_WAITS: usize = 100;
 const REST_WAIT: Duration = Duration::from_millis(10);
 /// Longest wait for a client before the socket's file is checked: 1 s.
 const LOOKED_AFTER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// A path that a socket's address has room for.
+/// Longest path in bytes that fits into a socket's address.
 const PATH_MAX: usize = 107;
-/// A name that has room in an address behind `/proc/self/fd/` and the number of any descriptor.
+/// Longest name that fits into an address behind `/proc/self/fd/` and the number of any descriptor.
 const NAME_MAX: usize = PATH_MAX - "/proc/self/fd/4294967295/".len();
 
-/// Cache that answers on the control socket: the one that a door serves.
+/// A served cache, as the control socket uses it.
 pub trait Controlled: Send + Sync {
     /// Counts and state.
     fn stats(&self) -> Result<serde_json::Value>;
 
-    /// Carries out settings; what became of them, a line for each.
+    /// Applies settings; returns a line for the outcome of each.
     fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>>;
 
-    /// Ends the conflict of a file; what became of it, in a line.
+    /// Ends the conflict of a file; returns the outcome in a line.
     fn resolve(&self, path: &str, keep: KeepArg) -> Result<String>;
 
-    /// Listens to the requests from now on.
+    /// Starts a recording of the requests from now on.
     fn record(&self) -> Result<Recorder>;
 }
 
@@ -68,14 +70,14 @@ pub trait Controlled: Send + Sync {
 fn places(cache: &Path) -> Result<Vec<PathBuf>> {
     let cache = std::fs::canonicalize(cache).with_context(|| cache.display().to_string())?;
     let found = super::metadata(&cache)?;
-    // The inode is what a file is whatever it is called, and a device its number.
+    // A file is identified by its inode, whatever its name, and a device by its number.
     let device = found.file_type().is_block_device();
     let (of, number) = if device { (0, found.rdev()) } else { (found.dev(), found.ino()) };
     let short = format!("entresol-{of:x}-{number:x}.control");
     let mut places = Vec::new();
     if !device {
         let beside = crate::output::beside(&cache, "control");
-        // A socket's name may be less long than a file's.
+        // A socket's path has less room for the name than a file's.
         let fits = beside.file_name().is_some_and(|name| name.len() <= NAME_MAX);
         places.push(if fits { beside } else { cache.with_file_name(&short) });
     }
@@ -85,8 +87,8 @@ fn places(cache: &Path) -> Result<Vec<PathBuf>> {
     Ok(places)
 }
 
-/// A socket's place by a path that its address has room for: a long one goes through an open folder, which has to stay open
-/// while the path is used.
+/// The path by which a socket is bound or connected. A path too long for an address goes through an open folder,
+/// returned too, which must stay open while the path is used.
 fn addressed(place: &Path) -> io::Result<(Option<File>, PathBuf)> {
     let (Some(folder), Some(name)) = (place.parent(), place.file_name()) else { return Ok((None, place.to_owned())) };
     if place.as_os_str().len() <= PATH_MAX {
@@ -97,16 +99,17 @@ fn addressed(place: &Path) -> io::Result<(Option<File>, PathBuf)> {
     Ok((Some(folder), path))
 }
 
-/// Prefix of the name of the cache in the source of a mount.
+/// Prefix of the cache's name in the source of a mount.
 const SOURCE: &str = "entresol:";
 
-/// The same for a name that the options of a mount cannot say: it is written as in a URI.
+/// Prefix of a percent-encoded name: one with characters that the options of a mount cannot contain.
 const ENCODED_SOURCE: &str = "entresol%:";
 
-/// Bytes of a source at most: all options of a mount have to fit into a page.
+/// Longest source in bytes: all options of a mount must fit into one page.
 const SOURCE_MAX: usize = 3000;
 
-/// The source of a mount over a cache: the name of that, by which [`ask`] finds it. None where the name is too long for a source.
+/// The source of a mount over a cache: the cache's name, by which [`ask`] finds it. None if the name is too long for a
+/// source.
 pub fn mount_source(cache: &Path) -> Option<String> {
     let path = std::fs::canonicalize(cache).ok()?.into_os_string();
     let sayable = |c: char| !c.is_control() && c != ',' && c != '\\';
@@ -136,14 +139,15 @@ fn mounted_over(directory: &Path) -> Result<PathBuf> {
     cache.with_context(|| format!("{}: no cache is mounted there, or none that a mount can name", directory.display()))
 }
 
-/// The cache of the mount that a file lies in, and where it is in the directory that is mounted; none where it lies in no such mount.
+/// The cache of the mount that contains a file, and the file's path relative to the mounted directory; none outside
+/// such mounts.
 pub fn file_of_mount(file: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
     let device = super::metadata(file.parent().unwrap_or(file))?.dev();
     let device = (rustix::fs::major(device), rustix::fs::minor(device));
     let mounts = mounts().context("/proc/self/mountinfo")?;
     let found = mounts.iter().filter(|mount| mount.device == device).filter_map(|mount| {
         let (cache, rest) = (cache_of(&mount.source)?, file.strip_prefix(&mount.at).ok()?);
-        // Of a folder of it that is mounted elsewhere the way from the root is said.
+        // A bind mount of a subfolder has that folder as its root: the path is given from the root.
         let part = mount.root.strip_prefix("/").unwrap_or(&mount.root);
         Some((mount.at.as_os_str().len(), (cache, part.join(rest))))
     });
@@ -161,13 +165,14 @@ fn candidates(place: &Path) -> Result<Vec<PathBuf>> {
     if kind.is_dir() { places(&mounted_over(place)?) } else { places(place) }
 }
 
-/// Asks the process that serves a cache, which is named by itself, by its control socket or by a directory where it is mounted;
-/// none when no process answers for it.
+/// Asks the process that serves a cache; none when no process answers for it.
+///
+/// The cache is named by its own path, by its control socket or by a directory where it is mounted.
 pub fn ask(cache: &Path, question: Question, limit: Option<Duration>) -> Result<Option<serde_json::Value>> {
     Ok(open(cache, question, limit)?.map(|(value, _)| value))
 }
 
-/// Asks the process that serves a cache to tell what it is asked; none when no process answers for it.
+/// Asks the process that serves a cache for its requests from now on; none when no process answers for it.
 pub fn listen_in(cache: &Path) -> Result<Option<RecordListener>> {
     let Some((value, reader)) = open(cache, Question::Record, Some(PATIENCE))? else { return Ok(None) };
     let limit = reader.get_ref().set_read_timeout(None);
@@ -175,7 +180,7 @@ pub fn listen_in(cache: &Path) -> Result<Option<RecordListener>> {
     Ok(Some(RecordListener::new(value, reader)?))
 }
 
-/// Connects within a limit: where a stopped process has as many clients waiting as its socket takes, a connection waits too.
+/// Connects within a limit. A connection waits too if a stopped process has a full queue of waiting clients.
 fn connect(place: &Path, limit: Option<Duration>) -> rustix::io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -196,7 +201,7 @@ fn too_late(place: &Path, limit: Option<Duration>) -> anyhow::Error {
     )
 }
 
-/// Asks, and returns the answer with a reader of what the connection sends after it; none when no process answers.
+/// Asks, and returns the answer with a reader of the bytes that follow it; none when no process answers.
 fn open(
     cache: &Path,
     question: Question,
@@ -228,10 +233,10 @@ fn exchange(stream: &mut BufReader<UnixStream>, question: Question) -> Result<An
     protocol::decode_answer(&line).map_err(anyhow::Error::msg)
 }
 
-/// An open control socket; [`stop`](Control::stop) or the end of its life closes it.
+/// An open control socket; [`stop`](Control::stop) or the drop closes it.
 pub struct Control {
     shared: Arc<Shared>,
-    /// The first place; one that is made anew may have another.
+    /// The first path of the socket; a socket that is made anew may have another.
     #[cfg(test)]
     place: PathBuf,
     /// Wakes the acceptor when it is dropped.
@@ -242,11 +247,11 @@ pub struct Control {
 struct Shared {
     /// None once the cache is about to be closed.
     cache: Mutex<Option<Arc<dyn Controlled>>>,
-    /// Held while a setting is carried out: the end waits for that, and for no question.
+    /// Held while a setting is applied: the end waits for settings, not for other questions.
     changing: RwLock<()>,
     stopping: AtomicBool,
     open: AtomicUsize,
-    /// Clients that are being told what the cache is asked.
+    /// Clients that are recording.
     listening: AtomicUsize,
 }
 
@@ -254,12 +259,12 @@ impl Control {
     /// Opens the control socket of a cache that this process has open.
     ///
     /// # Errors
-    /// When no place for it can be had; the text says which were tried.
+    /// If the socket can be had at no path; the text says which were tried.
     pub fn start(path: &Path, cache: Arc<dyn Controlled>) -> Result<Self> {
         let bound = listen(path)?;
         #[cfg(test)]
         let place = bound.place.clone();
-        // A pipe rather than a connection: the socket's file may be gone when the end comes.
+        // A pipe rather than a connection: the socket's file may be gone at the end.
         let (woken, wake) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("a pipe")?;
         let path = std::fs::canonicalize(path).with_context(|| path.display().to_string())?;
         let shared = Arc::new(Shared {
@@ -283,14 +288,14 @@ impl Control {
         })
     }
 
-    /// Waits for settings that are being carried out, and takes no question from then on. One that is being answered, perhaps
-    /// for long, is left to itself.
+    /// Waits for settings that are being applied, and refuses all questions from then on. An answer under way, perhaps
+    /// a long one, is not waited for.
     pub fn stop(&mut self) {
         let Some(acceptor) = self.acceptor.take() else { return };
         self.shared.cache.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(self.shared.changing.write());
         self.shared.stopping.store(true, SeqCst);
-        // Who listens is told the rest. Nobody waits long for one who does not take it.
+        // A client that records gets the rest. The wait for one that does not read it is short.
         for _ in 0..REST_WAITS {
             if self.shared.listening.load(SeqCst) == 0 {
                 break;
@@ -298,7 +303,7 @@ impl Control {
             std::thread::sleep(REST_WAIT);
         }
         self.wake.take();
-        // A panic of the acceptor has been printed; the socket is closed either way.
+        // A panic of the acceptor has been printed; the socket is closed in any case.
         let _ = acceptor.join();
     }
 }
@@ -309,7 +314,7 @@ impl Drop for Control {
     }
 }
 
-/// A socket, and which file of the file system it is.
+/// A bound socket and the identity of its file.
 struct Bound {
     listener: UnixListener,
     place: PathBuf,
@@ -322,12 +327,12 @@ impl Bound {
         Bound { listener, place, inode }
     }
 
-    /// Is the file that clients find still this socket?
+    /// True if the file at the path is still this socket.
     fn is_there(&self) -> bool {
         self.inode.is_some() && inode(&self.place) == self.inode
     }
 
-    /// Takes the file away, if it is still this socket.
+    /// Removes the file, if it is still this socket.
     fn remove(&self) {
         if self.is_there() {
             let _ = std::fs::remove_file(&self.place);
@@ -368,7 +373,7 @@ fn wait(bound: &mut Bound, cache: &Path, woken: &OwnedFd) -> Option<bool> {
     if ready != Ok(0) {
         return Some(true);
     }
-    // The folder may be gone as well: then the next second may find it again. Somebody else's socket stays.
+    // The folder may be gone as well; the next second may find it again. Another process's socket stays.
     if !bound.is_there()
         && let Ok(again) = listen(cache)
     {
@@ -391,7 +396,7 @@ fn accept(mut bound: Bound, cache: &Path, woken: &OwnedFd, shared: &Arc<Shared>)
             continue;
         }
         let Ok((stream, _)) = accepted else {
-            // Out of descriptors, perhaps: others close theirs.
+            // The process may be out of descriptors, of which other connections free some.
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
@@ -401,7 +406,7 @@ fn accept(mut bound: Bound, cache: &Path, woken: &OwnedFd, shared: &Arc<Shared>)
         }
         let serving = Arc::clone(shared);
         let served = std::thread::Builder::new().name("control client".into()).spawn(move || {
-            // A client that breaks off, or says what is no line, has nobody to be told.
+            // A client that hangs up or sends no line cannot be answered.
             let _ = converse(&stream, &serving);
             serving.open.fetch_sub(1, SeqCst);
         });
@@ -421,7 +426,7 @@ fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
             Ok(None) => return Ok(()),
             Ok(Some(line)) => line,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                // Where the next message begins is not known any more.
+                // The beginning of the next message is not known any more.
                 return (&mut &*stream).write_all(&protocol::encode_answer(Answer::Refused(error.to_string())));
             }
             Err(error) => return Err(error),
@@ -449,7 +454,7 @@ impl Shared {
     }
 
     fn answer(&self, question: &Question) -> Answer {
-        // Before the cache is asked for: the end first takes that away, and then waits here.
+        // Taken before the cache is looked up: the end first takes the cache away, and then waits for this lock.
         let changes = matches!(question, Question::Set(_) | Question::Resolve { .. });
         let _changing = changes.then(|| self.changing.read().unwrap_or_else(PoisonError::into_inner));
         let Some(cache) = self.cache() else {
@@ -554,7 +559,7 @@ mod tests {
         assert!(refused(b"{\"version\":9,\"ask\":\"stats\"}\n").contains("version 9"));
         assert!(refused(&[b'x'; QUESTION_MAX as usize]).contains("more than 16384 bytes"));
         assert_eq!(say(&control, b"{\"version\":1,"), None, "half a message is none");
-        // Those that connect and say nothing take places, but no more than there are.
+        // Silent clients occupy connections, but no more than there are.
         let silent: Vec<_> = (0..20).map(|_| UnixStream::connect(&control.place)).collect();
         drop(silent);
         for _ in 0..200 {
@@ -606,7 +611,7 @@ mod tests {
         }
     }
 
-    /// Answers when it is let.
+    /// Answers when it is released.
     struct Stuck {
         begun: AtomicUsize,
         freed: AtomicBool,

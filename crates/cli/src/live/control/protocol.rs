@@ -1,7 +1,7 @@
 //! Protocol between a command and the process that serves a cache.
 //!
-//! Each message is one JSON object on a line, each way, any number of times over one connection. Both sides name the
-//! version. A question in another version is refused, in this one.
+//! Each message is one JSON object on one line. A connection carries any number of messages in both directions. Both
+//! sides name the version. A question in another version is refused, with an answer in this one.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -9,18 +9,18 @@ use std::io::{self, BufRead, Read};
 
 /// Version of the protocol.
 pub const VERSION: u32 = 1;
-/// Bytes of a question at most, its end of line included.
+/// Longest question in bytes, its end of line included.
 pub const QUESTION_MAX: u64 = 16 << 10;
-/// Bytes of an answer at most: an account of 65,536 files is some 20 MB.
+/// Longest answer in bytes: an account of 65,536 files takes about 20 MB.
 pub const ANSWER_MAX: u64 = 64 << 20;
 
-/// Whose bytes of a file count
+/// The version of a file to keep
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeepArg {
-    /// Those of the cache
+    /// The cache's
     Cache,
-    /// Those of the file
+    /// The file's own
     Below,
 }
 
@@ -30,15 +30,15 @@ pub enum KeepArg {
 pub enum Question {
     /// Counts and state.
     Stats,
-    /// Names and values, carried out in this order; none of them when one is wrong.
+    /// Names and values, applied in this order; if one is wrong, none is applied.
     Set(Vec<(String, String)>),
-    /// Whose bytes of a file count that is in conflict, by where it is in the backing directory.
+    /// The version to keep of a file in conflict, named by its path in the backing directory.
     Resolve { path: String, keep: KeepArg },
-    /// Every request from now on, as the tape tells it, until the client ends its half of the connection.
+    /// Every request from now on, as the recorder reports it, until the client ends its half of the connection.
     Record,
 }
 
-/// A question on its way.
+/// A question on the wire.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
@@ -50,9 +50,9 @@ struct Asked {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// It was done; what it gives is the question's own.
+    /// The question was carried out; the value depends on the question.
     Done(serde_json::Value),
-    /// It was not done.
+    /// The question was refused.
     Refused(String),
 }
 
@@ -63,7 +63,7 @@ struct Answered {
     answer: Answer,
 }
 
-/// The version alone, whatever else there is.
+/// The version alone; other fields are ignored.
 #[derive(Deserialize)]
 struct Versioned {
     version: u32,
@@ -75,12 +75,12 @@ fn line(value: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
-/// A question as it is sent.
+/// Encodes a question.
 pub fn encode_question(ask: Question) -> Vec<u8> {
     line(&Asked { version: VERSION, ask })
 }
 
-/// An answer as it is sent.
+/// Encodes an answer.
 pub fn encode_answer(answer: Answer) -> Vec<u8> {
     line(&Answered { version: VERSION, answer })
 }
@@ -93,24 +93,24 @@ fn check_version(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Decodes the question in a line; the error says what is wrong with the line.
+/// Decodes the question in a line; the error describes what is wrong with the line.
 pub fn decode_question(bytes: &[u8]) -> Result<Question, String> {
     check_version(bytes)?;
     let asked: Asked = serde_json::from_slice(bytes).map_err(|error| format!("no question: {error}"))?;
     Ok(asked.ask)
 }
 
-/// Decodes the answer in a line; the error says what is wrong with the line.
+/// Decodes the answer in a line; the error describes what is wrong with the line.
 pub fn decode_answer(bytes: &[u8]) -> Result<Answer, String> {
     check_version(bytes)?;
     let answered: Answered = serde_json::from_slice(bytes).map_err(|error| format!("no answer: {error}"))?;
     Ok(answered.answer)
 }
 
-/// Reads one line of at most `max` bytes; none when the other side has nothing more to say.
+/// Reads one line of at most `max` bytes; none at the end of the stream.
 ///
 /// # Errors
-/// `InvalidData` for a longer line, `UnexpectedEof` for one that was cut off, else what the connection answered.
+/// `InvalidData` for a longer line, `UnexpectedEof` for a truncated line, else the connection's own error.
 pub fn read_line(from: &mut impl BufRead, max: u64) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     from.take(max).read_until(b'\n', &mut line)?;

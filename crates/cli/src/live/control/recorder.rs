@@ -1,10 +1,11 @@
-//! The requests of a cache in use on their way to `entresol record`.
+//! Transfer of the requests of a cache in use to `entresol record`.
 //!
-//! After the answer to its question the client gets batches: a line of JSON, [`Head`], and then as many entries of
-//! [`ENTRY_BYTES`] bytes as that says, little endian: time in microseconds (8), block within the object (8), object (4),
-//! operation as in the native trace format (1), three zeros. A batch comes ten times a second if need be an empty one.
-//! When the client ends its half of the connection, or the cache is closed, what was asked until then follows, and the
-//! last head says so.
+//! After the answer to its question the client gets batches. A batch is a line of JSON, [`Head`], and then as many
+//! entries of [`ENTRY_BYTES`] bytes as the head says. An entry is little endian: time in microseconds (8), block within
+//! the object (8), object (4), operation as in the native trace format (1), three zeros.
+//!
+//! A batch comes ten times a second, an empty one if need be. When the client ends its half of the connection, or the
+//! cache is closed, the remaining requests follow, and the last head says so.
 
 use super::protocol::{self, ANSWER_MAX, Answer};
 use anyhow::{Context, Result};
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = 24;
-/// Longest wait of a batch that is not full for more requests.
+/// Longest time for which a batch that is not full waits for more requests.
 const WAIT: Duration = Duration::from_millis(100);
 /// Requests of a batch at most.
 const BATCH_MAX: usize = 1 << 16;
@@ -30,12 +31,12 @@ const BATCH_MAX: usize = 1 << 16;
 struct Head {
     /// Entries that follow.
     requests: usize,
-    /// Requests left out since the beginning.
+    /// Requests left out since the beginning of the recording.
     left_out: u64,
-    /// Names of objects that these entries are the first to mention; numbers go on from those before.
+    /// Names of objects first mentioned in these entries; their numbers continue those of earlier batches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     objects: Vec<String>,
-    /// Nothing comes after this.
+    /// True for the last batch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     last: bool,
 }
@@ -51,14 +52,14 @@ struct Opening {
 
 /// Mapping from the pages of a cache to the objects and blocks that the users of the cache see.
 pub trait Places: Send {
-    /// The object of a page, and its block in that. Objects are numbered from 0 as they turn up.
+    /// The object of a page, and the page's block in the object. Objects are numbered from 0 in order of appearance.
     fn place(&mut self, page: u64) -> (u32, u64);
 
-    /// Names of the objects that have turned up since this was last called.
+    /// Names of the objects that have appeared since the last call.
     fn fresh(&mut self) -> Vec<String>;
 }
 
-/// A running cache's requests, and what is needed to tell them.
+/// The recording of a running cache, and the facts that the client needs.
 pub struct Recorder {
     pub recording: Recording,
     pub places: Box<dyn Places>,
@@ -68,7 +69,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Tells the requests until the client has enough or the cache is closed.
+    /// Sends the requests until the client has enough or the cache is closed.
     pub(super) fn play(self, stream: &UnixStream, closing: &AtomicBool, listening: &AtomicUsize) -> io::Result<()> {
         listening.fetch_add(1, SeqCst);
         let played = self.play_on(stream, closing);
@@ -109,7 +110,7 @@ impl Recorder {
     }
 }
 
-/// Has the client ended its half of the connection? What else it says means nothing.
+/// True if the client has ended its half of the connection. Bytes that it sends are ignored.
 fn has_ended(mut stream: &UnixStream) -> io::Result<bool> {
     stream.set_nonblocking(true)?;
     let read = stream.read(&mut [0; 64]);
@@ -121,7 +122,7 @@ fn has_ended(mut stream: &UnixStream) -> io::Result<bool> {
     }
 }
 
-/// A request as the client gets it.
+/// A request as the client receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
     pub time_us: u64,
@@ -130,7 +131,7 @@ pub struct Heard {
     pub op: OpByte,
 }
 
-/// The client's end.
+/// The client's end of a recording.
 pub struct Listener {
     stream: BufReader<UnixStream>,
     opening: Opening,
@@ -154,25 +155,25 @@ impl Listener {
         self.opening.page_bytes
     }
 
-    /// The policy and the mode that the cache had at the beginning.
+    /// The policy and the mode that the cache had at the beginning of the recording.
     pub fn served_by(&self) -> String {
         format!("{}, {}", self.opening.policy, self.opening.mode)
     }
 
-    /// Requests that the server left out so far.
+    /// Requests that the server has left out so far.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Asks for the rest: what was asked of the cache until now.
+    /// Ends the recording; the requests up to now still come.
     pub fn end(&self) -> io::Result<()> {
         self.stream.get_ref().shutdown(Shutdown::Write)
     }
 
-    /// The next batch, perhaps an empty one, and the names of objects that are new in it; none after the last one.
+    /// The next batch, perhaps an empty one, and the names of objects that are new in it; none after the last batch.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the server ended without a last word.
+    /// `UnexpectedEof` when the server ended without a last batch.
     pub fn next(&mut self) -> io::Result<Option<(&[Heard], Vec<String>)>> {
         let line = protocol::read_line(&mut self.stream, ANSWER_MAX)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let head: Head = serde_json::from_slice(&line).map_err(|error| malformed(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The exact command by which who was refused goes on.
+//! The exact command by which a user can go on after a refusal.
 
 use super::decide::IfLost;
 use crate::live::chosen::{DEFAULT_MODE, DEFAULT_POLICY};
@@ -14,8 +14,8 @@ use std::path::Path;
 /// Commands that have `--if-lost`.
 const WITH_IF_LOST: &[&str] = &["mount", "run", "nbd", "ublk"];
 
-/// A command line again with another `--if-lost`, which stands behind the command's name: what `run` runs has options of its own.
-/// None for a command that has no such option.
+/// The command line with another `--if-lost`, inserted after the command's name because the program that `run` starts
+/// has options of its own. None for a command without that option.
 pub fn again(words: &[OsString], if_lost: IfLost) -> Option<String> {
     let name = words.iter().position(|given| WITH_IF_LOST.iter().any(|name| given == name))?;
     let mut text = vec!["entresol".to_owned()];
@@ -36,7 +36,7 @@ pub fn again(words: &[OsString], if_lost: IfLost) -> Option<String> {
     Some(text.join(" "))
 }
 
-/// The command that makes the cache as it was made before, as far as that is known.
+/// The command that makes the cache with its earlier choices, as far as they are known.
 pub fn format(
     cache: &Path,
     backing: &Path,

@@ -1,4 +1,4 @@
-//! The decision what becomes of a start whose cache is not where it should be, or not what it should be.
+//! The decision on a start whose cache is missing or not the expected one.
 
 use super::look::{Look, Remaking};
 use clap::ValueEnum;
@@ -6,20 +6,20 @@ use clap::ValueEnum;
 /// Action for a cache that is lost or blank
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IfLost {
-    /// The start is refused
+    /// Refuse the start
     Refuse,
-    /// The cache is made anew, empty, where zeros or a cache of this backing store are
+    /// Make the cache anew, empty, over zeros or an earlier cache of this backing store
     Recreate,
-    /// The backing store is served without a cache; this one is out of date from then on
+    /// Serve the backing store without a cache; this cache is out of date from then on
     Bypass,
 }
 
-/// Completeness of the backing store without its cache, as its record says.
+/// Completeness of the backing store without its cache, according to its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Every write that was answered is below, or will be by the flush that is answered next.
+    /// The backing store has every acknowledged write, or will have it before the next flush is acknowledged.
     Complete,
-    /// The cache alone may have writes that were answered.
+    /// The cache alone may have acknowledged writes.
     Incomplete,
     /// There is no record.
     NoRecord,
@@ -30,31 +30,31 @@ pub enum Mark {
 pub enum Action {
     /// The cache is opened as it is.
     Open,
-    /// It is made anew, and opened.
+    /// The cache is made anew, and opened.
     Recreate,
-    /// The backing store is served without one.
+    /// The backing store is served without a cache.
     Bypass,
-    /// Nothing is served and nothing is changed. The [`Way`] says what would go on all the same.
+    /// Nothing is served and nothing is changed. The [`Way`] tells the user how to go on.
     Refuse(Way),
 }
 
-/// A way on for who was refused.
+/// A way to go on after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The same command with `--if-lost recreate`.
     Recreate,
     /// The same command with `--if-lost bypass`: the cache cannot be made anew there.
     Bypass,
-    /// `entresol format`, or with `--force` where something is that it would overwrite; or the same command with `--if-lost bypass`.
+    /// `entresol format`, with `--force` if it would overwrite something; or the same command with `--if-lost bypass`.
     Format {
-        /// Something else than zeros is there.
+        /// True if the place holds something other than zeros.
         force: bool,
     },
-    /// None but to give the right two.
+    /// No way except to give the right cache and backing store.
     None,
-    /// `entresol format` alone: nothing is known of a cache that there was.
+    /// `entresol format` alone: no earlier cache is known.
     First {
-        /// As above.
+        /// True if the place holds something other than zeros.
         force: bool,
     },
 }
@@ -62,7 +62,7 @@ pub enum Way {
 impl Look {
     /// True if a cache may be made there without `entresol format --force`.
     ///
-    /// It may be over zeros or over a cache of this backing store, and where [`Remaking::Allowed`] says so.
+    /// True over zeros or an earlier cache of this backing store, and where [`Remaking::Allowed`] permits it.
     fn may_be_written(&self) -> bool {
         match self {
             Look::Missing(remaking) => *remaking == Remaking::Allowed,
@@ -72,30 +72,31 @@ impl Look {
         }
     }
 
-    /// True if nothing is there that could be the wrong cache.
+    /// True if the place cannot hold a wrong cache.
     ///
-    /// An older cache could be: it is there because somebody gave it.
+    /// An older cache may be a wrong one: a user put it there.
     fn is_lost(&self) -> bool {
         self.may_be_written() && !matches!(self, Look::Stale(_))
     }
 
-    /// True if something is there that `entresol format` overwrites only with `--force`.
+    /// True if the place holds something that `entresol format` overwrites only with `--force`.
     pub fn is_something(&self) -> bool {
         !matches!(self, Look::Missing(_) | Look::Blank)
     }
 
-    /// True if `entresol format` can make a cache there at all.
+    /// True if `entresol format` can make a cache at this place at all.
     fn can_be_formatted(&self) -> bool {
         !matches!(self, Look::Missing(Remaking::BelowDev | Remaking::NoFolder) | Look::Unreadable(_))
     }
 }
 
-/// Decides by what was found, what the backing store is without it, and what was asked for, if anything was.
+/// Decides by the contents of the place, the completeness of the backing store, and the action asked for, if any.
 pub fn decide(look: &Look, mark: Mark, asked: Option<IfLost>) -> Action {
     let force = look.is_something();
     match (mark, asked) {
         _ if *look == Look::Ours => Action::Open,
-        // Which of the two is at the wrong place is not known, and a mark may not be put on the wrong one.
+        // Cache or backing store may be at the wrong place. Which of them is not known, and no mark may be put on the
+        // wrong one.
         _ if matches!(look, Look::Foreign { elsewhere: true, .. }) => Action::Refuse(Way::None),
         (Mark::NoRecord, _) if matches!(look, Look::Foreign { .. }) => Action::Refuse(Way::None),
         (Mark::NoRecord, _) => Action::Refuse(Way::First { force }),
@@ -103,7 +104,7 @@ pub fn decide(look: &Look, mark: Mark, asked: Option<IfLost>) -> Action {
         (_, Some(IfLost::Recreate)) if look.may_be_written() => Action::Recreate,
         (Mark::Complete, None) if look.is_lost() => Action::Recreate,
         _ if look.may_be_written() => Action::Refuse(Way::Recreate),
-        // Nobody is told to overwrite what another backing store has in it alone.
+        // The user is not advised to overwrite pages that only this cache has of another backing store.
         _ if matches!(look, Look::Foreign { dirty_pages: 1.., .. }) => Action::Refuse(Way::Bypass),
         _ if look.can_be_formatted() => Action::Refuse(Way::Format { force }),
         _ => Action::Refuse(Way::Bypass),
@@ -145,9 +146,9 @@ mod tests {
     const MARKS: [Mark; 3] = [Mark::Complete, Mark::Incomplete, Mark::NoRecord];
     const ASKED: [Option<IfLost>; 4] = [None, Some(IfLost::Refuse), Some(IfLost::Recreate), Some(IfLost::Bypass)];
 
-    /// The whole table, written down by hand: for each place a letter for each of `ASKED`, under each mark. o opens, r makes anew,
-    /// b goes without; refused: R names `--if-lost recreate`, B `--if-lost bypass`, F `format`, G `format --force`, f and g the same
-    /// where nothing is known of a cache, - nothing.
+    /// The whole table, written by hand: for each place a letter for each of `ASKED`, under each mark. o opens, r
+    /// recreates, b bypasses. Refusals: R names `--if-lost recreate`, B `--if-lost bypass`, F `format`, G `format
+    /// --force`, f and g the same if no earlier cache is known, - names nothing.
     const TABLE: &str = "
         missing, may be made    rRrb RRrb ffff
         missing, below /dev     BBBb BBBb ffff
@@ -196,7 +197,7 @@ mod tests {
         }
     }
 
-    /// The rules of which the table is made, one by one.
+    /// The rules behind the table, one by one.
     #[test]
     fn no_combination_breaks_a_rule() {
         for look in looks() {

@@ -1,4 +1,4 @@
-//! A look at the place where a cache should be, which changes nothing.
+//! A read-only look at the place where a cache should be.
 
 use super::signature::{LOOKED_AT, signature};
 use crate::live::ReadFile;
@@ -14,56 +14,57 @@ use std::path::{Path, PathBuf};
 /// Contents of the place where a cache should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// Nothing has that path.
+    /// No file has that path.
     Missing(Remaking),
-    /// Zeros and nothing else: an instance store after a stop, a file that is empty.
+    /// Zeros and nothing else: an instance store after a stop, or an empty file.
     Blank,
-    /// A cache of this backing store, as far as its superblocks tell.
+    /// A cache of this backing store, according to its superblocks.
     Ours,
-    /// A cache of this backing store that cannot be opened, and why.
+    /// A cache of this backing store that cannot be opened, with the reason.
     Damaged(String),
-    /// An older copy of the cache, or a cache that this backing store had before, and why it is that.
+    /// An older copy of the cache, or an earlier cache of this backing store, with the evidence.
     Stale(String),
-    /// A cache of this backing store that is of a later moment than the backing store itself, and why.
+    /// A cache of this backing store that is newer than the backing store itself, with the evidence.
     Ahead(String),
     /// A cache of another backing store.
     Foreign {
-        /// Dirty pages that it holds of that.
+        /// Dirty pages that it holds of the other backing store.
         dirty_pages: u64,
-        /// This backing store was used last with a cache at another path: it may be the one that is at the wrong place.
+        /// True if this backing store was last used with a cache at another path: the backing store may be the one at
+        /// the wrong place.
         elsewhere: bool,
     },
     /// A cache of a version that this program does not know.
     Version(u32),
     /// A file system or the like, by its signature.
     Signature(&'static str),
-    /// Bytes that no superblock of ours tells of.
+    /// Bytes without a superblock of this program.
     SomethingElse,
     /// A device that cannot be read, and why.
     Unreadable(String),
 }
 
-/// Permission to make a missing cache at its path, or the reason against it.
+/// Permission to make a missing cache at its path, or the reason against that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remaking {
-    /// It was a regular file, and its folder is on the file system where that was.
+    /// The cache was a regular file, and its folder is on the same file system as before.
     Allowed,
-    /// It is below /dev, where devices come and go.
+    /// The path is below /dev, where devices come and go.
     BelowDev,
-    /// It was a device.
+    /// The cache was a device.
     WasDevice,
-    /// It was a regular file at another path.
+    /// The cache was a regular file at another path.
     OtherPath,
-    /// Its folder is not there.
+    /// The folder does not exist.
     NoFolder,
-    /// Its folder is on another file system than then: one may not be mounted yet.
+    /// The folder is on another file system than before: the right one may not be mounted yet.
     OtherFileSystem,
-    /// Nothing says what it was.
+    /// The kind of the earlier cache is not known.
     Unknown,
 }
 
 impl Look {
-    /// Contents in words, behind the name of the place; `backing` is the store whose cache should be there.
+    /// Describes the contents, for use after the name of the place; `backing` is the store whose cache should be there.
     pub fn words(&self, backing: &Path) -> String {
         match self {
             Look::Missing(remaking) => format!("is not there{}", remaking.because()),
@@ -104,7 +105,7 @@ impl Remaking {
         }
     }
 
-    /// For a path at which nothing is.
+    /// For a path without a file.
     fn of(path: &Path, record: Option<&Record>) -> Self {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if is_below_dev(path) || folder.canonicalize().is_ok_and(|folder| is_below_dev(&folder)) {
@@ -115,7 +116,7 @@ impl Remaking {
             _ if made.kind != CacheKind::File => Remaking::WasDevice,
             Err(_) => Remaking::NoFolder,
             Ok(found) if found.dev() != made.device => Remaking::OtherFileSystem,
-            // A link that leads nowhere is no place for a file.
+            // A dangling symbolic link is no place for a file.
             Ok(_) if path.is_symlink() => Remaking::Unknown,
             Ok(_) if made.path.is_none() || made.path != absolute(folder, path) => Remaking::OtherPath,
             Ok(_) => Remaking::Allowed,
@@ -123,7 +124,7 @@ impl Remaking {
     }
 }
 
-/// The path of a file in its folder from the root.
+/// The absolute path of a file in its folder.
 fn absolute(folder: &Path, path: &Path) -> Option<PathBuf> {
     Some(folder.canonicalize().ok()?.join(path.file_name()?))
 }
@@ -141,10 +142,10 @@ pub struct Below<'a> {
     pub identity: Identity,
 }
 
-/// Looks at the place of the cache of a backing store, of which `record` is what is known; it lies in the btrfs subvolume `volume`.
+/// Looks at the place of a backing store's cache. `record` is the store's record; `volume` is its btrfs subvolume.
 ///
 /// # Errors
-/// When it is in use, or may not be looked at.
+/// If the place is in use, or may not be read.
 pub fn look(path: &Path, below: Below, record: Option<&Record>, volume: Option<[u8; 16]>) -> Result<Look> {
     let found = match path.metadata() {
         Ok(found) => found,
@@ -170,7 +171,7 @@ pub fn look(path: &Path, below: Below, record: Option<&Record>, volume: Option<[
         .unwrap_or_else(|error| Look::Unreadable(error.to_string())))
 }
 
-/// Contents as superblocks and signatures tell them; none when there is neither.
+/// Contents according to superblocks and signatures; none if there is neither.
 fn contents(
     file: &impl Bytes,
     below: Below,
@@ -187,7 +188,7 @@ fn contents(
         }
         Err(SurveyError::Io(error)) => return Err(error),
         Err(SurveyError::Version(version)) => Look::Version(version),
-        // Its identity may be legible all the same: nobody writes these sixteen bytes by chance.
+        // The identity may be legible all the same, and its sixteen bytes do not occur by chance.
         Err(error) if survey::claims(&first, below.identity) => Look::Damaged(error.to_string()),
         Err(SurveyError::NotACache) => return Ok(signature(&first).map(Look::Signature)),
         Err(_) => Look::SomethingElse,
@@ -195,7 +196,7 @@ fn contents(
     Ok(Some(told))
 }
 
-/// A cache of this backing store whose superblock is valid: the one that was left, or another.
+/// Judges a cache of this backing store with a valid superblock: the cache that was left, or another.
 fn ours(found: &Superblock, record: Option<&Record>, volume: Option<[u8; 16]>) -> Look {
     let newest = found.generations.pending.unwrap_or(found.generations.settled).number;
     match compare(found.uuid, found.generations, record, volume) {
@@ -205,7 +206,7 @@ fn ours(found: &Superblock, record: Option<&Record>, volume: Option<[u8; 16]>) -
         {
             return Look::Stale(error.to_string());
         }
-        // Whatever is of a later moment than the backing store, or of another history, is not ours to overwrite.
+        // A cache that is newer than the backing store, or of another history, must not be overwritten.
         Err(error) => return Look::Ahead(error.to_string()),
     }
     match found.state {
@@ -214,19 +215,19 @@ fn ours(found: &Superblock, record: Option<&Record>, volume: Option<[u8; 16]>) -
     }
 }
 
-/// Bytes that are read at once while zeros are looked for.
+/// Bytes read at once in the search for data.
 const PART: u64 = 1 << 20;
-/// Places of a device that are looked at beside its two ends.
+/// Samples of a device that are read besides its two ends.
 const SAMPLES: u64 = 4096;
-/// Bytes of each of them.
+/// Bytes of a sample.
 const SAMPLE: u64 = 4096;
-/// The largest device that is read as a whole.
+/// Largest device in bytes that is read as a whole.
 const WHOLE_MAX: u64 = 1 << 30;
 
 /// True if the place holds only zeros.
 ///
-/// Of a regular file, all that is written is read, and of a device of up to 1 GiB all bytes. Of a larger device, both
-/// ends are read, 1 MiB each, and 4096 places between them: to read all would take minutes at each start of a machine.
+/// A regular file is read wherever it has data, and a device of up to 1 GiB as a whole. A larger device is read at both
+/// ends, 1 MiB each, and at 4096 places in between. A full read would take minutes at each start of a machine.
 fn is_blank(file: &ReadFile, is_file: bool) -> io::Result<bool> {
     let size = file.size_bytes;
     if is_file {
@@ -254,9 +255,9 @@ fn no_data(file: &ReadFile) -> io::Result<bool> {
     while at < file.size_bytes {
         let data = match rustix::fs::seek(file.file.as_fd(), Data(at)) {
             Ok(data) => data,
-            // There is none from here on.
+            // The file has no data from here on.
             Err(rustix::io::Errno::NXIO) => return Ok(true),
-            // The file system tells no holes.
+            // The file system does not report holes.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => {
                 return all_zeros(file, at, file.size_bytes);
             }

@@ -1,4 +1,4 @@
-//! Starts whose cache is lost, blank, or not what it should be: what is found, what is decided, and what is done about it.
+//! Starts whose cache is lost, blank or not the expected one: the look at it, the decision, and the action.
 
 mod command;
 mod decide;
@@ -30,12 +30,12 @@ use std::path::Path;
 /// A cache that was opened, or the backing store without it.
 pub enum Opened<T> {
     Cached(T),
-    /// The cache is out of date from now on.
+    /// The backing store alone; its cache is out of date from now on.
     Bypassed(Bypass),
 }
 
 impl<T> Opened<T> {
-    /// For a command that cannot go without the cache, and never asked to.
+    /// The cache, for a command that needs one and has no option to bypass it.
     pub fn cached(self) -> Result<T> {
         match self {
             Opened::Cached(held) => Ok(held),
@@ -46,14 +46,14 @@ impl<T> Opened<T> {
 
 /// A backing store that is served without its cache.
 pub struct Bypass {
-    /// Why, in words.
+    /// The reason, in words.
     why: String,
-    /// Whatever writes is refused.
+    /// True if every write is refused.
     pub read_only: bool,
 }
 
 impl Bypass {
-    /// Says so; the log for what else is to be said.
+    /// Reports the bypass; returns the log for further events.
     pub fn tell(&self, cache: &Path, format: LogArg, quiet: bool) -> Log {
         let log = Log::new(cache.display().to_string(), format, quiet);
         log.event(Level::Warning, "cache-bypassed", &self.why, Value::Null);
@@ -61,21 +61,21 @@ impl Bypass {
     }
 }
 
-/// Cache that a start goes on with, or none.
+/// Outcome for a start: the cache to use, or none.
 pub enum Settled {
     /// The cache at the path, as it was found.
     Found,
-    /// A cache that was just made there, and why, in words.
+    /// A cache that was made there, and the reason in words.
     Recreated(String),
-    /// No cache, and why.
+    /// No cache, and the reason.
     Bypassed(String),
 }
 
 impl Settled {
-    /// Returns the message that the cache was made anew, or none for a cache that was found.
+    /// The message that the cache was recreated; none for a cache that was found.
     ///
     /// # Errors
-    /// The backing store without a cache, served in this mode.
+    /// The backing store without a cache, to be served in this mode.
     pub fn or_bypass(self, mode: ModeArg) -> Result<Option<String>, Bypass> {
         match self {
             Settled::Found => Ok(None),
@@ -85,7 +85,7 @@ impl Settled {
     }
 }
 
-/// A backing store, as far as a lost cache concerns it.
+/// A backing store, as the recovery from a lost cache uses it.
 pub trait Without {
     /// The record of its cache.
     fn record(&self) -> Result<Option<Record>>;
@@ -93,11 +93,11 @@ pub trait Without {
     fn volume(&self) -> Result<Option<[u8; 16]>>;
     /// Makes this the record, durably.
     fn note(&mut self, record: Record) -> Result<()>;
-    /// Makes an empty cache for it, that of the record.
+    /// Makes an empty cache for it, as the record describes.
     fn make(&self, store: &FileDisk, geometry: Geometry, record: &Record) -> Result<()>;
 }
 
-/// A file or block device below a cache.
+/// A file or block device as backing store.
 pub struct Store<'a> {
     pub place: &'a dyn RecordPlace,
     pub disk: &'a FileDisk,
@@ -146,18 +146,18 @@ pub struct Start<'a> {
     pub backing: &'a Path,
     /// The backing store's identity, as a superblock names it.
     pub identity: Identity,
-    /// Identity of a block device as the command line gave it.
+    /// The identity that the command line gave for a block device.
     pub given: Option<Identity>,
     pub asked: Option<IfLost>,
-    /// True if the cache is opened whatever its record says, as far as it can be.
+    /// True if the cache is opened whatever its record says, as far as possible.
     pub overruled: bool,
 }
 
 impl Start<'_> {
-    /// Policy and mode that `format` was told.
+    /// Policy and mode given to `format`.
     ///
     /// # Errors
-    /// When the record cannot be read, unless that does not matter.
+    /// If the record cannot be read, unless `overruled`.
     pub fn kept(&self, below: &dyn Without) -> Result<Kept> {
         match below.record() {
             Err(_) if self.overruled => Ok(Kept::default()),
@@ -165,11 +165,10 @@ impl Start<'_> {
         }
     }
 
-    /// Looks at the place of the cache, decides and does what was decided; `damage` is why a cache that is there could not be
-    /// opened, when that was tried.
+    /// Looks at the place of the cache, decides and acts. `damage` is why an attempt to open an existing cache failed.
     ///
     /// # Errors
-    /// A refusal that names what was found and the command that goes on all the same. Nothing is changed then.
+    /// A refusal that names the contents found and the command to go on. Nothing is changed then.
     pub fn settle(&self, below: &mut dyn Without, damage: Option<&str>) -> Result<Settled> {
         if self.overruled {
             return Ok(Settled::Found);
@@ -204,7 +203,7 @@ impl Start<'_> {
             }
             (Action::Bypass, Some(record)) => {
                 let generation = next(record.generation)?;
-                // The cache is an older one than this from now on: it does not come back unnoticed.
+                // The raised generation makes the cache an older one, which cannot come back unnoticed.
                 below.note(Record { generation, ..record })?;
                 let backing = self.backing.display();
                 Ok(Settled::Bypassed(format!(
@@ -215,8 +214,8 @@ impl Start<'_> {
         }
     }
 
-    /// Makes the cache anew, as `format` had made it. The record is durable first: a crash in between leaves it naming a cache
-    /// that is not there, and what is there is out of date.
+    /// Makes the cache anew with the choices of `format`. The record is durable first. After a crash in between, the
+    /// record names a cache that does not exist, and any old cache is out of date.
     fn recreate(&self, below: &mut dyn Without, found: &Look, record: Record) -> Result<()> {
         let choices = record.choices.clone();
         let store = self.room(found, choices.as_ref())?;
@@ -226,13 +225,13 @@ impl Start<'_> {
         below.make(&store, geometry, &record)
     }
 
-    /// The place of the cache, with the room that it had.
+    /// The file or device of the cache, at its earlier size.
     fn room(&self, found: &Look, choices: Option<&Choices>) -> Result<FileDisk> {
         if let Some(choices) = choices.filter(|choices| choices.kind == CacheKind::File) {
             let missing = matches!(found, Look::Missing(_));
             let file = OpenOptions::new().write(true).create_new(missing).mode(0o600).open(self.cache)?;
             if file.metadata()?.is_file() {
-                // Who uses it meanwhile is found out before it changes.
+                // A process that uses the file is noticed here, before the file changes.
                 let held = hold(self.cache, Caching::Buffered)?;
                 if Disk::size_bytes(&held) < choices.size_bytes {
                     drop(held);
@@ -274,16 +273,16 @@ impl Start<'_> {
     }
 }
 
-/// The generation after this one.
+/// The generation after this one, with a random nonce.
 fn next(generation: Generation) -> Result<Generation> {
     let nonce = u64::from_le_bytes(random()?[..8].try_into().expect("eight bytes"));
     Ok(Generation { number: generation.number + 1, nonce })
 }
 
-/// Sizes of a cache that is made anew: those of before, where there is room for them.
+/// Geometry of a recreated cache: the earlier one if it fits.
 fn geometry(store: &FileDisk, choices: Option<&Choices>) -> Result<Geometry> {
     let size = Disk::size_bytes(store);
-    // One of an earlier release left no word of them but its superblock.
+    // A cache of an earlier release left its geometry in the superblock alone.
     let before = choices.map(|choices| choices.geometry);
     let before = before.or_else(|| survey::superblock(store).ok().map(|found| found.geometry));
     match before {
@@ -297,7 +296,7 @@ fn geometry(store: &FileDisk, choices: Option<&Choices>) -> Result<Geometry> {
     }
 }
 
-/// Why a cache could not be opened, in words, if it is damaged or not all there; none for any other error.
+/// The reason why a cache could not be opened if it is damaged or incomplete; none for any other error.
 pub fn damage(error: &anyhow::Error) -> Option<String> {
     let store = match error.downcast_ref::<CacheError>()? {
         CacheError::Store(store) => store,
@@ -307,7 +306,7 @@ pub fn damage(error: &anyhow::Error) -> Option<String> {
     matches!(store, Superblocks | Shrunk { .. } | Retired | Damaged { .. }).then(|| store.to_string())
 }
 
-/// Opens, and once more with why the cache could not be opened, if it is damaged.
+/// Opens; if the cache is damaged, opens once more with the reason.
 pub fn twice<T>(open: impl Fn(Option<&str>) -> Result<Opened<T>>) -> Result<Opened<T>> {
     match open(None) {
         Err(error) => match damage(&error) {
@@ -318,7 +317,7 @@ pub fn twice<T>(open: impl Fn(Option<&str>) -> Result<Opened<T>>) -> Result<Open
     }
 }
 
-/// A backing store that cannot be opened, with what its cache has of it.
+/// The error for a backing store that cannot be opened, with the number of pages that only its cache has.
 pub fn without_backing(cache: &Path, error: anyhow::Error) -> anyhow::Error {
     let missing = error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound);
     match super::files::dirty_pages_at(cache) {

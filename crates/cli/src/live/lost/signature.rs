@@ -1,9 +1,9 @@
-//! Signatures of what else a device may hold: file systems, swap, volumes and partition tables.
+//! Signatures of other contents of a device: file systems, swap, volumes and partition tables.
 
-/// Bytes from the beginning that signatures are looked for in.
+/// Bytes from the beginning of a device that are searched for signatures.
 pub const LOOKED_AT: usize = 128 << 10;
 
-/// Signatures: what they tell of, where they are, and their bytes. Places are those that `libblkid` looks at.
+/// Signatures: meaning, offset and bytes. The offsets are those of `libblkid`.
 const SIGNATURES: &[(&str, usize, &[u8])] = &[
     ("an ext2, ext3 or ext4 file system", 1024 + 56, &[0x53, 0xef]),
     ("an XFS file system", 0, b"XFSB"),
@@ -23,11 +23,11 @@ const SIGNATURES: &[(&str, usize, &[u8])] = &[
     ("an NTFS file system", 3, b"NTFS    "),
     ("a partition table (GPT)", 512, b"EFI PART"),
     ("a partition table (GPT)", 4096, b"EFI PART"),
-    // Last: a boot sector ends so whatever else it is.
+    // Last, because a boot sector ends like this whatever else it contains.
     ("a partition table or a boot sector", 510, &[0x55, 0xaa]),
 ];
 
-/// A well-known thing that begins with these bytes, at most [`LOOKED_AT`] of which matter; none when there is no signature.
+/// The kind of contents that begin with these bytes, of which [`LOOKED_AT`] matter; none without a signature.
 pub fn signature(first: &[u8]) -> Option<&'static str> {
     let is_there = |&&(_, at, bytes): &&(&str, usize, &[u8])| first.get(at..at + bytes.len()) == Some(bytes);
     SIGNATURES.iter().find(is_there).map(|&(name, ..)| name)

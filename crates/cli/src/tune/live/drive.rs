@@ -1,4 +1,4 @@
-//! The requesters of a live buffer, and a check of every page that they read.
+//! The requesters of a live buffer, with a check of every page that they read.
 
 use super::Below;
 use crate::tune::Plan;
@@ -13,12 +13,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The buffer keeps the epochs of so many requests at least until they are taken.
+/// Requests after which epochs are taken; the buffer keeps the epochs of at least so many.
 const TAKE_EVERY: usize = 1024;
 
 type Buffer<C> = TieredBuffer<Arc<Below<C>>, C>;
 
-/// A trace on its way through a buffer.
+/// The run of a trace through a buffer.
 pub struct Drive<'a, C: DeviceClock> {
     buffer: &'a Buffer<C>,
     below: &'a Below<C>,
@@ -31,9 +31,9 @@ pub struct Drive<'a, C: DeviceClock> {
 }
 
 struct Course {
-    /// The request that is next.
+    /// Number of the next request.
     next: usize,
-    /// A tuner that waits for the end of the warm-up.
+    /// A tuner that starts after the warm-up.
     tuner: Option<Box<dyn Tuner + Send>>,
     /// Miniature caches of the tuner, which warm up together with the buffer until the tuner starts.
     shadows: Option<Miniatures>,
@@ -60,7 +60,7 @@ impl<'a, C: DeviceClock + 'static> Drive<'a, C> {
         Ok(Drive { buffer, below, trace, plan, warm, course, stamps })
     }
 
-    /// The number of the next request.
+    /// Takes the number of the next request.
     fn next(&self) -> Result<Option<usize>> {
         let course = &mut *self.course.lock().expect("nobody panics there");
         let at = course.next;
@@ -84,8 +84,8 @@ impl<'a, C: DeviceClock + 'static> Drive<'a, C> {
         Ok(Some(at))
     }
 
-    /// Makes a request. With the only requester it is known to the last what a page holds; with several, that somebody wrote
-    /// it there.
+    /// Makes a request and checks the page read. With one requester the contents of a page are known exactly. With
+    /// several, the page must hold a stamp that some request wrote there.
     fn make(&self, at: usize, bytes: &mut [u8], alone: bool) -> Result<()> {
         let request = self.trace.request(at);
         let (address, stamp) = (self.trace.address(request.page), &self.stamps[request.page.index()]);
@@ -105,7 +105,7 @@ impl<'a, C: DeviceClock + 'static> Drive<'a, C> {
         Ok(())
     }
 
-    /// Does a request of this number write the page of another?
+    /// True if the request with this number writes the page of `other`.
     fn writes(&self, at: usize, other: Request) -> bool {
         at < self.trace.len() && {
             let request = self.trace.request(at);
@@ -121,7 +121,7 @@ impl<'a, C: DeviceClock + 'static> Drive<'a, C> {
         self.plan.timed.clients.max(1) as usize
     }
 
-    /// Sends it through with a thread for each requester.
+    /// Runs the trace with a thread for each requester.
     pub fn in_threads(&self) -> Result<()> {
         let (requesters, failed) = (self.requesters(), AtomicBool::new(false));
         let requester = || -> Result<()> {
@@ -139,8 +139,8 @@ impl<'a, C: DeviceClock + 'static> Drive<'a, C> {
         })
     }
 
-    /// Sends it through with requesters that share a processor: while one waits for the level below another has it. Those
-    /// whose pages have come go first. `each` is done for every request.
+    /// Runs the trace with requesters that share a processor: while one waits for the backing store another runs.
+    /// Requesters whose pages have arrived go first. `each` is called for every request.
     pub fn one_by_one(&self, each: impl Fn()) -> Result<()> {
         let mut requesters =
             Requesters { drive: self, bytes: self.page(), reading: HashMap::new(), parked: HashMap::new() };
@@ -162,7 +162,7 @@ impl<'a, C: DeviceClock + 'static> Drive<'a, C> {
         }
     }
 
-    /// The epochs from the end of the warm-up on.
+    /// Ends the run; returns the epochs from the end of the warm-up on.
     pub fn end(self) -> Result<Vec<EpochRow>> {
         self.buffer.stop_tuning();
         let mut epochs = self.course.into_inner().expect("nobody panics there").epochs;
@@ -175,14 +175,14 @@ impl<'a, C: DeviceClock + 'static> Drive<'a, C> {
 struct Requesters<'d, 'a, C: DeviceClock> {
     drive: &'d Drive<'a, C>,
     bytes: Vec<u8>,
-    /// Requests whose page is on its way, by their numbers.
+    /// Requests with a page read under way, by their numbers.
     reading: HashMap<usize, PageRead<'a, Arc<Below<C>>, C>>,
-    /// Requests for a page that another one reads, by the page.
+    /// Requests that wait for a page which another request reads, by the page.
     parked: HashMap<u32, VecDeque<usize>>,
 }
 
 impl<C: DeviceClock + 'static> Requesters<'_, '_, C> {
-    /// Makes a request if its page is there, or begins to wait for it; whether it was made.
+    /// Makes a request if its page is resident, else begins to wait; true if the request was made.
     fn serve(&mut self, at: usize, each: &impl Fn()) -> Result<bool> {
         let request = self.drive.trace.request(at);
         let address = self.drive.trace.address(request.page);
@@ -201,7 +201,7 @@ impl<C: DeviceClock + 'static> Requesters<'_, '_, C> {
         Ok(false)
     }
 
-    /// The requests that the next page has come for, if any has or one is waited for.
+    /// The requests whose page has arrived; with `wait`, waits for one under way.
     fn arrived(&mut self, wait: bool) -> Result<Option<Vec<usize>>> {
         if self.reading.is_empty() {
             return Ok(None);

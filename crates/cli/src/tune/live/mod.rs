@@ -1,4 +1,4 @@
-//! `entresol tune --live`: the trace through a buffer over DRAM and emulated NVM, above an emulated device.
+//! `entresol tune --live`: runs the trace through a buffer over DRAM and emulated NVM, above an emulated device.
 
 mod drive;
 
@@ -22,13 +22,13 @@ use serde::Serialize;
 use std::fs::File;
 use std::sync::Arc;
 
-/// Accesses by which the latency of a model is found, and by which it is compared with what is given.
+/// Accesses by which a model's latency is measured, and later compared with the emulation's.
 const ACCESSES: u64 = 2000;
 
 /// The time of a live run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Time {
-    /// Spent: an access of NVM or of the level below takes as long as its model says
+    /// Spent: an access of NVM or of the backing store takes as long as its model says
     Real,
     /// Counted: these accesses, and one of DRAM for each request, take no time but are added up
     Counted,
@@ -43,17 +43,17 @@ pub struct LiveRow {
     pub write_hits: [u64; 2],
     /// Pages copied into a tier from the other: DRAM, NVM.
     pub copied_in: [u64; 2],
-    /// Pages read from below.
+    /// Pages read from the backing store.
     pub page_reads: u64,
-    /// Pages written below.
+    /// Pages written to the backing store.
     pub page_writes: u64,
-    /// Times that a requester waited for one of these to end.
+    /// Times that a requester waited for one of these writes to end.
     pub waits_for_writes: u64,
 }
 
-/// A run that is over.
+/// Results of a run.
 pub struct Ran {
-    /// From the end of the warm-up on.
+    /// Epochs from the end of the warm-up on.
     pub epochs: Vec<EpochRow>,
     /// Counts over the whole run.
     pub row: LiveRow,
@@ -61,7 +61,7 @@ pub struct Ran {
     pub accuracy: Vec<String>,
 }
 
-/// Refuses policies that a tiered buffer cannot have, before anything is run.
+/// Refuses policies that a tiered buffer cannot run, before anything is run.
 pub fn check(policy: &PolicySpec) -> Result<()> {
     let info = policy.info;
     ensure!(
@@ -73,10 +73,10 @@ pub fn check(policy: &PolicySpec) -> Result<()> {
     Ok(())
 }
 
-/// The level below.
+/// The backing store.
 type Below<C> = EmulatedIo<File, Box<dyn Device + Send>, C>;
 
-/// Runs the trace through a new buffer under a tuner. `needs` are the bytes of DRAM, of NVM and below.
+/// Runs the trace through a new buffer under a tuner. `needs` are the bytes of DRAM, of NVM and of the backing store.
 pub fn run(
     plan: &Plan,
     time: Time,
@@ -99,8 +99,8 @@ pub fn run(
     }
 }
 
-/// Costs of the emulated devices' accesses, for the shadows of a tuner. The requester waits for all of them
-/// but writes to the level below.
+/// Costs of the emulated devices' accesses, for the shadows of a tuner. The requester waits for all accesses except
+/// writes to the backing store.
 pub fn terms(plan: &Plan, needs: &[u64], addresses: &Addresses) -> Result<Terms> {
     let (page_bytes, seed) = (u64::from(addresses.trace.page_bytes), plan.seed());
     let access = |ns: f64| Access { waits: ns / 1e9, busy: ns / 1e9 };
@@ -127,7 +127,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Over devices with this clock, of which a look takes `clock_ns`.
+    /// Runs over devices with this clock; a reading of the clock takes `clock_ns`.
     fn with<C: DeviceClock + Clone + 'static>(
         &self,
         clock: C,
@@ -151,7 +151,7 @@ impl Run<'_> {
         let (dram_pages, nvm_pages) = (dram as usize / page_bytes, nvm as usize / page_bytes);
         let options = TieredOptions {
             page_bytes,
-            // As many as the simulator has: a buffer would use them again.
+            // As many handles as the simulator has; a buffer would otherwise reuse them.
             handles_per_page: trace.footprint().div_ceil(dram_pages + nvm_pages),
             objects: trace.objects.len(),
             clock: Clock::Requests,
@@ -182,7 +182,7 @@ impl LiveRow {
     }
 }
 
-/// Memory whose accesses take what those of a device take that is otherwise idle.
+/// Memory whose accesses take as long as those of an otherwise idle device.
 fn memory<C: DeviceClock>(
     profile: &Profile,
     bytes: u64,
@@ -208,7 +208,7 @@ fn memory<C: DeviceClock>(
     Mapped::with_clock(&file, once, calibration, clock).with_context(|| format!("memory for '{name}'"))
 }
 
-/// Mean nanoseconds of an I/O of a size at random places, one at a time, by the model.
+/// Mean nanoseconds of a random I/O of a size, one at a time, by the model.
 fn latency_ns(profile: &Profile, capacity: u64, kind: IoKind, size: u64, seed: u64) -> Result<f64> {
     let mut random = Random::new(seed);
     let mut device = profile.build(capacity, seed)?;

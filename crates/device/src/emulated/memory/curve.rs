@@ -13,20 +13,20 @@ const SIZES: [u64; 4] = [64, 256, 1024, 4096];
 /// Larger than the last-level cache of most machines, so that most accesses reach the DRAM.
 const WORKING_SET_BYTES: u64 = 128 << 20;
 
-/// Accesses of a round, and rounds, of which the least counts: others on the machine can only add to it, and a round is
-/// short enough to fall between two of their turns.
+/// Accesses of a round, and rounds. The fastest round counts: other load on the machine can only add time, and a round
+/// is short enough to fall between two of its time slices.
 const ACCESSES: u64 = 1_000;
 const ROUNDS: usize = 20;
 
-/// Nanoseconds of an access by its size: a line through measured points. Below the first point it is the first, beyond
-/// the last it goes on as between the last two.
+/// Nanoseconds of an access by its size: a line through measured points. The curve is level below the first point;
+/// beyond the last it continues the line between the last two.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     points: Vec<(u64, f64)>,
 }
 
 impl Curve {
-    /// A curve through points of bytes and nanoseconds. A point that is below the one before it is lifted to it: noise.
+    /// A curve through points of bytes and nanoseconds. A point below its predecessor is noise and is lifted to it.
     ///
     /// # Panics
     /// When there are fewer than two points, their sizes do not ascend or a time is negative or not finite.
@@ -55,11 +55,11 @@ impl Curve {
 /// Access times of the host's memory. The times asked of an emulated memory are multiples of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
-    /// Looking at the clock, in nanoseconds; 0 for a virtual clock.
+    /// Time to read the clock, in nanoseconds; 0 for a virtual clock.
     pub clock_ns: f64,
-    /// Copying bytes from a place that was not known before the access before it was done.
+    /// Copying bytes from an address that depends on the result of the access before.
     pub load: Curve,
-    /// Copying bytes to a random place, until every processor sees them.
+    /// Copying bytes to a random address, until every processor sees them.
     pub store: Curve,
 }
 
@@ -93,14 +93,14 @@ fn per_line(curve: &Curve) -> f64 {
     curve.at(8192 + 64) - curve.at(8192)
 }
 
-/// The least time between two looks at the clock: what every look takes at least.
+/// The least time between two readings of the clock.
 fn clock_ns() -> f64 {
     let looks: Vec<Instant> = (0..10_000).map(|_| Instant::now()).collect();
     let least = looks.windows(2).map(|pair| (pair[1] - pair[0]).as_nanos()).filter(|ns| *ns > 0).min();
     least.unwrap_or(0) as f64
 }
 
-/// Least over rounds of the mean time of an access.
+/// Mean time of an access in the fastest round.
 fn least_ns(mut round: impl FnMut()) -> f64 {
     let timed = || {
         let start = Instant::now();
@@ -110,7 +110,7 @@ fn least_ns(mut round: impl FnMut()) -> f64 {
     std::iter::repeat_with(timed).take(ROUNDS).fold(f64::INFINITY, f64::min)
 }
 
-/// A pointer chase: the address of a block depends on what was read before it, so that accesses cannot overlap.
+/// A pointer chase: the address of a block depends on the bytes read before it, so that accesses cannot overlap.
 fn load_ns(memory: &Region, bytes: u64) -> f64 {
     let (blocks, mut random) = (WORKING_SET_BYTES / bytes, Random::new(bytes));
     let mut block = vec![0; bytes as usize];
@@ -123,7 +123,7 @@ fn load_ns(memory: &Region, bytes: u64) -> f64 {
     })
 }
 
-/// Stores that have left the store buffer when the next one begins.
+/// Stores, each of which leaves the store buffer before the next one begins.
 fn store_ns(memory: &Region, bytes: u64) -> f64 {
     let (blocks, mut random) = (WORKING_SET_BYTES / bytes, Random::new(bytes + 1));
     let block = vec![0; bytes as usize];
@@ -160,7 +160,7 @@ mod tests {
         let calibration = Calibration::measure().expect("room");
         println!("{calibration}");
         for curve in [&calibration.load, &calibration.store] {
-            // Faster than a cache or slower than a disk would be an error of the measurement.
+            // A time shorter than a cache's or longer than a disk's would be an error of the measurement.
             assert!((1.0..1e6).contains(&curve.at(64)) && curve.at(4096) >= curve.at(64), "{calibration}");
         }
     }

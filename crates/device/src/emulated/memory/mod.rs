@@ -1,10 +1,10 @@
-//! Memory that is slower than it is: a tier of NVM in shared memory.
+//! Slowed-down memory: a tier of NVM in shared memory.
 //!
-//! An access takes `k` times what the host's DRAM takes for one of its size (devices.md of the design: `k` from 2 to 8):
-//! it is performed at once, then its thread spins until the time is over. Every access pays, whether or not the
-//! processor's caches hold it, for a tier of pages sees few accesses twice. Threads wait each for itself: the region has
-//! a latency, and a thread's bandwidth follows from it, but it has no limit of its own. [`NvmDimm`](crate::nvm_dimm) is
-//! the model that has.
+//! An access takes `k` times as long as one of its size in the host's DRAM (devices.md of the design: `k` from 2 to
+//! 8): it is performed at once, then its thread spins until the time is over. Every access pays, whether or not the
+//! processor's caches hold it, because a tier of pages sees few accesses twice. Each thread waits for itself: the
+//! region has a latency, and a thread's bandwidth follows from it, but it has no limit of its own. The model
+//! [`NvmDimm`](crate::nvm_dimm) has such a limit.
 
 mod curve;
 mod region;
@@ -47,7 +47,8 @@ pub struct Mapped<C> {
 }
 
 impl Mapped<WallClock> {
-    /// A region in anonymous shared memory, calibrated now; it goes with the process. `bytes` is a multiple of 8 above 0.
+    /// A region in anonymous shared memory, calibrated now. The region ends with the process. `bytes` is a multiple of
+    /// 8 above 0.
     ///
     /// # Errors
     /// `InvalidInput` for an impossible size or slowdown; else the error of the system.
@@ -55,9 +56,9 @@ impl Mapped<WallClock> {
         Self::over(&region::anonymous(bytes)?, false, slowdown, Calibration::measure, WallClock::new)
     }
 
-    /// A region that is a file, of its size, calibrated now. [`persist`](Self::persist) makes it durable where the file
-    /// is; a file on `/dev/shm` lasts as long as the machine runs. Nobody may shorten the file meanwhile: an access
-    /// beyond its end then ends the process.
+    /// A region that maps the whole of a file, calibrated now. [`persist`](Self::persist) makes it durable on the
+    /// file's device; a file on `/dev/shm` lasts as long as the machine runs. The file must not be shortened
+    /// meanwhile: an access beyond its end then ends the process.
     ///
     /// # Errors
     /// As [`anonymous`](Self::anonymous).
@@ -67,7 +68,7 @@ impl Mapped<WallClock> {
 }
 
 impl<C: Clock> Mapped<C> {
-    /// A region that is a file, with a calibration and a clock of one's own.
+    /// A region that maps a file, with a given calibration and clock.
     ///
     /// # Errors
     /// As [`anonymous`](Mapped::anonymous).
@@ -130,7 +131,7 @@ impl<C: Clock> Mapped<C> {
         Ok(())
     }
 
-    /// Writes `bytes` from `offset` on; they have reached the memory when it returns.
+    /// Writes `bytes` from `offset` on; the bytes have reached the memory when the call returns.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -145,8 +146,8 @@ impl<C: Clock> Mapped<C> {
         Ok(())
     }
 
-    /// Pays for reading a range in place, and brings it into the processor's caches: what follows, through
-    /// [`words`](Self::words), is free.
+    /// Charges for reading a range in place, and brings the range into the processor's caches: accesses through
+    /// [`words`](Self::words) afterwards are free.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -162,14 +163,13 @@ impl<C: Clock> Mapped<C> {
         Ok(())
     }
 
-    /// The region in place, as words in the machine's order of bytes. Whoever looks at it pays by
-    /// [`touch`](Self::touch).
+    /// The region in place, as words in the machine's order of bytes. A reader pays by [`touch`](Self::touch).
     pub fn words(&self) -> &[AtomicU64] {
         self.region.words()
     }
 
-    /// Makes durable what was written to a range before: waits until the last line written has arrived, which takes as
-    /// long as writing a line, and has the system write the range to its file. Anonymous memory is never durable.
+    /// Makes earlier writes to a range durable: waits until the last line written has arrived, which takes as long as
+    /// writing a line, and has the system write the range to its file. Anonymous memory is never durable.
     ///
     /// # Errors
     /// `InvalidInput` beyond the end; else the error of the system.
@@ -188,7 +188,7 @@ impl<C: Clock> Mapped<C> {
         result
     }
 
-    /// Measures what accesses of these sizes, at random places, take from outside. What is there stays.
+    /// Measures the duration of accesses of these sizes, at random addresses, from outside. The contents stay.
     ///
     /// # Panics
     /// When a size is 0 or larger than the region.
@@ -198,7 +198,7 @@ impl<C: Clock> Mapped<C> {
             let (mut given, mut buffer) = (Histogram::default(), vec![0; bytes]);
             for _ in 0..accesses {
                 let offset = random.below(self.size_bytes() / bytes as u64) * bytes as u64;
-                // `self` is borrowed as a whole, so nobody changes the bytes between the read and the write.
+                // `self` is borrowed as a whole, so no other caller changes the bytes between the read and the write.
                 self.region.load(offset as usize, &mut buffer);
                 let start = self.clock.now();
                 if writes { self.write(offset, &buffer) } else { self.read(offset, &mut buffer) }
@@ -222,8 +222,8 @@ impl<C: Clock> Mapped<C> {
         }
     }
 
-    /// Does something and returns `ns` nanoseconds after it began, or when it is done. Looking at the clock, twice half
-    /// a look before and after what is measured, is part of these.
+    /// Runs `action` and returns `ns` nanoseconds after it began, or when it is done. The time includes reading the
+    /// clock: twice, half a reading before and after the measured action.
     #[inline]
     fn timed(&self, ns: f64, action: impl FnOnce()) {
         let start = self.clock.now();
@@ -236,13 +236,13 @@ impl<C: Clock> Mapped<C> {
 /// Measured times of accesses of one size and kind, with the time asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryAccuracy {
-    /// Writes, or else reads.
+    /// True for writes, false for reads.
     pub writes: bool,
-    /// Their size.
+    /// Size of the accesses in bytes.
     pub bytes: usize,
-    /// Time that each access should take, in nanoseconds.
+    /// Target time of each access, in nanoseconds.
     pub asked_ns: f64,
-    /// Times that the accesses took, in nanoseconds, a look at the clock included.
+    /// Measured times of the accesses, in nanoseconds, one reading of the clock included.
     pub given: Histogram,
 }
 

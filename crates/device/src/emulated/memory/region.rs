@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of a word.
 pub(super) const WORD: usize = size_of::<u64>();
 
-/// A file in memory that nobody else has.
+/// A file in memory that no other process has.
 pub(super) fn anonymous(bytes: u64) -> io::Result<File> {
     let file = File::from(memfd_create("entresol-nvm", MemfdFlags::CLOEXEC)?);
     file.set_len(bytes)?;
@@ -24,8 +24,8 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// Maps a file whose size is a multiple of a word. Its pages are there at once, so that no access pays for the
-    /// system's first look at one.
+    /// Maps a file whose size is a multiple of a word. All pages are mapped at once, so that no access pays for a page
+    /// fault.
     pub(super) fn of(file: &File) -> io::Result<Self> {
         let map = MmapOptions::new().populate().map_raw(file)?;
         assert!(map.len().is_multiple_of(WORD), "the caller has checked the size");
@@ -37,10 +37,10 @@ impl Region {
         self.map.len()
     }
 
-    /// All of it.
+    /// All words of the region.
     pub(super) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is shared, writable, aligned to a page, lives as long as `self`, and its length is a
-        // multiple of a word; nobody gets a reference to it other than to atomic words.
+        // SAFETY: the mapping is shared, writable, aligned to a page, valid as long as `self`, and its length is a
+        // multiple of a word. All references to it are to atomic words.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), self.map.len() / WORD) }
     }
 
@@ -49,7 +49,7 @@ impl Region {
         self.map.flush_range(range.start, range.len())
     }
 
-    /// Copies bytes out of it.
+    /// Copies bytes out of the region.
     pub(super) fn load(&self, offset: usize, bytes: &mut [u8]) {
         let words = self.words();
         let (mut at, skip) = (offset / WORD, offset % WORD);
@@ -68,11 +68,11 @@ impl Region {
         }
     }
 
-    /// Copies bytes into it.
+    /// Copies bytes into the region.
     pub(super) fn store(&self, offset: usize, bytes: &[u8]) {
         let words = self.words();
         let (mut at, skip) = (offset / WORD, offset % WORD);
-        // One word of which only a part is written keeps the rest, even when another thread writes that.
+        // A word that is written in part keeps the rest, even when another thread writes that rest.
         let merge = |at: usize, skip: usize, part: &[u8]| {
             let merged = |old: u64| {
                 let mut word = old.to_ne_bytes();

@@ -1,12 +1,11 @@
-//! Writing below behind the requester's back, as the simulator does it, where the storage has a queue of writes.
+//! Writing to storage behind the requester's back, as in the simulator, where the storage has a queue of writes.
 //!
-//! There is no order here but the policy's: it says that a page is written back, and the write of a copy of it starts
-//! there and then. Its frame is free at once, so that nobody waits for the write unless too many are under way. Until the
-//! write has ended the copy is read like a page in a tier. A page that was changed meanwhile, or whose write failed, is
-//! still newer than below.
+//! The policy alone sets the order: when it writes a page back, the write of a copy starts at once. The frame is free
+//! at once, so no requester waits for the write unless too many are under way. Until the write has ended, the copy is
+//! read like a page in a tier. A page that was changed meanwhile, or whose write failed, is still newer than storage.
 //!
-//! Writes are started and ended under the buffer's lock, by whoever has it: there is no thread here. No two writes of one
-//! page are under way at a time, for a queue keeps no order.
+//! Writes are started and ended under the buffer's lock, by its current owner: there is no thread here. At most one
+//! write of a page is under way, because a queue keeps no order.
 
 use super::executor::TieredExecutor;
 use crate::buffer::{BufferError, PageIo};
@@ -28,7 +27,7 @@ pub(super) struct Behind {
     leaving: HashMap<Page, Leaving>,
     /// The first failure that no flush has reported.
     error: Option<BufferError>,
-    /// Times that somebody waited for one of them to end.
+    /// Times that a caller waited for one of the writes to end.
     pub waits: u64,
 }
 
@@ -37,12 +36,12 @@ impl Behind {
         Behind { pages_max, leaving: HashMap::new(), error: None, waits: 0 }
     }
 
-    /// Is this version of the page on its way?
+    /// True if the write of this version of the page is under way.
     pub fn has(&self, page: Page, version: u64) -> bool {
         self.leaving.get(&page).is_some_and(|leaving| leaving.version == version)
     }
 
-    /// The bytes of this version, if it is on its way.
+    /// The bytes of this version, if its write is under way.
     pub fn bytes(&self, page: Page, version: u64) -> Option<&[u8]> {
         self.leaving.get(&page).filter(|leaving| leaving.version == version).map(|leaving| &**leaving.bytes)
     }
@@ -57,7 +56,7 @@ impl Behind {
 }
 
 impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
-    /// The policy wants a page written below: starts that, or does it where the storage has no queue.
+    /// Writes a page back for the policy: starts the write, or does it at once where the storage has no queue.
     pub fn write_back(&mut self, page: Page, from: usize) {
         let known = self.known[page.index()];
         let copy = known.copies[from].expect("a policy writes back what it has");
@@ -92,7 +91,7 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         }
     }
 
-    /// Takes note of the writes that have ended.
+    /// Takes the results of the writes that have ended.
     pub fn end_writes(&mut self) {
         while self.behind.under_way() > 0 && self.end_one(false) {}
     }

@@ -1,4 +1,4 @@
-//! Change that a write makes to a page, and view that a reader has of one.
+//! The change that a write makes to a page, and the view that a reader has of one.
 
 use super::executor::Memory;
 use entresol_device::emulated::Clock as DeviceClock;
@@ -11,8 +11,8 @@ pub struct PageChange<'a> {
 }
 
 impl PageChange<'_> {
-    /// States the newest log record that changes the page. The page is not written below before the log is durable up
-    /// to there.
+    /// Sets the newest log record that changes the page, up to which the log must be durable before the page is
+    /// written.
     pub fn set_lsn(&mut self, lsn: u64) {
         self.lsn = lsn;
     }
@@ -32,13 +32,13 @@ impl DerefMut for PageChange<'_> {
     }
 }
 
-/// Change that the current request makes.
+/// The change that the current request makes.
 pub(super) enum Change<'a> {
-    /// Nothing: it is a read.
+    /// Nothing: the request is a read.
     Nothing,
-    /// These bytes, from an offset on, whatever was there.
+    /// These bytes, from an offset on; the old bytes do not matter.
     Bytes(usize, &'a [u8]),
-    /// Change that a caller's function makes to the bytes that are there, or to zeroes.
+    /// A change by a caller's function to the current bytes, or to zeroes.
     With { range: Range<usize>, zeroed: bool, with: &'a mut dyn FnMut(&mut PageChange) },
 }
 
@@ -52,12 +52,12 @@ impl Change<'_> {
         }
     }
 
-    /// Is a change of the bytes in place to be preceded by reading them?
+    /// True if the bytes in place must be read before they are changed.
     pub fn reads(&self) -> bool {
         matches!(self, Change::With { zeroed: false, .. })
     }
 
-    /// Changes a page, of which its range at least is right; gives the log record of that, 0 for none.
+    /// Changes a page, of which at least the changed range is right. Returns the change's log record, 0 for none.
     pub fn apply(&mut self, page: &mut [u8]) -> u64 {
         let range = self.range();
         match self {
@@ -78,9 +78,9 @@ impl Change<'_> {
     }
 }
 
-/// A page where it is: in DRAM, in NVM, or, if no tier took it, in the caller's hands only.
+/// A page in place: in DRAM, in NVM, or, if no tier took it, in memory of the request.
 ///
-/// NVM lends out no slice, for what is read of it has its price: each call pays for the bytes that it reads.
+/// NVM lends out no slice, because reading NVM has a price: each call pays for the bytes that it reads.
 pub struct PageInPlace<'a> {
     pub(super) place: &'a dyn Place,
 }
@@ -100,7 +100,7 @@ impl PageInPlace<'_> {
         self.place.size_bytes()
     }
 
-    /// The tier it is in: 0 for DRAM, 1 for NVM; none if it passed both by.
+    /// The page's tier: 0 for DRAM, 1 for NVM; `None` if the page bypassed both.
     pub fn tier(&self) -> Option<usize> {
         self.place.tier()
     }
@@ -157,7 +157,7 @@ impl<C: DeviceClock> Place for InTier<'_, C> {
     }
 }
 
-/// A page that passes by.
+/// A page that bypasses the tiers.
 pub(super) struct Passing<'a>(pub &'a [u8]);
 
 impl Place for Passing<'_> {

@@ -1,8 +1,8 @@
-//! Carries out on bytes what a policy of two tiers decides, at once and in the order in which it says so.
+//! Carries out on bytes the decisions of a policy of two tiers, at once and in the policy's order.
 //!
-//! Every copy of a page has a version. Which one is newest, and which one is below, follows from that; no policy is
-//! trusted to know. So a copy that is the only one of what is newer than below never goes without being written, or
-//! kept in memory when it cannot be.
+//! Every copy of a page has a version. The versions tell which copy is newest and which one storage has; no policy is
+//! trusted with that. So a version newer than storage never loses its last copy unwritten. If it cannot be written, it
+//! is kept in memory.
 
 use super::super::directory::Directory;
 use super::super::{BufferError, PageIo, WalHook};
@@ -23,25 +23,25 @@ use std::time::Instant;
 
 const DRAM: usize = 0;
 const NVM: usize = 1;
-/// Pages that may wait for storage which does not take them, besides those whose writes were under way when it stopped. With
-/// more of them requests are refused.
+/// Evicted dirty pages that may wait for storage which fails, besides those whose writes were under way when it failed.
+/// At this many, requests are refused.
 const EVICTED_DIRTY_MAX: usize = 64;
 
 /// A frame and the version in it.
 #[derive(Clone, Copy)]
 pub(super) struct Copy {
     pub frame: u32,
-    /// 0 when nothing could be read into it.
+    /// 0 if the page could not be read into the frame.
     pub version: u64,
 }
 
-/// Facts known of a handle's page. A page that was met for the first time has version 1, below.
+/// State of a handle's page. A page that is met for the first time has version 1, which storage has.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     pub copies: [Option<Copy>; 2],
     pub newest: u64,
     pub below: u64,
-    /// The newest log record that changed it; 0 for none.
+    /// The newest log record that changed the page; 0 for none.
     pub lsn: u64,
 }
 
@@ -76,12 +76,12 @@ impl<C: DeviceClock> Memory<C> {
     }
 }
 
-/// Current request: its page and its state.
+/// The current request: its page and its state.
 pub(super) struct Current {
     key: Key,
     page: Option<Page>,
     pub op: Op,
-    /// The write has landed, or the read is in `whole`.
+    /// True once the write is in a tier or in storage, or the read is in `whole`.
     pub done: bool,
 }
 
@@ -93,14 +93,14 @@ pub(super) struct TieredExecutor<I, C> {
     pub directory: Directory,
     pub known: Vec<Known>,
     free: [Vec<u32>; 2],
-    /// Frames with older versions that a log has not reclaimed yet, oldest first.
+    /// Frames with older versions that the policy's log has not reclaimed yet, oldest first.
     superseded: HashMap<(usize, Page), VecDeque<u32>>,
     /// Newest versions that could not be written when they left.
     pub evicted_dirty: HashMap<Page, Arc<AlignedBytes>>,
     pub behind: Behind,
     pub ahead: Ahead,
     pub current: Current,
-    /// A page in DRAM on its way from one place to another.
+    /// Scratch page in DRAM for one page in transit.
     pub whole: AlignedBytes,
     /// Newest version of the current page, if its copy left in this request.
     held: Option<u64>,
@@ -146,7 +146,7 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         })
     }
 
-    /// Writes what waits for the storage, if that is too much.
+    /// Writes the evicted dirty pages if there are too many of them.
     pub fn make_sure_of_room(&mut self) -> Result<(), BufferError> {
         if self.evicted_dirty.len() < EVICTED_DIRTY_MAX { Ok(()) } else { self.write_evicted_dirty() }
     }
@@ -166,19 +166,19 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         Some(page)
     }
 
-    /// Begins a request that the policy is about to be asked about.
+    /// Begins a request about which the policy will be asked.
     pub fn start(&mut self, page: Page, op: Op) {
         self.current = Current { key: self.directory.key(page), page: Some(page), op, done: false };
         self.held = None;
         self.now_us = self.now_us();
     }
 
-    /// The time of a request that comes now, for policies.
+    /// Time of a request that comes now, for policies.
     pub fn now_us(&self) -> u64 {
         self.opened.map_or(self.stats.decided.requests, |opened| opened.elapsed().as_micros() as u64)
     }
 
-    /// Begins a request of a page without a handle.
+    /// Begins a request for a page without a handle.
     pub fn start_without_handle(&mut self, key: Key, op: Op) {
         self.stats.without_handle += 1;
         self.current = Current { key, page: None, op, done: false };
@@ -194,7 +194,7 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         }
     }
 
-    /// Ends a read with a look at the page where it is.
+    /// Ends a read with a look at the page in place.
     pub fn look<R>(&mut self, look: impl FnOnce(&PageInPlace) -> R) -> Result<R, BufferError> {
         let seen = self.find().map(|found| match found {
             Some((tier, frame)) => look(&PageInPlace { place: &InTier { memory: &self.memory, tier, frame } }),
@@ -213,16 +213,16 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         if let Some(found) = self.newest_copy(page).or_else(|| self.fill_invalid(page)) {
             return Some(Some(found));
         }
-        // The copy that the policy found left in the same request, or could not be filled.
+        // The copy that the policy found has left in the same request, or could not be filled.
         (self.error.is_none() && self.newest_into_whole(page)).then_some(None)
     }
 
-    /// Ends a request: the first error that befell it.
+    /// Ends a request; returns its first error.
     pub fn end(&mut self) -> Result<(), BufferError> {
         self.forget_read(self.current.key);
         let unfinished = self.current.op.is_write() && !self.current.done;
         if let Some(page) = self.current.page.take() {
-            // A write that came to nothing leaves what was there before.
+            // A write that failed leaves the old contents.
             let known = self.known[page.index()];
             let held = self.held == Some(known.newest) && !self.behind.has(page, known.newest);
             if unfinished && held && known.newest != known.below {
@@ -258,14 +258,14 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         }))
     }
 
-    /// Requests so far, those included that were served without a handle.
+    /// Requests so far, those without a handle included.
     #[inline(always)]
     pub fn requests(&self) -> u64 {
         self.stats.decided.requests + self.stats.without_handle
     }
 
-    /// Progress of the buffer: its requests, the clock of its NVM, and the pages written to NVM. Such pages are counted
-    /// as the simulator counts them: a partial write in place is one.
+    /// Progress of the buffer: its requests, the NVM's clock, and the pages written to NVM. Pages are counted as in the
+    /// simulator: a partial write in place is one.
     pub fn reading(&self) -> Reading {
         let nvm = &self.stats.tiers[NVM];
         Reading {
@@ -312,7 +312,7 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         [DRAM, NVM].into_iter().find_map(|tier| held(tier).map(|copy| (tier, copy.frame)))
     }
 
-    /// Has this tier the newest version?
+    /// True if this tier has the newest version.
     pub(super) fn is_newest_in(&self, page: Page, tier: usize) -> bool {
         let known = &self.known[page.index()];
         known.copies[tier].is_some_and(|copy| copy.version == known.newest)
@@ -331,7 +331,7 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         })
     }
 
-    /// Brings the newest version of a page into `whole`; false, and the error noted, if it cannot be had.
+    /// Reads the newest version of a page into `whole`. On failure returns false and notes the error.
     pub(super) fn newest_into_whole(&mut self, page: Page) -> bool {
         if let Some((tier, frame)) = self.newest_copy(page) {
             self.memory.read(tier, frame, 0, &mut self.whole);
@@ -343,7 +343,7 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
             return true;
         }
         if self.behind.has(page, newest) {
-            // What has ended is below, as it is for the simulator.
+            // A write that has ended counts as storage, as in the simulator.
             self.end_writes();
         }
         if let Some(bytes) = self.behind.bytes(page, newest) {
@@ -360,14 +360,14 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
 
     pub(super) fn read_below_into_whole(&mut self, at: Address) -> bool {
         let read = Key::pack(at).and_then(|key| self.take_read(key)).unwrap_or_else(|| {
-            // Its write below ended since the request began, or it could not be read when it was fetched.
+            // The page's write ended since the request began, or the read at its fetch failed.
             self.stats.page_reads += 1;
             self.io.read_page(at, &mut self.whole)
         });
         self.attempt(read.map_err(|source| BufferError::Read { at, source }))
     }
 
-    /// Writes `whole`, whose newest log record is made durable before.
+    /// Writes `whole` to storage, after its newest log record is durable.
     pub(super) fn write_whole_below(&mut self, at: Address, lsn: u64) -> bool {
         let logged = self.log_first(at, lsn);
         if !self.attempt(logged) {
@@ -415,7 +415,7 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         }
     }
 
-    /// The page is newer than it was; nothing older is to be kept.
+    /// Gives the page a new version; older copies need not be kept.
     pub(super) fn new_version(&mut self, page: Page, lsn: u64) {
         let known = &mut self.known[page.index()];
         known.newest += 1;
@@ -442,7 +442,7 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         }
     }
 
-    /// A copy leaves its tier; its frame is free, or the log's until it is reclaimed.
+    /// Removes a copy from its tier. Its frame is free, or, if superseded, the log's until it is reclaimed.
     pub(super) fn leave(&mut self, page: Page, from: usize, superseded: bool) {
         let Some(copy) = self.known[page.index()].copies[from] else { return };
         self.known[page.index()].copies[from] = None;
@@ -453,7 +453,7 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
                 self.memory.read(from, copy.frame, 0, &mut self.held_bytes);
                 self.held = Some(known.newest);
             }
-            // The current write may complete it, or make it obsolete.
+            // The current write may complete the version, or make it obsolete.
             let awaited = current && self.current.op.is_write() && !self.current.done;
             if known.newest != known.below && !awaited && !self.behind.has(page, known.newest) {
                 let mut bytes = AlignedBytes::zeroed(self.memory.page_bytes);

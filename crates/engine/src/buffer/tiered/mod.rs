@@ -1,4 +1,4 @@
-//! The buffer over two tiers: DRAM, and byte-addressable NVM whose pages are read and written where they are.
+//! The buffer over two tiers: DRAM, and byte-addressable NVM whose pages are read and written in place.
 
 mod behind;
 mod change;
@@ -29,30 +29,30 @@ use std::ops::Range;
 use std::sync::Arc;
 use tuning::{NEVER_DUE, Tuned};
 
-/// Sizes and habits of a tiered buffer.
+/// Sizes and settings of a tiered buffer.
 #[derive(Clone, Debug)]
 pub struct TieredOptions {
-    /// Pages of the DRAM tier. The NVM tier has as many as its region has room for.
+    /// Pages of the DRAM tier. The NVM tier has as many whole pages as fit its region.
     pub dram_pages: usize,
     /// Page size in bytes: a power of two from 4096 to 65536.
     pub page_bytes: usize,
-    /// Handles per page of both tiers for the policy's directory, resident pages and what it remembers of others. A page
-    /// that finds none is served from below without asking the policy.
+    /// Handles per page of both tiers for the policy's directory: resident pages, and others that the policy remembers.
+    /// A page that finds no handle is served from storage without asking the policy.
     pub handles_per_page: usize,
-    /// Objects; the policy is told of further ones as the last.
+    /// Objects. The policy sees further objects as the last one.
     pub objects: usize,
-    /// Writes below that may be under way behind the requesters' backs, if the storage has a queue of writes
-    /// ([`PageIo::write_queue`]): a page waits for that in memory of its own, and with as many under way a requester whose
-    /// page needs one more waits for one to end. 0: a requester waits for each write that it causes.
+    /// Writes to storage that may be under way behind the requesters' backs, if the storage has a queue of writes
+    /// ([`PageIo::write_queue`]). Each written page waits in memory of its own. At the limit, a requester that causes
+    /// another write waits for one to end. With 0, a requester waits for each write that it causes.
     pub write_behind: usize,
-    /// Time, for policies that ask.
+    /// Time of a request, for policies that ask.
     pub clock: Clock,
     /// Seed of random choices.
     pub seed: u64,
 }
 
 impl TieredOptions {
-    /// This many pages of 4 KiB in DRAM; what else is usual.
+    /// Options for this many pages of 4 KiB in DRAM, and defaults for the rest.
     pub fn new(dram_pages: usize) -> Self {
         TieredOptions {
             dram_pages,
@@ -70,17 +70,17 @@ impl TieredOptions {
 /// Counts of one tier's traffic, as the simulator counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierStats {
-    /// Reads found here.
+    /// Reads whose page was found in this tier.
     pub read_hits: u64,
-    /// Writes whose page was found here.
+    /// Writes whose page was found in this tier.
     pub write_hits: u64,
-    /// Pages read from below into it.
+    /// Pages read from storage into this tier.
     pub fetched: u64,
-    /// Pages that a write put or changed here.
+    /// Pages that a write put or changed in this tier.
     pub installed: u64,
     /// Pages copied in from the other tier.
     pub copied_in: u64,
-    /// Pages that were to be written below from here.
+    /// Pages that the policy wanted written to storage from this tier.
     pub written_back: u64,
 }
 
@@ -91,43 +91,46 @@ pub struct TieredStats {
     pub decided: Decided,
     /// By tier: DRAM, NVM.
     pub tiers: [TierStats; 2],
-    /// Pages read from below.
+    /// Pages read from storage.
     pub page_reads: u64,
-    /// Pages written below.
+    /// Pages written to storage.
     pub page_writes: u64,
-    /// Write-backs of pages that a flush had written already.
+    /// Write-backs of pages that were written already, or whose write was under way.
     pub skipped_write_backs: u64,
     /// Times that the log had to be made durable before a page was written.
     pub wal_flushes: u64,
-    /// Writes below that are under way behind the requesters' backs.
+    /// Writes to storage under way behind the requesters' backs.
     pub writes_under_way: u64,
-    /// Times that somebody waited for one of these to end.
+    /// Times that a caller waited for one of these writes to end.
     pub waits_for_writes: u64,
     /// Reads, writes and syncs that failed.
     pub errors: u64,
-    /// Pages whose write failed when they left; they wait in memory of their own, and every flush tries again.
+    /// Dirty pages that left the tiers unwritten. They wait in memory of their own; every flush tries again.
     pub evicted_dirty: u64,
-    /// Requests for which there was no handle: served from below.
+    /// Requests for which there was no handle: served from storage.
     pub without_handle: u64,
 }
 
 /// Pages in DRAM, and in byte-addressable NVM where they are read and written in place.
 ///
-/// A policy with two tiers decides on every request and moves pages between the tiers and the storage below; the
-/// four-probability policy of 003 (`multi-tier`, section 3) is the one it is made for. Which bytes a request touches is
-/// the NVM's to pay for: a read of 64 bytes of a page in NVM reads 64 bytes of it.
+/// A policy with two tiers decides on every request and moves pages between the tiers and the storage. The buffer is
+/// made for the four-probability policy of 003 (`multi-tier`, section 3). A request pays the NVM only for the bytes it
+/// touches: a read of 64 bytes of a page in NVM reads 64 bytes of it.
 ///
-/// One lock for all decisions and copies, so a request sees exactly what the policy decided, and one thread counts what the
-/// simulator counts. Nobody waits for storage with the lock, or next to nobody: the page that a request misses is read
-/// before the policy is asked, by its requester alone, and where the storage has a queue of writes
-/// ([`PageIo::write_queue`]) a page is written back behind the requester's back, as in the simulator: its frame is free at
-/// once, and it is read from memory of its own until it is below. So the misses of several threads wait side by side; hits
-/// come one by one. The buffer of one tier, [`BufferManager`](super::BufferManager), is the one for many processors.
+/// One lock covers all decisions and copies. So a request sees exactly what the policy decided, and one thread's counts
+/// are the simulator's. Almost no thread waits for storage with the lock:
+/// - A requester reads its missing page before the policy is asked, without the lock.
+/// - Where the storage has a queue of writes ([`PageIo::write_queue`]), a page is written back behind the requester's
+///   back, as in the simulator. Its frame is free at once. Until the write has ended, the page is read from memory of
+///   its own.
 ///
-/// Policies are told of no request that it is sequential, and of no query that begins.
+/// So the misses of several threads wait side by side, and hits come one by one. For many processors, use the buffer of
+/// one tier, [`BufferManager`](super::BufferManager).
 ///
-/// NVM is used as memory that is slower and cheaper than DRAM. What is in it is not found again after a restart: a change
-/// is durable after [`flush`](TieredBuffer::flush), as with DRAM.
+/// Policies are not told that a request is sequential, or that a query begins.
+///
+/// NVM serves as memory that is slower and cheaper than DRAM. Its contents are not found again after a restart: a
+/// change is durable after [`flush`](TieredBuffer::flush), as with DRAM.
 ///
 /// ```
 /// use entresol_core::{Address, ObjectId};
@@ -135,8 +138,8 @@ pub struct TieredStats {
 /// use entresol_engine::buffer::{MemoryIo, TieredBuffer, TieredOptions};
 /// use entresol_policy::{Options, catalogue};
 ///
-/// // Policy b of 003: few pages go up to DRAM, modified ones stay in NVM; 100 pages of DRAM over 1000 of NVM that is four
-/// // times as slow.
+/// // Policy b of 003: few pages go up to DRAM, modified ones stay in NVM. 100 pages of DRAM over 1000 pages of
+/// // NVM that is four times as slow.
 /// let policy = catalogue::info("multi-tier")?;
 /// let options = Options::parse(policy, ["preset=b"])?;
 /// let nvm = Mapped::anonymous(1000 * 4096, Slowdown { read: 4.0, write: 4.0 })?;
@@ -153,7 +156,7 @@ pub struct TieredBuffer<I: PageIo, C: DeviceClock> {
     page_bytes: usize,
     io: Arc<I>,
     state: Mutex<State<I, C>>,
-    /// A page that somebody waits for has come from below, or nobody reads it any more.
+    /// Signalled when the read of a page that others wait for has ended or was given up.
     arrived: Condvar,
 }
 
@@ -163,17 +166,17 @@ struct State<I, C> {
     executor: TieredExecutor<I, C>,
     tuned: Option<Tuned>,
     shadows: Option<Miniatures>,
-    /// Requests after which the tuner is to be asked. It stands apart from it, for every request looks.
+    /// Request count at which the tuner is asked. The field stands apart from the tuner because every request reads it.
     due: u64,
     /// Epochs that ended since they were last taken.
     epochs: VecDeque<EpochRow>,
 }
 
-/// A policy of two tiers, whichever it is.
+/// A policy of two tiers, of any type.
 trait Decide<I, C>: Send {
     fn access(&mut self, request: Request, serving: &mut Serving<I, C>) -> Outcome;
 
-    /// Does it keep anything under this handle?
+    /// True if the policy keeps anything under this handle.
     fn known(&self, page: Page) -> bool;
 
     fn tunable(&self, at: usize) -> f64;
@@ -210,7 +213,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> Visitor for Boxed<I, C> {
 }
 
 impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
-    /// A buffer over DRAM, a region of NVM and storage, for a host with a log if it has one.
+    /// Makes a buffer over DRAM, a region of NVM and storage. `wal` is the host's log, if it has one.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -248,18 +251,19 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         Ok(TieredBuffer { page_bytes, io, state: Mutex::new(state), arrived: Condvar::new() })
     }
 
-    /// Fills `into` from byte `offset` of a page on. In NVM, these bytes alone are read.
+    /// Fills `into` from byte `offset` of a page on. In NVM, only these bytes are read.
     ///
     /// # Errors
-    /// [`BufferError::OutOfRange`] of a page that no table could hold, or beyond the end of the page; what reading the page
-    /// or making room for it came to. The policy's decision stands then; the bytes are right the next time.
+    /// [`BufferError::OutOfRange`] for a page that no table could hold, or beyond the end of the page. Otherwise an
+    /// error of reading the page or of freeing a frame. The policy's decision stands then; the bytes are right the next
+    /// time.
     pub fn read(&self, at: Address, offset: usize, into: &mut [u8]) -> Result<(), BufferError> {
         self.check(at, offset, into.len())?;
         self.request(at, Op::Read, Change::Nothing)?.executor.look(|page| page.copy_to(offset, into))
     }
 
-    /// Looks at a page where it is, in DRAM or NVM, and gives what `look` makes of it. The page neither changes nor leaves
-    /// meanwhile, nor does any other: `look` must not use the buffer, and others wait for it.
+    /// Looks at a page in place, in DRAM or NVM, and returns the result of `look`. No page changes or leaves meanwhile:
+    /// the lock is held, so `look` must not use the buffer, and other requests wait.
     ///
     /// # Errors
     /// As [`read`](TieredBuffer::read).
@@ -267,21 +271,20 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         self.request(at, Op::Read, Change::Nothing)?.executor.look(look)
     }
 
-    /// Writes `bytes` from byte `offset` of a page on. A whole page is not read from below before. Of the log, see
-    /// [`update`](TieredBuffer::update).
+    /// Writes `bytes` from byte `offset` of a page on. A page that is written whole is not read from storage first. For
+    /// the log, see [`update`](TieredBuffer::update).
     ///
     /// # Errors
-    /// As [`read`](TieredBuffer::read). The page is then what it was or what it was to be.
+    /// As [`read`](TieredBuffer::read). The page then has its old or its new contents.
     pub fn write(&self, at: Address, offset: usize, bytes: &[u8]) -> Result<(), BufferError> {
         self.check(at, offset, bytes.len())?;
         let op = if bytes.len() == self.page_bytes { Op::Write } else { Op::Update };
         self.request(at, op, Change::Bytes(offset, bytes))?.executor.end()
     }
 
-    /// Changes bytes of a page: `change` finds them as they are, and no other thread comes between. It can name the log
-    /// record of the change, without which the page is not written below ([`PageChange::set_lsn`]). In NVM these bytes
-    /// alone are read and written. `change` must not use the buffer, which it holds; a panic in it leaves nothing that
-    /// could be used.
+    /// Changes bytes of a page: `change` gets the current bytes, under the buffer's lock. It can name the log record of
+    /// the change, without which the page is not written to storage ([`PageChange::set_lsn`]). In NVM only these bytes
+    /// are read and written. `change` must not use the buffer. A panic in `change` leaves the buffer unusable.
     ///
     /// # Errors
     /// As [`write`](TieredBuffer::write); `change` may not have been called.
@@ -296,7 +299,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         self.change(at, Op::Update, bytes, change)
     }
 
-    /// Replaces a page whose old contents do not matter: it is not read from below, and `change` finds zeroes.
+    /// Replaces a page whose old contents do not matter: the page is not read from storage, and `change` gets zeroes.
     ///
     /// # Errors
     /// As [`update`](TieredBuffer::update).
@@ -316,9 +319,8 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         self.request(at, op, Change::With { range, zeroed: op == Op::Write, with: &mut with })?.executor.end()
     }
 
-    /// Writes every changed page below, wherever its newest version is, and syncs the storage, when the writes under way have
-    /// ended. Pages stay where they are. A write that failed behind the requesters' backs is reported here, even if it is
-    /// made good now.
+    /// Waits for the writes under way, writes every changed page to storage, and syncs it. Pages stay in their tiers. A
+    /// write that failed behind the requesters' backs is reported here, even if the flush repeats it with success.
     ///
     /// # Errors
     /// The first page that could not be written, or the sync.
@@ -331,7 +333,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         self.lock().executor.stats()
     }
 
-    /// Asks the policy about a page, and has its answer carried out.
+    /// Asks the policy about a page, and carries out its answer.
     fn request(&self, at: Address, op: Op, mut change: Change) -> Result<MutexGuard<'_, State<I, C>>, BufferError> {
         let key = Key::pack(at).ok_or(BufferError::OutOfRange(at))?;
         let mut state = self.lock();
@@ -367,7 +369,7 @@ impl<I: PageIo, C: DeviceClock> TieredBuffer<I, C> {
 }
 
 impl<I: PageIo, C: DeviceClock> Drop for TieredBuffer<I, C> {
-    /// Waits for the writes under way. What was not flushed is lost, as ever.
+    /// Waits for the writes under way. Changes that were not flushed are lost.
     fn drop(&mut self) {
         if let Ok(state) = self.state.get_mut()
             && !std::thread::panicking()

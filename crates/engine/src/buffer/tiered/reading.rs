@@ -1,11 +1,10 @@
-//! Reading from below before the policy is asked, without the buffer's lock: requesters who miss wait side by side, and
-//! hits go on meanwhile.
+//! Reads from storage before the policy is asked, without the buffer's lock: requesters that miss wait side by side,
+//! and hits go on meanwhile.
 //!
-//! Reads that a request will need from below are known beforehand. It needs its own page, if no tier, no write under
-//! way and no failed write has the newest version. The request that asks for a page first reads it. Those that ask for
-//! it meanwhile wait, also those that are to write it whole. So nobody changes a page while it is read. As the page is
-//! in no tier and not changed, nobody has a reason to write it below. Then the policy decides, and finds the page at
-//! hand where it would have had to be read.
+//! A request's reads from storage are known beforehand. It needs its own page, if no tier, no write under way and no
+//! failed write has the newest version. The first request for a page reads it. Later requests for it wait, including
+//! those that write it whole. So no request changes a page while it is read. The page is in no tier and not changed, so
+//! nothing writes it to storage either. Then the policy decides, and its fetch finds the page in memory.
 
 use super::executor::TieredExecutor;
 use super::{State, TieredBuffer};
@@ -18,43 +17,43 @@ use entresol_device::emulated::Clock as DeviceClock;
 use std::collections::HashMap;
 use std::io;
 
-/// A page on its way from below.
+/// A page that is being read, or was read and not used.
 enum Coming {
-    /// Somebody reads it.
+    /// The read is under way.
     UnderWay,
-    /// It has come, or could not be read, and no request has used it yet.
+    /// The read has ended, with the page or an error, and no request has used the result yet.
     Here(io::Result<AlignedBytes>),
 }
 
-/// Pages on their way from below, and memory for more.
+/// Pages that are being read, and memory for more.
 #[derive(Default)]
 pub(super) struct Ahead {
     pages: HashMap<Key, Coming>,
     spare: Vec<AlignedBytes>,
-    /// Requesters who wait for one of the pages.
+    /// Requesters that wait for one of the pages.
     waiting: usize,
 }
 
-/// Work to be done before a request can be decided on.
+/// Work before a request can be decided on.
 enum Before {
-    /// Nothing; the page's handle, if it has one.
+    /// Nothing. Holds the page's handle, if it has one.
     Nothing(Option<Page>),
     Read,
     Wait,
 }
 
-/// Work to be done before a request is made ([`TieredBuffer::prepare`]).
+/// Work before a request is made ([`TieredBuffer::prepare`]).
 pub enum Prepared<'a, I: PageIo, C: DeviceClock> {
-    /// Nothing: it waits for no read.
+    /// Nothing: the request waits for no read.
     Ready,
-    /// The page is to be read from below.
+    /// The page must be read from storage.
     Read(PageRead<'a, I, C>),
-    /// Somebody reads the page: to be asked again when that is over.
+    /// Another caller reads the page: ask again when that read has ended.
     UnderWay,
 }
 
-/// A page that a request needs from below, for whoever asked to read. Until it [has arrived](PageRead::arrived) or is given
-/// up, other requests for the page wait.
+/// A page that the caller reads from storage for a request. Other requests for the page wait until the page
+/// [has arrived](PageRead::arrived) or the value is dropped.
 #[must_use]
 pub struct PageRead<'a, I: PageIo, C: DeviceClock> {
     buffer: &'a TieredBuffer<I, C>,
@@ -73,20 +72,20 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         if reads { Before::Read } else { Before::Nothing(handle) }
     }
 
-    /// Is the newest version of a page to be had from below alone?
+    /// True if only storage has the newest version of a page.
     fn is_only_below(&mut self, page: Page) -> bool {
         if self.newest_copy(page).is_some() {
             return false;
         }
         let newest = self.known[page.index()].newest;
         if self.behind.has(page, newest) {
-            // What has ended is below.
+            // A write that has ended counts as storage.
             self.end_writes();
         }
         !self.behind.has(page, newest) && !self.evicted_dirty.contains_key(&page)
     }
 
-    /// Takes the result of a page's read, which can be had once. If it is good, the bytes are in `whole`.
+    /// Takes the result of a page's read, once. On `Ok` the bytes are in `whole`.
     pub fn take_read(&mut self, key: Key) -> Option<io::Result<()>> {
         if !matches!(self.ahead.pages.get(&key), Some(Coming::Here(_))) {
             return None;
@@ -98,7 +97,7 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         }))
     }
 
-    /// The request for the page is over, which may have changed it: what was read of it is nobody's any more.
+    /// Discards the page's read at the end of its request, which may have changed the page.
     pub fn forget_read(&mut self, key: Key) {
         if self.ahead.pages.is_empty() {
             return;
@@ -110,7 +109,7 @@ impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
         }
     }
 
-    /// Memory for a page that is read.
+    /// Memory for a page to be read.
     fn spare(&mut self) -> AlignedBytes {
         self.ahead.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(self.memory.page_bytes()))
     }
@@ -122,10 +121,10 @@ impl<I: PageIo, C: DeviceClock> PageRead<'_, I, C> {
         self.key.address()
     }
 
-    /// The read is over: what the storage gave. The next request for the page uses it.
+    /// Ends the read with the storage's result. The next request for the page uses it.
     ///
     /// # Panics
-    /// With bytes of another number than a page's; the page is then given up.
+    /// If the number of bytes is not a page's; the read is then given up.
     pub fn arrived(self, read: io::Result<&[u8]>) {
         if let Ok(bytes) = read {
             // Before the lock is taken, which a panic would leave unusable.
@@ -149,7 +148,7 @@ impl<I: PageIo, C: DeviceClock> PageRead<'_, I, C> {
 }
 
 impl<I: PageIo, C: DeviceClock> Drop for PageRead<'_, I, C> {
-    /// It was given up, or the storage panicked: whoever waits looks again, and reads the page.
+    /// Gives the read up, also after a panic of the storage. One of the waiting requests then reads the page.
     fn drop(&mut self) {
         if let Ok(mut state) = self.buffer.state.lock() {
             let ahead = &mut state.executor.ahead;
@@ -160,10 +159,10 @@ impl<I: PageIo, C: DeviceClock> Drop for PageRead<'_, I, C> {
 }
 
 impl<I: PageIo, C: DeviceClock> TieredBuffer<I, C> {
-    /// For a host that does not wait: what there is to do before a request, so that it waits for no read. A request for a
-    /// page that somebody reads waits until that is over; whoever reads it here must not make one before.
+    /// Work before a request, for a host that does not wait: once it is done, the request waits for no read. A request
+    /// for a page being read waits. So a thread that holds a [`PageRead`] must end it before it makes the request.
     ///
-    /// Preparations may be undone by requests of others; then the request itself reads.
+    /// Requests of others may undo a preparation; then the request itself reads.
     ///
     /// ```
     /// # use entresol_core::{Address, ObjectId, Op};
@@ -176,7 +175,7 @@ impl<I: PageIo, C: DeviceClock> TieredBuffer<I, C> {
     /// # let buffer = TieredBuffer::new(options, policy, &Options::defaults(policy), nvm, io, None)?;
     /// let at = Address { object: ObjectId(0), block: 7 };
     /// if let Prepared::Read(read) = buffer.prepare(at, Op::Read)? {
-    ///     // Begun here, other work done, and when it has ended:
+    /// // Begin the read here, do other work, and when it has ended:
     ///     read.arrived(Ok(&[5; 4096]));
     /// }
     /// let mut byte = [0];
@@ -186,7 +185,7 @@ impl<I: PageIo, C: DeviceClock> TieredBuffer<I, C> {
     /// ```
     ///
     /// # Errors
-    /// [`BufferError::OutOfRange`] of a page that no table could hold.
+    /// [`BufferError::OutOfRange`] for a page that no table could hold.
     pub fn prepare(&self, at: Address, op: Op) -> Result<Prepared<'_, I, C>, BufferError> {
         let key = Key::pack(at).ok_or(BufferError::OutOfRange(at))?;
         let state = &mut *self.lock();
@@ -197,7 +196,7 @@ impl<I: PageIo, C: DeviceClock> TieredBuffer<I, C> {
         })
     }
 
-    /// Reads the page of a request, if it is to be read, or waits for whoever reads it; gives its handle, if it has one.
+    /// Reads the page of a request if necessary, or waits for the read under way. Returns the page's handle, if any.
     pub(super) fn make_ready<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<I, C>>,

@@ -1,4 +1,4 @@
-//! The world while a policy decides on a request, with what the request changes.
+//! The driver of a policy of two tiers while it decides on a request: the executor, and the request's change.
 
 use super::change::Change;
 use super::executor::TieredExecutor;
@@ -15,7 +15,7 @@ pub(super) struct Serving<'a, 'c, I, C> {
 }
 
 impl<I: PageIo, C: DeviceClock> Serving<'_, '_, I, C> {
-    /// Serves a request of a page without a handle.
+    /// Serves a request for a page without a handle.
     pub fn serve_below(&mut self, key: Key, op: Op) {
         let executor = &mut *self.executor;
         executor.start_without_handle(key, op);
@@ -29,13 +29,13 @@ impl<I: PageIo, C: DeviceClock> Serving<'_, '_, I, C> {
         };
     }
 
-    /// The current write lands in a tier.
+    /// Puts the current write into a tier.
     fn install(&mut self, page: Page, to: usize) {
         let executor = &mut *self.executor;
         let update = executor.current.op == Op::Update;
         let in_place = update && executor.is_newest_in(page, to);
         if update && !in_place && !executor.newest_into_whole(page) {
-            // The page cannot be completed: it is as before, and its frame hollow.
+            // The page cannot be completed: it stays as before, and its frame is invalid.
             executor.frame_for(page, to);
             return;
         }
@@ -77,7 +77,7 @@ impl<I: PageIo, C: DeviceClock> Serving<'_, '_, I, C> {
 }
 
 impl<I: PageIo, C: DeviceClock> Driver for Serving<'_, '_, I, C> {
-    /// Nothing is in use or under way while the policy decides.
+    /// Always true: no frame is in use or being written while the policy decides.
     fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
         true
     }
@@ -95,7 +95,7 @@ impl<I: PageIo, C: DeviceClock> Driver for Serving<'_, '_, I, C> {
             Verb::Supersede { tier } => executor.leave(page, tier.index(), true),
             Verb::Reclaim { tier } => executor.reclaim(page, tier.index()),
             Verb::Bypass => self.bypass(page),
-            // In a log it would be written again; here a frame is as good as any other.
+            // A log would write the page again; here one frame is as good as another.
             Verb::Requeue { .. } => {}
             Verb::FetchObject { .. } | Verb::DropObject { .. } => unreachable!("{movement:?} without a query"),
         }

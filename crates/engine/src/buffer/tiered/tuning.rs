@@ -8,21 +8,21 @@ use entresol_policy::Tunable;
 use entresol_policy::miniature::Miniatures;
 use entresol_tune::{EpochRow, Epochs, Knob, Saved, Tuner};
 
-/// Epochs that are kept until they are taken.
+/// Epochs kept until they are taken.
 const EPOCHS_KEPT: usize = 1024;
 
-/// Requests after which the tuner is asked where there is none.
+/// Request count at which the tuner is asked where there is no tuner.
 pub(super) const NEVER_DUE: u64 = u64::MAX;
 
-/// A tuner, and what it is to set.
+/// A tuner, and the numbers that it sets.
 pub struct Tuning {
     /// The tuner. Its knobs are `tunables`, in their order and with their levels.
     pub tuner: Box<dyn Tuner + Send>,
-    /// Places of the tunables that it sets among those of the policy ([`TieredBuffer::knobs`]).
+    /// Indices, among the policy's tunables ([`TieredBuffer::knobs`]), of those that the tuner sets.
     pub tunables: Vec<usize>,
     /// Requests of an epoch, above 0.
     pub epoch_requests: u64,
-    /// Miniatures that run the settings which the tuner wants to be shadowed; none for a tuner that wants none.
+    /// Miniatures that run the settings which the tuner wants shadowed; `None` for a tuner that wants no shadows.
     pub shadows: Option<Miniatures>,
 }
 
@@ -39,7 +39,7 @@ pub enum TuningError {
         /// Index that was asked for.
         at: usize,
     },
-    /// A value that the number may not have.
+    /// The value is outside the number's range.
     #[error("'{name}' of policy '{policy}' is {value}: it must be from {} to {}", range[0], range[1])]
     Value {
         /// The policy.
@@ -51,7 +51,7 @@ pub enum TuningError {
         /// Its least and its greatest value.
         range: [f64; 2],
     },
-    /// The tuner has another number of knobs than there are numbers for it to set.
+    /// The tuner's knobs are not as many as the numbers for it to set.
     #[error("a tuner of {knobs} numbers for {tunables}")]
     Knobs {
         /// Knobs of the tuner.
@@ -71,7 +71,7 @@ pub(super) struct Tuned {
 }
 
 impl<I: PageIo, C: DeviceClock> State<I, C> {
-    /// Ends the epoch of the tuner at work, if it is over, and begins the next.
+    /// Ends the epoch of the tuner at work if it is over, and begins the next.
     #[inline(always)]
     pub fn tune_if_due(&mut self) {
         if self.executor.requests() >= self.due {
@@ -79,16 +79,16 @@ impl<I: PageIo, C: DeviceClock> State<I, C> {
         }
     }
 
-    /// Shows a request to the shadows, if there are any.
+    /// Passes a request to the shadows, if there are any.
     #[inline(always)]
     pub fn shadow(&mut self, op: Op, at: Address) {
         if let Some(shadows) = &mut self.shadows {
-            // Each gives the page a handle of its own.
+            // Each shadow gives the page a handle of its own.
             shadows.told(Request { page: Page(0), op, sequential: false }, at, || self.executor.now_us());
         }
     }
 
-    /// Tells the tuner what its shadows did.
+    /// Reports the shadows' results to the tuner.
     fn foretell(&mut self) {
         if let (Some(tuned), Some(shadows)) = (&mut self.tuned, &mut self.shadows) {
             shadows.each(|id, parts| tuned.epochs.foretold(id, parts));
@@ -111,7 +111,7 @@ impl<I: PageIo, C: DeviceClock> State<I, C> {
         }
     }
 
-    /// Gives the policy what the tuner wants.
+    /// Sets the policy's numbers to the tuner's values.
     fn set(&mut self) {
         let Some(tuned) = &self.tuned else { return };
         for (&at, &value) in tuned.tunables.iter().zip(tuned.epochs.values()) {
@@ -143,7 +143,7 @@ impl<I: PageIo, C: DeviceClock> State<I, C> {
 
 /// Settings that change while the buffer runs.
 impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
-    /// The numbers that the policy declares tunable, with the values that they have now.
+    /// The numbers that the policy declares tunable, with their current values.
     pub fn knobs(&self) -> Vec<Knob> {
         let state = self.lock();
         let knob =
@@ -151,8 +151,8 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         state.info.tunables.iter().enumerate().map(knob).collect()
     }
 
-    /// Sets one of the [`knobs`](TieredBuffer::knobs), by its place. What is in the tiers stays; decisions from the next
-    /// request on follow the new value.
+    /// Sets one of the [`knobs`](TieredBuffer::knobs), by its index. The contents of the tiers stay. Decisions follow
+    /// the new value from the next request on.
     ///
     /// # Errors
     /// See [`TuningError`]; nothing has changed then.
@@ -166,11 +166,11 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         Ok(())
     }
 
-    /// Puts a tuner to work. From now on it is told, epoch by epoch, how long the requests took by the clock of the NVM
-    /// region and how many pages were written to NVM, and sets the policy's numbers.
+    /// Puts a tuner to work. In each epoch it gets the requests' time by the NVM region's clock, and the pages written
+    /// to NVM. Then it sets the policy's numbers.
     ///
-    /// It counts the time that passes, whoever lets it pass: a buffer that nobody asks looks slow. An operator who has
-    /// quiet hours stops the tuner for them and keeps its [state](TieredBuffer::tuner_state).
+    /// All time that passes counts, so a buffer without requests looks slow. An operator who has quiet hours stops the
+    /// tuner for them and keeps its [state](TieredBuffer::tuner_state).
     ///
     /// ```
     /// use entresol_device::emulated::{Mapped, Slowdown};
@@ -188,7 +188,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     /// let tuner = Guarded::new(space.clone(), start, search, Objective::Throughput, Limits::default(), 20_000);
     /// let (tuner, tunables) = (Box::new(tuner), vec![0, 1, 2, 3]);
     /// buffer.start_tuning(Tuning { tuner, tunables, epoch_requests: 20_000, shadows: None })?;
-    /// // Later, for the next life of the process:
+    /// // Later, for the next run of the process:
     /// let saved = buffer.tuner_state().expect("a tuner at work");
     /// let again = Guarded::restore(&saved, &space)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -219,8 +219,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         Ok(())
     }
 
-    /// Ends the epoch under way and gives the tuner back; the policy then has the settings that the tuner holds, the best
-    /// it knows.
+    /// Ends the epoch under way and returns the tuner. The policy then keeps the tuner's settings, the best it knows.
     pub fn stop_tuning(&self) -> Option<Box<dyn Tuner + Send>> {
         let mut state = self.lock();
         state.foretell();
@@ -235,12 +234,12 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         Some(tuner)
     }
 
-    /// The state of the tuner at work, for a file: with it a tuner goes on after a restart (`Guarded::restore`).
+    /// The state of the tuner at work, for a file. A tuner resumes from it after a restart (`Guarded::restore`).
     pub fn tuner_state(&self) -> Option<Saved> {
         self.lock().tuned.as_ref().map(|tuned| tuned.epochs.tuner().save())
     }
 
-    /// The epochs that have ended since this was last asked for, oldest first; at most the last 1024.
+    /// The epochs that have ended since the last call, oldest first; at most the last 1024.
     pub fn take_epochs(&self) -> Vec<EpochRow> {
         self.lock().epochs.drain(..).collect()
     }

@@ -1,4 +1,4 @@
-//! The bound on ages in virtual time: no test here waits or asks what time it is.
+//! The bound on ages in virtual time: no test here waits or reads the system's clock, except the one in real time.
 
 mod testbed;
 
@@ -13,10 +13,10 @@ use std::time::Duration;
 use testbed::{Cost, Scene, Setup};
 
 const LAYOUTS: [Layout; 2] = [Layout::Log, Layout::Slots];
-/// Seconds that the issue grants beside the bound.
+/// Seconds that the issue allows beyond the bound.
 const GRACE: f64 = 1.0;
 
-/// A policy of each family that a live cache of blocks may have.
+/// A policy of each family that a live block cache may have.
 fn families() -> Vec<&'static Info> {
     let mut families: Vec<&Info> = Vec::new();
     for info in catalogue::ALL.iter().filter(|info| !info.future && info.live.is_empty() && info.tiers.len() <= 2) {
@@ -27,7 +27,7 @@ fn families() -> Vec<&'static Info> {
     families
 }
 
-/// Nobody asks for anything any more: all is below in time, in any mode, of every family.
+/// After the last request all pages are below in time, in any mode, for every family.
 fn idle(layout: Layout) -> Result<(), String> {
     for info in families() {
         for (seed, mode) in
@@ -68,7 +68,7 @@ fn what_is_dirty_is_below_within_the_bound_though_nothing_is_asked_for() {
     assert!(families().len() >= 8, "a policy of each family");
 }
 
-/// Requests go on, to few pages often and to many now and then; some pages are overwritten all the time.
+/// Requests go on, often to a few pages and now and then to many; some pages are overwritten all the time.
 fn loaded(layout: Layout) -> Result<(), String> {
     let lru = catalogue::info("lru").expect("a policy");
     for (at, info) in families().into_iter().chain([lru]).enumerate() {
@@ -92,13 +92,12 @@ fn loaded(layout: Layout) -> Result<(), String> {
         let what = format!("{}, {layout:?}, seed {seed}", info.name);
         scene.check(30.0 + GRACE).map_err(|why| format!("{what}: {why}"))?;
         let stats = cache.stats().expect("counts").dirty_age.expect("a bound");
-        // This one writes below all that is written, long before it is old.
+        // This policy writes every page below long before it is old.
         let writes_itself = info.name == "tac" && stats.oldest.is_none_or(|oldest| oldest < Duration::from_secs(15));
         if (stats.written == 0 && !writes_itself) || stats.late > 0 {
             return Err(format!("{what}: {stats:?}"));
         }
-        // What an LRU keeps, though it is overwritten all the time, is written once in half a bound at most, not as
-        // often as it is written above.
+        // A page that LRU keeps, overwritten all the time, is written below at most once in half a bound.
         let most = scene.writes_of(0);
         let bounds = scene.now() / 30.0;
         if info.name == "lru" && most as f64 > 4.0 * bounds + 4.0 {
@@ -118,13 +117,13 @@ fn what_is_dirty_is_below_within_the_bound_while_requests_go_on() {
 /// More pages become dirty than can be written within the bound: writes wait.
 fn overloaded(layout: Layout) -> Result<(), String> {
     for seed in 20..23 {
-        // A page takes 20 ms, and so 500 of them 10 s; the cache has room for more.
+        // A page takes 20 ms, and so 500 of them 10 s; the cache has space for more.
         let cost = Cost { io_us: 20_000, ..Cost::DISK };
         let setup = Setup { cost, pages: 6000, ..Setup::large(layout, 10, seed) };
         let mut scene = Scene::new(&setup);
         let cache = scene.open(&setup);
         let mut random = Random::new(seed);
-        // The threads of the cache's own are slow, and writes do all of it.
+        // The maintenance threads are slow, and writes do all the work.
         for _ in 0..3000 {
             scene.write_alone(&cache, random.below(setup.pages));
             scene.idle(0.001);
@@ -147,8 +146,8 @@ fn writes_wait_where_the_bound_could_not_be_kept() {
     }
 }
 
-/// A process ends, by a kill or in good order, and another goes on: its clock shows anything. Ages are what they were: nothing is
-/// written before its time, and all in time.
+/// A process ends, by a kill or in good order, and another goes on with a clock that shows any time. Ages are kept: no
+/// page is written before its time, and all are in time.
 fn restarted(layout: Layout) -> Result<(), String> {
     for seed in 30..42 {
         let policy = ["lru", "face", "h-arc", "hibachi"][seed as usize % 4];
@@ -164,7 +163,7 @@ fn restarted(layout: Layout) -> Result<(), String> {
             scene.pass(&cache, 1.0);
         }
         cache.flush().map_err(|error| error.to_string())?;
-        // Nothing is written any more that could tell of the time.
+        // No later write states the time.
         scene.pass(&cache, 200.0);
         let what = format!("{policy}, {layout:?}, seed {seed}");
         let written = scene.ios();
@@ -199,7 +198,7 @@ fn ages_outlive_a_kill_and_a_restart_whatever_the_clock_shows() {
     }
 }
 
-/// After a kill, or a loss of power, what is over age is below as soon as it can be written.
+/// After a kill or a loss of power, pages over the bound are below as soon as they can be written.
 fn over_age(layout: Layout) -> Result<(), String> {
     for seed in 50..56 {
         let policy = ["lru", "face-gsc", "h-arc"][seed as usize % 3];
@@ -218,7 +217,7 @@ fn over_age(layout: Layout) -> Result<(), String> {
         if seed % 2 == 0 {
             scene.crash(seed);
         }
-        // Half of them are served by a cache that had no bound before.
+        // The cache that goes on has another bound, so that all pages are over it.
         let differing = scene.differing();
         let setup = Setup { bound: 10, ..setup };
         let cache = scene.open(&setup);
@@ -242,7 +241,7 @@ fn after_a_kill_what_is_over_age_is_below_as_soon_as_it_can_be_written() {
     }
 }
 
-/// A bound that is set, changed and taken away in use, and one that is set where nobody knows how old dirty pages are.
+/// A bound is set, changed and removed in use, and one is set where the age of dirty pages is unknown.
 #[test]
 fn a_bound_may_be_set_in_use() {
     for layout in LAYOUTS {
@@ -275,14 +274,14 @@ fn a_bound_may_be_set_in_use() {
     }
 }
 
-/// Dirty pages that are neighbours go together: a bound costs writes as large as the runs are.
+/// Dirty neighbours go together: the writes that a bound costs are as large as the runs are.
 #[test]
 fn what_is_old_is_written_in_runs_of_neighbours() {
     for layout in LAYOUTS {
         let setup = Setup { pages: 2000, ..Setup::large(layout, 60, 70) };
         let mut scene = Scene::new(&setup);
         let cache = scene.open(&setup);
-        // How long a write takes is found out with others.
+        // The rate of writes is measured with other pages.
         for page in 0..64 {
             scene.write(&cache, 1000 + 8 * page);
         }
@@ -301,7 +300,7 @@ fn what_is_old_is_written_in_runs_of_neighbours() {
     }
 }
 
-/// Pages whose write-back fails stay, are told of, and are below when it succeeds again.
+/// Pages whose write-back fails stay dirty, are reported, and are below when it succeeds again.
 #[test]
 fn a_bound_that_is_missed_is_told() {
     for layout in LAYOUTS {
@@ -323,7 +322,7 @@ fn a_bound_that_is_missed_is_told() {
     }
 }
 
-/// Without threads of its own a cache does what is due when something is written, be it a page that is dirty already.
+/// A cache without maintenance threads does due work when a page is written, even one that is dirty already.
 #[test]
 fn a_cache_without_threads_looks_at_ages_when_something_is_written() {
     for layout in LAYOUTS {
@@ -341,7 +340,7 @@ fn a_cache_without_threads_looks_at_ages_when_something_is_written() {
     }
 }
 
-/// With threads of its own and the system's clock.
+/// With maintenance threads and the system's clock.
 #[test]
 fn a_cache_in_real_time_writes_what_is_old_though_nothing_is_asked_for() {
     let setup = Setup::new(catalogue::info("lru").expect("a policy"), Layout::Log, 1, 90);

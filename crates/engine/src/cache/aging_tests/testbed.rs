@@ -1,4 +1,5 @@
-//! A cache in virtual time, and a model of what its backing store lacks that knows nothing of the engine's ages.
+//! A cache in virtual time, and a model, independent of the engine's ages, of the versions that its backing store
+//! lacks.
 
 use super::super::background::Role;
 use super::super::maintenance::StoreAccess;
@@ -16,9 +17,9 @@ use std::time::Duration;
 
 const PAGE: u64 = 512;
 const ID: [u8; 16] = [6; 16];
-/// Time between two looks of a thread of the cache's own at what there is to do, at most.
+/// Longest virtual time between two looks of a maintenance thread at its work.
 const TICK_US: u64 = 50_000;
-/// Steps of upkeep at one moment that no honest work takes.
+/// Maintenance steps at one moment that correct code never reaches.
 const STEPS_MAX: usize = 2000;
 
 /// Virtual time that I/O takes, in microseconds.
@@ -30,7 +31,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// A disk that is not fast.
+    /// A slow disk.
     pub const DISK: Cost = Cost { io_us: 2000, page_us: 50, sync_us: 8000 };
 }
 
@@ -42,7 +43,7 @@ pub struct Setup {
     pub mode: Mode,
     pub geometry: Geometry,
     pub pages: u64,
-    /// Seconds; 0 is none.
+    /// Seconds; 0 for no bound.
     pub bound: u64,
     pub cost: Cost,
     pub seed: u64,
@@ -58,7 +59,7 @@ impl Setup {
         Setup { info, tiers, mode: Mode::WriteBack, geometry, pages: 400, bound, cost: Cost::DISK, seed }
     }
 
-    /// One with room for thousands of dirty pages.
+    /// A cache with space for thousands of dirty pages.
     pub fn large(layout: Layout, bound: u64, seed: u64) -> Self {
         let info = catalogue::info("lru").expect("a policy");
         let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 64, segments: 160, layout };
@@ -66,16 +67,16 @@ impl Setup {
     }
 }
 
-/// Model of what was written above and what is durable below, by numbers of writes.
+/// Model of the writes above and of those durable below, by number of the write.
 #[derive(Default)]
 struct Model {
-    /// Writes of a page that are not durable below, with their moments in microseconds, oldest first.
+    /// Writes of each page that are not durable below, with their moments in microseconds, oldest first.
     lacking: BTreeMap<u64, Vec<(u64, u64)>>,
-    /// Written below since its last sync.
+    /// Last write of each page written below since the last sync there.
     unsynced: BTreeMap<u64, u64>,
     writes_below: BTreeMap<u64, u64>,
     ios: u64,
-    /// The oldest that anything ever was, in microseconds, and what.
+    /// The greatest age that any page ever had, in microseconds, and the page.
     worst: (u64, u64),
 }
 
@@ -151,7 +152,7 @@ pub struct Scene {
     device: SimDisk,
     below: Below,
     writes: u64,
-    /// Microseconds by which the clock of the next process is ahead of the time.
+    /// Microseconds by which the clock of the next process is ahead of the virtual time.
     ahead_us: u64,
 }
 
@@ -189,7 +190,7 @@ impl Scene {
         self.open_kept_by(setup, Maintenance::Hand)
     }
 
-    /// A cache in virtual time, whose upkeep is done by this.
+    /// Opens a cache in virtual time, with this kind of maintenance.
     pub fn open_kept_by(&self, setup: &Setup, maintenance: Maintenance) -> BlockCache {
         let (time, ahead) = (Arc::clone(&self.below.time), self.ahead_us);
         let clock = Clock::of(move || Duration::from_micros(ahead + time.load(Relaxed)));
@@ -200,7 +201,7 @@ impl Scene {
         self.open_as(&self.config(setup, Maintenance::Threads))
     }
 
-    /// The clock of the next process shows so many seconds more than the time.
+    /// Sets the clock of the next process ahead of the virtual time.
     pub fn jump(&mut self, seconds: f64) {
         self.ahead_us = (seconds * 1e6) as u64;
     }
@@ -214,7 +215,7 @@ impl Scene {
         self.device.crash(seed);
     }
 
-    /// From now on nothing can be written below, or it can again.
+    /// Makes writes below fail from now on, or succeed again.
     pub fn fail(&self, fails: bool) {
         self.below.fails.store(fails, Relaxed);
     }
@@ -228,12 +229,12 @@ impl Scene {
         self.work(cache);
     }
 
-    /// So many seconds pass in which nobody does anything.
+    /// Lets virtual time pass without any work.
     pub fn idle(&self, seconds: f64) {
         self.below.time.fetch_add((seconds * 1e6) as u64, Relaxed);
     }
 
-    /// A write without what threads of the cache's own would do after it.
+    /// A write without the maintenance that would follow it.
     pub fn write_alone(&mut self, cache: &BlockCache, page: u64) {
         self.writes += 1;
         let now = self.below.time.load(Relaxed);
@@ -241,7 +242,7 @@ impl Scene {
         let bytes = self.writes.to_le_bytes().repeat(PAGE as usize / 8);
         let before = now;
         cache.write(page * PAGE, &bytes, false).expect("a write");
-        // One that waits is not there before it returns.
+        // A write that waits is not made before it returns.
         let now = self.below.time.load(Relaxed);
         let writes = self.writes;
         if now > before
@@ -258,7 +259,7 @@ impl Scene {
         self.work(cache);
     }
 
-    /// Does what threads of the cache's own would do now.
+    /// Does the work that maintenance threads would do now.
     fn work(&self, cache: &BlockCache) {
         let calls = || {
             let mut guard = cache.locks.guard().expect("a cache that goes on");
@@ -274,7 +275,7 @@ impl Scene {
         }
     }
 
-    /// So many seconds pass in which nobody asks for anything.
+    /// Lets virtual time pass without requests.
     pub fn pass(&mut self, cache: &BlockCache, seconds: f64) {
         self.pass_until(cache, seconds, |_| false);
     }
@@ -292,12 +293,12 @@ impl Scene {
         }
     }
 
-    /// Seconds since the beginning.
+    /// Virtual time in seconds.
     pub fn now(&self) -> f64 {
         self.below.time.load(Relaxed) as f64 / 1e6
     }
 
-    /// Pages that are not durable below as they were written.
+    /// Pages whose last write is not durable below.
     pub fn differing(&self) -> usize {
         self.model().lacking.len()
     }
@@ -312,7 +313,7 @@ impl Scene {
         self.model().writes_below.get(&page).copied().unwrap_or(0)
     }
 
-    /// Was nothing ever older than this, in seconds?
+    /// An error if a page was ever older than `bound`, in seconds.
     pub fn check(&self, bound: f64) -> Result<(), String> {
         let (age, page) = self.model().worst;
         let age = age as f64 / 1e6;

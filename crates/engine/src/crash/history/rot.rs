@@ -1,5 +1,4 @@
-//! Rot on the cache device before the cache is closed: at any point of a life one bit, one write that went elsewhere or
-//! nowhere, or one read.
+//! Rot on the cache device: one bit that flips during a run or after its end, or one write that is misdirected or lost.
 
 use super::{BACKING, Damage, FIRST_ENTRIES_END, History, Outcome, Stop, wrong};
 use crate::Block;
@@ -12,29 +11,29 @@ use entresol_crashtest::{Fault, Power, SimDisk};
 use std::collections::BTreeSet;
 use std::io;
 
-/// Rot that happens to the cache device.
+/// Rot of the cache device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::crash) enum Rot {
-    /// One bit of it flips after the end.
+    /// One bit of the device flips after the end of the run.
     Bit,
-    /// One bit of it flips in use.
+    /// One bit of the device flips during the run.
     BitInUse,
-    /// One write goes elsewhere or nowhere.
+    /// One write is misdirected or lost.
     Write,
 }
 
-/// End of a life.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::crash) enum End {
-    /// The process is killed in the middle of some write or sync; the devices are not.
+    /// The process is killed in the middle of some write or sync; the devices keep all writes.
     Kill,
     /// The power goes.
     PowerLoss,
-    /// In good order.
+    /// The cache is closed in good order.
     Close,
 }
 
-/// Operation on the cache after the end.
+/// Operation on the cache after the end of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Open,
@@ -45,14 +44,15 @@ enum Then {
 /// Pages of flushes that an end may have taken back.
 struct Lacking {
     pages: BTreeSet<u64>,
-    /// They may be torn.
+    /// True if the pages may be torn.
     torn: bool,
-    /// The cache device and the backing store before one bit of the former flipped, if that was after the end.
+    /// The cache device and the backing store as they were before a bit of the cache device flipped after the end.
     before: Option<[Vec<u8>; 2]>,
 }
 
 impl History {
-    /// Lives, ends, rots, and is opened: every page is right, or an error and listed. One bit costs the page that it touches at most.
+    /// Runs a cache to its end with rot, and opens it. Every page must be right, or an error and listed. One bit
+    /// costs at most the page that it hits.
     pub fn rot(&mut self, rot: Rot, end: End, requests: u64) -> Result<Damage, String> {
         let mut lacking =
             Lacking { pages: self.live_rotting(rot, end, requests)?, torn: end == End::PowerLoss, before: None };
@@ -62,8 +62,8 @@ impl History {
             self.cache.flip(byte, bit);
         }
         let then = [Then::Open, Then::Repair, Then::Drain][self.random.below(3) as usize];
-        // With the record of the last flush the power may have taken the copy of its table as well.
-        // A store of the version before has neither.
+        // The loss of power may have taken the last flush's commit record, and with it the copy of its table. A store
+        // of version 2 has neither.
         let may_be_refused = rot == Rot::Write || end == End::PowerLoss || self.setup.of_before;
         let refused = |why: String| if may_be_refused { Ok(Damage::Refused) } else { Err(why) };
         let mut forgotten = false;
@@ -78,7 +78,7 @@ impl History {
             Err(why) => return refused(why),
         };
         let mut lost = self.check_all(&cache, &lacking)?;
-        // What somebody changed below and a flush has not told of reads as either until it is written again.
+        // A page changed below, and not flushed since, reads as either version until it is written again.
         let loose: Vec<u64> = std::mem::take(&mut self.loose).into_iter().collect();
         self.write_again(&cache, &loose)?;
         if then == Then::Drain {
@@ -86,7 +86,8 @@ impl History {
             lost.sort_unstable();
             lost.dedup();
         }
-        // Of a journal without commit records one block alone says that those before it were durable. Slots that it freed are given again.
+        // In a journal without commit records one block alone states that those before it were durable. Slots that it
+        // freed are given again.
         let taken_back = |page: &&u64| self.setup.of_before && self.is_of_slots() && lacking.pages.contains(page);
         if rot != Rot::Write && lost.len() > 1 && !lost.iter().all(|page| taken_back(&page)) {
             return Err(format!("one bit has cost the pages {lost:?}"));
@@ -95,7 +96,7 @@ impl History {
         cache.close().map_err(|error| format!("closing: {error}"))?;
         let clean_bad = cache.stats().expect("no thread panicked").write_back.clean_copies_bad > 0;
         drop(cache);
-        // What rots twice is more than one bit: of what was damaged and is not needed any more another open may have a word.
+        // A second rot is more than one bit: another open may refuse because of damage that is not needed any more.
         match self.open().map_err(wrong) {
             Ok(cache) => {
                 for page in 0..self.oracle.pages() {
@@ -114,8 +115,8 @@ impl History {
         self.setup.geometry.layout == Layout::Slots
     }
 
-    /// A life up to its end, during which something rots unless that comes after; the pages of the last flush if its end may have
-    /// taken that back.
+    /// A run up to its end, with rot in it unless that comes after the end. Returns the pages of the last flush, if
+    /// the end may have taken it back.
     fn live_rotting(&mut self, rot: Rot, end: End, requests: u64) -> Result<BTreeSet<u64>, String> {
         let mut lacking = BTreeSet::new();
         if end != End::Close && self.random.chance(0.7) {
@@ -128,7 +129,8 @@ impl History {
         match end {
             End::PowerLoss => {
                 self.crash();
-                // The record of the last flush need not be down. What the log has lost of it the backing store may have.
+                // The record of the last flush need not be durable. The backing store may have pages of it that the
+                // store has lost.
                 lacking.extend(self.oracle.may_lack_the_last_flush());
                 self.loose.extend(&lacking);
             }
@@ -136,7 +138,7 @@ impl History {
                 self.tables.forget();
                 self.power.restore();
                 self.cache.heal();
-                // Without commit records it is later tables that tell how far the log was durable.
+                // Without commit records only later tables state how far the store was durable.
                 if self.setup.of_before && end == End::Kill {
                     lacking.extend(self.oracle.may_lack_the_last_flush());
                     self.loose.extend(&lacking);
@@ -182,7 +184,8 @@ impl History {
         Ok(())
     }
 
-    /// A read, a write or a flush. A read may fail of a page that is listed then; so may what moves that page.
+    /// A read, a write or a flush. A read may fail for a page that is then listed, and so may a request that moves
+    /// that page.
     fn step_beside_damage(&mut self, cache: &BlockCache) -> Outcome<()> {
         self.tally.operations += 1;
         let page_bytes = u64::from(self.setup.geometry.page_bytes);
@@ -197,7 +200,7 @@ impl History {
             }
             4..9 => {
                 let bytes = self.oracle.write(page, 0..page_bytes as usize / SECTOR);
-                // Told of trouble with a page that it displaces, it succeeds when it is repeated.
+                // A write that reports a fault of a page it displaces succeeds when it is repeated.
                 let write = || cache.write(page * page_bytes, &bytes, false);
                 let written = write().or_else(|_| write());
                 self.try_io("writing beside damage", written)
@@ -206,7 +209,7 @@ impl History {
         }
     }
 
-    /// A flush. Where a page was lost it says so once, whether or not that was written again since, and succeeds when it is
+    /// A flush. After the loss of a page it fails once, whether or not the page was written again, and succeeds when
     /// repeated.
     fn flush_beside_damage(&mut self, cache: &BlockCache) -> Outcome<()> {
         let was_one_lost = || cache.stats().expect("no thread panicked").write_back.pages_lost > 0;
@@ -227,7 +230,7 @@ impl History {
         Err(Stop::Wrong(format!("reading page {page}: {error}; lost are {lost:?}")))
     }
 
-    /// Reads everything; the pages that are lost, which are listed.
+    /// Reads every page. Returns the lost ones, which must be listed.
     fn check_all(&mut self, cache: &BlockCache, lacking: &Lacking) -> Result<Vec<u64>, String> {
         let page_bytes = u64::from(self.setup.geometry.page_bytes);
         let mut bytes = vec![0; page_bytes as usize];
@@ -243,8 +246,9 @@ impl History {
         Ok(cache.lost_pages().expect("no thread panicked"))
     }
 
-    /// Is a page torn that was being written below when the power went, and was it whole until its copy in the log rotted? Of a
-    /// flush whose record is not down nothing tells rot from a power that went before its sync, as then nothing of it is below.
+    /// True if a page was torn below when the power went, and was whole until its copy in the store rotted. After a
+    /// flush whose record is not durable, such rot looks like power that went before the flush's sync: then
+    /// nothing of it is below.
     fn is_torn_below(&self, page: u64, bytes: &[u8], lacking: &Lacking) -> Result<bool, String> {
         let may_be = lacking.torn && lacking.pages.contains(&page);
         if !may_be || self.oracle.is_allowed_after_crash(page, bytes).is_ok() {
@@ -267,7 +271,7 @@ impl History {
         Ok(true)
     }
 
-    /// Drains past what is lost; whatever is not lost is below then.
+    /// Drains in spite of lost pages. All other pages must then be below.
     fn drain_rotten(&mut self, cache: &BlockCache) -> Result<Vec<u64>, String> {
         let lost = || cache.lost_pages().expect("no thread panicked");
         let mut before = lost();
@@ -290,15 +294,15 @@ impl History {
     fn write_again(&mut self, cache: &BlockCache, lost: &[u64]) -> Result<(), String> {
         for &page in lost {
             let bytes = self.oracle.write(page, 0..self.setup.geometry.page_bytes as usize / SECTOR);
-            // Told of trouble with a page that it displaces, it succeeds when it is repeated.
+            // A write that reports a fault of a page it displaces succeeds when it is repeated.
             let write = || cache.write(page * bytes.len() as u64, &bytes, false);
             write().or_else(|_| write()).map_err(|error| format!("writing again: {error}"))?;
         }
         Ok(())
     }
 
-    /// A byte of the cache device: any, or where it hurts: in a table, the newest ones above all, in a page behind one, in a
-    /// superblock or a commit record.
+    /// A byte of the cache device: any, or one that matters. Those are in a table, above all a new one, in a page
+    /// behind a table, in a superblock or in a commit record.
     fn place_to_rot(&mut self) -> io::Result<u64> {
         let page_bytes = u64::from(self.setup.geometry.page_bytes);
         let image = self.cache.copy();

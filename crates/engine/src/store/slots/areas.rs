@@ -4,11 +4,11 @@ use super::journal;
 use crate::store::Geometry;
 use crate::store::superblock::Tables;
 
-/// Segments' worth of entries that may have to be made between two times that room is made: what is settled after a sync
-/// of the backing store, and what is declared gone.
+/// Most segments' worth of entries between two renewals of the journal: pages cleaned by a sync of the backing
+/// store, and pages declared gone.
 const BURST_SEGMENTS: u64 = 25;
 
-/// The journal lies before the slots.
+/// Areas of a store: the journal lies before the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Areas {
     base: u64,
@@ -20,28 +20,28 @@ pub(in crate::store) struct Areas {
     pub slots: u64,
     /// Blocks of the journal that the entries of all slots take.
     pub live: u64,
-    /// Blocks of the journal that have to be free for each segment's worth of free slots.
+    /// Free blocks of the journal needed for each segment's worth of free slots.
     pub pace: u64,
 }
 
 impl Areas {
-    /// Blocks that making room may take for itself, however little each of them says.
+    /// Blocks that one round of renewal may take, even if each says little.
     pub const ROUND: u64 = 4;
 
-    /// Free blocks of the journal up to which the oldest ones are renewed.
+    /// Renewal goes on while no more blocks of the journal than this are free.
     pub fn enough_free(&self) -> u64 {
         4 * self.pace + Areas::ROUND + self.pace.max(Areas::ROUND) / 2
     }
 
-    /// Segments' worth of slots that may be written by the room in the journal. What is more than four is not told apart:
-    /// it is no better the more there is of it.
+    /// Segments' worth of slots that the free blocks of the journal allow to be written. Four and more count as
+    /// unlimited, because more than four is of no further use.
     pub fn free_segments(&self, free_blocks: u64) -> u64 {
         let segments = free_blocks.saturating_sub(Areas::ROUND) / self.pace;
         if segments < 4 { segments } else { u64::MAX }
     }
 
-    /// The areas of a store. The journal takes the entries of all slots twice or more often, so that a turn of it repeats no
-    /// more than it says anew, and what makes room in it.
+    /// The areas of a store. The journal takes the entries of all slots twice or more often. So one turn of it
+    /// repeats no more entries than it adds, the extra space for renewal apart.
     pub fn of(geometry: &Geometry, tables: Tables) -> Self {
         let entries = journal::entries_max(tables, geometry.page_bytes as usize) as u64;
         let blocks = u64::from(geometry.blocks());
@@ -50,7 +50,7 @@ impl Areas {
         let pace = (BURST_SEGMENTS * segment_pages).min(blocks).div_ceil(entries).max(live / 16);
         let turn = match tables {
             Tables::V2 => 2 * live,
-            // Half of each block is a copy: with as much room as before, what still holds would be repeated twice as often.
+            // Half of each block is a copy. With the size of version 2, valid entries would be repeated twice as often.
             Tables::V3 => 5 * live / 2,
         };
         let journal = (turn + 5 * pace + 3 * Areas::ROUND).min(blocks);
@@ -58,8 +58,8 @@ impl Areas {
         Areas { base: tables.base(geometry), page_bytes, segment_pages, journal, slots: blocks - journal, live, pace }
     }
 
-    /// Pages that a policy may hold at once: all slots but four segments' worth to work in, and one in 64 so that room
-    /// need not be made often.
+    /// Capacity for a policy, in pages: all slots except four segments' worth to work in, and one in 64 so that slots
+    /// need not be freed often.
     pub fn capacity_pages(&self) -> u64 {
         (self.slots - self.slots / 64).saturating_sub(4 * self.segment_pages)
     }

@@ -1,15 +1,15 @@
-//! Which slots may be written.
+//! Slots that may be written.
 
 use std::collections::VecDeque;
 
-/// Free slots, and those that will be free once enough is durable.
+/// Free slots, and slots that become free once enough of the journal is durable.
 pub(super) struct Free {
     /// A bit for every slot.
     words: Vec<u64>,
     len: u64,
-    /// The word from which the search for a free slot goes on: neighbours are given together.
+    /// The word at which the search for a free slot continues, so that neighbours are given together.
     hand: usize,
-    /// Slots by the block of the journal that frees them, ascending.
+    /// Waiting slots with the block of the journal that frees each, in ascending order.
     waiting: VecDeque<(u64, u32)>,
 }
 
@@ -19,12 +19,11 @@ impl Free {
         Free { words: vec![0; slots.div_ceil(64) as usize], len: 0, hand: 0, waiting: VecDeque::new() }
     }
 
-    /// Free slots.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// A slot may be written.
+    /// Marks a slot as free.
     pub fn put(&mut self, slot: u32) {
         let (word, bit) = (&mut self.words[slot as usize / 64], 1 << (slot % 64));
         assert!(*word & bit == 0, "slot {slot} is freed twice");
@@ -32,7 +31,7 @@ impl Free {
         self.len += 1;
     }
 
-    /// A free slot, which is not free any more: the next one after the last that was taken.
+    /// Takes the next free slot after the last one taken.
     pub fn take(&mut self) -> Option<u32> {
         if self.len == 0 {
             return None;
@@ -47,18 +46,17 @@ impl Free {
         Some(slot)
     }
 
-    /// A slot becomes free when this block of the journal is known to be durable.
+    /// Lets a slot wait until this block of the journal is known to be durable.
     pub fn wait(&mut self, block: u64, slot: u32) {
         debug_assert!(self.waiting.back().is_none_or(|&(last, _)| last <= block), "blocks are written in order");
         self.waiting.push_back((block, slot));
     }
 
-    /// Slots that wait.
     pub fn waiting(&self) -> u64 {
         self.waiting.len() as u64
     }
 
-    /// The blocks before this one are known to be durable.
+    /// Frees the slots that wait for blocks before this one, which are known to be durable.
     pub fn release(&mut self, before: u64) {
         let released = self.waiting.iter().take_while(|&&(block, _)| block < before).count();
         let released: Vec<(u64, u32)> = self.waiting.drain(..released).collect();

@@ -1,4 +1,4 @@
-//! A block of the journal: what became of slots and of the pages in them. Layout: `docs/cache-format.md`.
+//! A block of the journal: changes of slots and of the pages in them. Layout: `docs/cache-format.md`.
 
 use crate::mutant::{self, Mutant};
 use crate::store::carried::{CARRIED_HEADER, Carried};
@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"\x89ETJOURN";
 
-/// Kind of an entry: what the entry says of its page.
+/// Kind of an entry: its statement about the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -22,15 +22,13 @@ pub(super) enum Kind {
     Lost = 5,
 }
 
-/// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub page: u64,
     pub kind: Kind,
-    /// It repeats an older entry whose block is to be written again.
+    /// True if the entry repeats one from an older block that is given up.
     pub again: bool,
-    /// Age code: the time from when the page first differed from the backing store to the clock of the block. See
-    /// [`age`].
+    /// Age code: time from when the page first differed from the backing store to the clock of the block. See [`age`].
     pub age: u8,
     pub slot: u32,
     pub version: u32,
@@ -38,13 +36,13 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Does it say of a slot what is in it?
+    /// True if the entry tells the contents of a slot.
     pub fn has_page(&self) -> bool {
         matches!(self.kind, Kind::Clean | Kind::Dirty)
     }
 }
 
-/// Everything of a block but its entries.
+/// All of a block except its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub uuid: [u8; 16],
@@ -55,22 +53,21 @@ pub(super) struct Head {
     pub chain: u32,
     /// Number of the version after those of this block.
     pub versions: u32,
-    /// Seconds of cache time when it was written; 0 before version 3.
+    /// Seconds of cache time when the block was written; 0 before version 3.
     pub clock: u64,
 }
 
-/// A decoded block.
 #[derive(Debug)]
 pub(super) struct Block {
     pub head: Head,
     pub records: Vec<Record>,
-    /// Its CRC: the chain of the block after it.
+    /// CRC of the block: the chain of the block after it.
     pub crc: u32,
-    /// The copy that it carries of the block before.
+    /// The copy of the block before, if this one carries it.
     pub carried: Option<Carried>,
 }
 
-/// The first page number that an entry has no room for.
+/// The first page number that does not fit into an entry.
 const PAGES_MAX: u64 = 1 << 48;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -106,11 +103,11 @@ struct RawEntry {
 
 const HEADER: usize = size_of::<RawHeader>();
 pub(super) const ENTRY: usize = size_of::<RawEntry>();
-/// In the byte of an entry that has its age.
+/// Bit that marks a repeated entry, in the byte with the age.
 const AGAIN: u8 = 128;
 
-/// Entries that a block has room for. From version 3 on each carries a copy of the one before, and the commit record one of the
-/// last.
+/// Most entries of a block. From version 3 on, each block carries a copy of the one before, and the commit record
+/// one of the last.
 pub(super) fn entries_max(tables: Tables, page_bytes: usize) -> usize {
     match tables {
         Tables::V2 => (page_bytes - HEADER) / ENTRY,
@@ -175,7 +172,7 @@ fn encode_entries(tables: Tables, records: &[Record], entries: &mut [u8]) {
     }
 }
 
-/// A copy of a block for the one after it.
+/// A copy of a block, for the next block to carry.
 pub(super) fn carry(head: &Head, records: &[Record], crc: u32) -> Carried {
     let mut entries = vec![0; records.len() * ENTRY];
     encode_entries(Tables::V3, records, &mut entries);
@@ -183,7 +180,7 @@ pub(super) fn carry(head: &Head, records: &[Record], crc: u32) -> Carried {
     Carried { address, tail, clock, chain, crc, slot, next: 0, entries, count: records.len() as u32 }
 }
 
-/// The block of which this is a copy.
+/// The block of which this is a copy; none if an entry is invalid.
 pub(super) fn carried_block(carried: &Carried, uuid: [u8; 16]) -> Option<Block> {
     let Carried { address: number, tail, clock, chain, crc, slot: versions, .. } = *carried;
     if number > PLACES_MAX || tail > number {
@@ -191,7 +188,7 @@ pub(super) fn carried_block(carried: &Carried, uuid: [u8; 16]) -> Option<Block> 
     }
     let entries = carried.entries.chunks_exact(ENTRY);
     let records = entries.map(|entry| decode_entry(Tables::V3, entry)).collect::<Option<Vec<_>>>()?;
-    // What else it said was of use only while it was not durable.
+    // The other fields were of use only while the block was not durable.
     let durable = LogEnd { address: 0, slot: 0, tail: 0, chain: 0 };
     Some(Block {
         head: Head { uuid, epoch: 0, number, tail, durable, chain, versions, clock },
@@ -201,7 +198,7 @@ pub(super) fn carried_block(carried: &Carried, uuid: [u8; 16]) -> Option<Block> 
     })
 }
 
-/// Reads a block; none when it is not a whole one.
+/// Reads a block; none if the bytes are not a valid block.
 pub(super) fn decode(tables: Tables, block: &[u8]) -> Option<Block> {
     let (raw, _) = RawHeader::read_from_prefix(block).ok()?;
     let count = raw.entries.get() as usize;

@@ -1,9 +1,9 @@
-//! The other layout of a cache store: every page in a slot of its own, and a journal that says which page is in which.
+//! The slots layout of a cache store: every page in a slot of its own, and a journal of the pages in slots.
 //! `docs/cache-format.md`, "The slots layout", draws it to the byte.
 //!
-//! It is used like a [log](super::Log): versions are appended, and what that makes obsolete dies. A new version goes to a
-//! free slot; the slot of the one before is written again when a durable block of the journal says that all of the
-//! journal is durable by which it became free.
+//! The interface is that of a [log](super::LogStore): versions are appended, and each makes the one before
+//! obsolete. A new version goes to a free slot. The old version's slot is written again once a durable block
+//! states that the block which freed it is durable.
 
 mod areas;
 mod free;
@@ -25,19 +25,19 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks of the journal that are renewed at once, at most.
+/// Most blocks of the journal that are renewed at once.
 const RENEWED_MAX: u64 = 256;
 
-/// The slots on a device, their journal, and what they hold of each page.
+/// The slots layout: the slots on a device, their journal, and the newest version of each page.
 pub(crate) struct Slots<D> {
     disk: D,
     geometry: Geometry,
     areas: Areas,
     pub(in crate::store) standing: Standing,
-    /// Newest version of each page that the slots hold.
+    /// Newest version of each page in the slots.
     pub index: Index,
     free: Free,
-    /// From where slots are looked through for such as the policy does not hold.
+    /// Slot at which the search for versions that the policy does not hold continues.
     hand: usize,
     tail: u64,
     /// Tail in the last block written.
@@ -46,44 +46,44 @@ pub(crate) struct Slots<D> {
     number: u64,
     chain: u32,
     durable: LogEnd,
-    /// Number of the version after those that are durable.
+    /// Number of the version after the durable ones.
     durable_versions: u32,
     /// Blocks that are not known to be durable.
     statements: VecDeque<Statement>,
-    /// A block is wanted that says how much is durable, though there is nothing else to say.
+    /// True if a block must be written to state the durable end, even without entries.
     must_state: bool,
     unsynced: bool,
     /// Pages written since the last sync.
     unsynced_pages: u64,
-    /// Complete batches of which it is not known yet that the device has them, oldest first, with their first versions.
+    /// Sealed batches that the device may not have yet, oldest first, with their first versions.
     sealed: VecDeque<(u32, Arc<Batch>)>,
-    /// Room for the open block, and after it its pages in the order of their versions.
+    /// Space for the open block, and after it its pages in the order of their versions.
     buffer: AlignedBytes,
-    /// Memory for the next.
+    /// Memory for future batches.
     spare: Vec<AlignedBytes>,
     /// The first version of the open block.
     first: u32,
-    /// The slots of its pages, in the same order.
+    /// The slots of the open batch's pages, in the same order.
     fresh: Vec<u32>,
     records: Vec<Record>,
     counts: StoreCounts,
     /// Blocks of the journal that were taken from their copies.
     copied: Vec<Copied>,
-    /// Of a store that was read although blocks are missing.
+    /// Findings about missing blocks, of a store that was read in spite of them.
     pub(in crate::store) past: Option<Past>,
 }
 
-/// Statement of a block of the journal beyond its entries.
+/// Statement of a block of the journal, apart from its entries.
 struct Statement {
     block: u64,
     /// Durable end of the journal, as a block's number, when the block was written.
     durable: u64,
-    /// Number of the version after its own.
+    /// Number of the version after those of the block.
     versions: u32,
 }
 
-/// The place of a version: its slot and its number, which tells it from others that had the slot. (Numbers come again after
-/// 2^32 versions; nobody remembers one for so long.)
+/// Slot of an address. An address is a slot and the version's number, which tells it from other versions in the slot.
+/// (Numbers repeat after 2^32 versions; no address is kept that long.)
 fn slot_of(address: u64) -> u32 {
     address as u32
 }
@@ -93,7 +93,7 @@ fn version_of(address: u64) -> u32 {
 }
 
 impl<D: Disk> Slots<D> {
-    /// Writes anew the blocks of the journal that were taken from their copies. Returns their offsets on the device in
+    /// Writes the blocks of the journal that were taken from their copies. Returns their offsets on the device in
     /// bytes.
     ///
     /// # Errors
@@ -102,7 +102,6 @@ impl<D: Disk> Slots<D> {
         rewrite::write(&self.disk, &std::mem::take(&mut self.copied))
     }
 
-    /// Sizes of the store.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
@@ -116,22 +115,21 @@ impl<D: Disk> Slots<D> {
         self.geometry.page_bytes as usize
     }
 
-    /// Offset on the device of the slot of a place, in bytes.
+    /// Offset on the device of an address's slot, in bytes.
     pub fn byte_of(&self, address: u64) -> u64 {
         self.areas.byte_of_slot(slot_of(address))
     }
 
-    /// The device.
     pub fn disk(&self) -> &D {
         &self.disk
     }
 
-    /// Counts reads of the device that are performed elsewhere.
+    /// Counts reads of the device that others perform.
     pub fn count_reads(&mut self, reads: u64) {
         self.counts.reads += reads;
     }
 
-    /// Offset in the buffer of the page of a place, if that is in the open batch.
+    /// Offset in the buffer of an address's page, if the page is in the open batch.
     fn open_at(&self, address: u64) -> Option<usize> {
         let at = version_of(address).wrapping_sub(self.first) as usize;
         (at < self.fresh.len()).then(|| (1 + at) * self.page_bytes())
@@ -147,19 +145,19 @@ impl<D: Disk> Slots<D> {
         })
     }
 
-    /// Copies a version that only memory holds so far; false when the device has it.
+    /// Copies a version that only memory holds; false if the device has it.
     pub fn read_open(&self, entry: Entry, bytes: &mut [u8]) -> bool {
         let page = if entry.lost { None } else { self.page_in_memory(entry.address) };
         page.inspect(|page| bytes.copy_from_slice(page)).is_some()
     }
 
-    /// Blocks of the journal that may be written: what they said is dead, durably.
+    /// Blocks of the journal that may be written: their former entries are dead, durably.
     fn free_blocks(&self) -> u64 {
         let limit = if mutant::is(Mutant::BlockTooEarly) { self.tail } else { self.durable.tail };
         (limit + self.areas.journal).saturating_sub(self.number)
     }
 
-    /// Segments' worth of room for pages, and for what is to be said of them.
+    /// Segments' worth of free slots for which the journal has space.
     pub fn free_segments(&self) -> u64 {
         let slots = self.free.len() / u64::from(self.geometry.segment_pages);
         slots.min(self.areas.free_segments(self.free_blocks()))
@@ -169,20 +167,20 @@ impl<D: Disk> Slots<D> {
         !self.records.is_empty() || self.must_state
     }
 
-    /// The block of the journal after everything that was appended.
+    /// Rear: number of the block after everything appended.
     pub fn rear(&self) -> u64 {
         self.number + u64::from(self.has_something_to_say())
     }
 
-    /// Is everything that was appended on stable storage?
+    /// True if everything appended is durable.
     pub fn is_durable(&self) -> bool {
         !self.has_something_to_say() && !self.unsynced
     }
 
-    /// Appends a version of a page; it becomes what the slots hold of it.
+    /// Appends a version of a page, which becomes the newest.
     ///
     /// # Errors
-    /// `StorageFull` without a free slot or block: a fault of the code that makes room.
+    /// `StorageFull` without a free slot or block: a fault of the code that frees them.
     pub fn append(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
         self.reserve(1)?;
         let slot = self.free.take().ok_or_else(|| full("no free slot"))?;
@@ -199,14 +197,14 @@ impl<D: Disk> Slots<D> {
         Ok(address)
     }
 
-    /// Puts a version in the place of one that only the open block has; none when the page has no such.
+    /// Puts a version in place of one in the open batch; none if the page has no such version.
     pub fn rewrite(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> Option<u64> {
         let entry = self.index.get(page).filter(|entry| !entry.lost)?;
         let at = self.open_at(entry.address)?;
         let crc = crc32c(bytes);
         let version = version_of(entry.address);
         let is_version = |record: &Record| record.has_page() && record.version == version;
-        // What the block says of it already, that it was cleaned, would be taken for the new version.
+        // An entry that the page was cleaned would be taken for the new version.
         let spoken_of = |record: &Record| !mutant::is(Mutant::RewriteCleaned) || is_version(record);
         let last = self.records.iter_mut().rev().find(|record| record.page == page && spoken_of(record));
         let record = last.filter(|record| is_version(record))?;
@@ -218,7 +216,7 @@ impl<D: Disk> Slots<D> {
         Some(entry.address)
     }
 
-    /// Declares that what the slots hold of a page is obsolete.
+    /// Declares that the store's version of a page is obsolete.
     ///
     /// # Errors
     /// As [`append`](Slots::append).
@@ -229,14 +227,14 @@ impl<D: Disk> Slots<D> {
         Ok(())
     }
 
-    /// Declares that the backing store has what the slots hold of a page.
+    /// Declares that the backing store has the store's version of a page.
     ///
     /// # Errors
     /// As [`append`](Slots::append).
     pub fn cleaned(&mut self, page: u64) -> io::Result<()> {
         self.index.update(page, |entry| entry.dirty = false);
-        // A hint that spares work after a crash: not worth the room that is needed otherwise, nor a word about a page that
-        // will be gone soon.
+        // The entry is a hint that spares work after a crash. The hint is not worth scarce space, nor an entry for a
+        // page that will be gone soon.
         let worth = self.index.resident(page).is_some() && self.free_segments() > 1;
         if worth { self.record(page, Kind::Cleaned) } else { Ok(()) }
     }
@@ -272,14 +270,14 @@ impl<D: Disk> Slots<D> {
         Ok(())
     }
 
-    /// The slot that a page has is free when the open block is durable, and known to be.
+    /// The slot of a page becomes free when the open block is known to be durable.
     fn free_slot_of(&mut self, page: u64) {
         let Some(entry) = self.index.get(page).filter(|entry| !entry.lost) else { return };
         let slot = slot_of(entry.address);
         if mutant::is(Mutant::ReuseTooEarly) { self.free.put(slot) } else { self.free.wait(self.number, slot) }
     }
 
-    /// Makes room in the open block for an entry and so many pages.
+    /// Makes space in the open block for an entry and so many pages.
     fn reserve(&mut self, pages: usize) -> io::Result<()> {
         let full_block = self.records.len() == journal::entries_max(self.standing.tables(), self.page_bytes());
         if full_block || self.fresh.len() + pages > self.geometry.segment_pages as usize {
@@ -288,8 +286,8 @@ impl<D: Disk> Slots<D> {
         if self.free_blocks() == 0 { Err(full("no room in its journal")) } else { Ok(()) }
     }
 
-    /// Ends the open batch, if there is anything to say. Whoever wants it on the device writes [what is
-    /// sealed](Slots::sealed), with or without the store at hand, and [tells it](Slots::tidy).
+    /// Seals the open batch, unless there is nothing to state. Any thread may then write the [sealed
+    /// batches](Slots::sealed), with or without the core's lock; [`tidy`](Slots::tidy) follows.
     pub fn seal(&mut self) {
         if !self.has_something_to_say() && self.written_tail == self.tail {
             return;
@@ -349,21 +347,20 @@ impl<D: Disk> Slots<D> {
         writes
     }
 
-    /// Batches that the device may not have yet, in the order in which they are written.
+    /// Batches that the device may not have yet, in the order of writing.
     pub fn sealed(&self) -> Vec<Arc<Batch>> {
         self.sealed.iter().map(|(_, batch)| Arc::clone(batch)).collect()
     }
 
-    /// Number of batches that the device may not have yet.
     pub fn sealed_len(&self) -> usize {
         self.sealed.len()
     }
 
-    /// Forgets batches that the device has: it can be asked for their pages.
+    /// Forgets batches that the device has: their pages are read from the device from now on.
     pub fn tidy(&mut self) {
         while self.sealed.front().is_some_and(|(_, batch)| batch.is_written()) {
             let Some((_, batch)) = self.sealed.pop_front() else { return };
-            // Whoever has written it may not have let go of it yet.
+            // The thread that wrote the batch may still hold it.
             if let Some(batch) = Arc::into_inner(batch).filter(|_| self.spare.len() < SPARE_MAX) {
                 self.spare.push(batch.into_bytes());
             }
@@ -384,7 +381,7 @@ impl<D: Disk> Slots<D> {
     /// Makes everything durable that was written out.
     ///
     /// # Errors
-    /// The error that the device returned. Nothing is known then of what was written since the last success.
+    /// The error that the device returned. The fate of all writes since the last success is then unknown.
     pub fn sync(&mut self) -> io::Result<()> {
         if let Some(point) = self.unsynced() {
             sync_device(&self.disk)?;
@@ -394,26 +391,25 @@ impl<D: Disk> Slots<D> {
         Ok(())
     }
 
-    /// Segments' worth of pages that was written since the last sync, or of blocks of the journal.
+    /// Segments' worth written since the last sync, of pages or of blocks of the journal, whichever is more.
     pub fn unsynced_segments(&self) -> u64 {
         let blocks = (self.number - self.durable.address) / self.areas.pace;
         blocks.max(self.unsynced_pages / u64::from(self.geometry.segment_pages))
     }
 
-    /// Sync point of a device sync that begins when all that is sealed now is written: the journal is durable to there
-    /// afterwards. None when the journal is durable.
+    /// Sync point of a device sync that begins when all sealed batches are written: the journal is durable to there
+    /// afterwards. None if the journal is durable.
     pub fn unsynced(&self) -> Option<SyncPoint> {
         let end = LogEnd { address: self.number, slot: 0, tail: self.written_tail, chain: self.chain };
         self.unsynced.then(|| self.standing.sync_point(end))
     }
 
-    /// Sync point of the last durable end, to be noted once more with the current time. None while a write is not
-    /// synced.
+    /// Sync point of the last durable end, recorded once more with the current time. None while a write is not synced.
     pub fn restated(&self) -> Option<SyncPoint> {
         (!self.unsynced).then(|| self.standing.sync_point(self.durable))
     }
 
-    /// Notes that the sync of such a point has succeeded.
+    /// Notes that the sync of this point has succeeded.
     pub fn synced(&mut self, SyncPoint { end, .. }: SyncPoint) {
         self.counts.syncs += 1;
         if end.address < self.durable.address {
@@ -432,18 +428,18 @@ impl<D: Disk> Slots<D> {
         }
     }
 
-    /// Is the journal on stable storage up to a block, and the word of its tail too?
+    /// True if the journal is durable up to a block, and its current tail as well.
     pub fn is_durable_to(&self, number: u64) -> bool {
         self.durable.address >= number && self.durable.tail >= self.tail
     }
 
-    /// Are all blocks before a number on stable storage, whatever is known of the tail?
+    /// True if all blocks before a number are durable. The tail may not be.
     pub fn is_written_durably(&self, number: u64) -> bool {
         self.durable.address >= number
     }
 
-    /// Pages and places of the versions in a segment's worth of slots from one on, and which slot comes next; none after the
-    /// last.
+    /// Pages and addresses of the versions in a segment's worth of slots from one on, and the slot after them. None
+    /// after the last slot.
     pub fn segment_from(&self, slot: u64) -> Option<(u64, Vec<(u64, u64)>)> {
         let slots = self.geometry.segment_pages as usize;
         (slot < self.areas.slots).then(|| (slot + slots as u64, self.index.in_slots(slot as usize, slots)))
@@ -454,14 +450,14 @@ impl<D: Disk> Slots<D> {
         self.index.versions().wrapping_sub(version_of(address)).into()
     }
 
-    /// Is the version at a place on stable storage?
+    /// True if the version at an address is durable.
     pub fn is_version_durable(&self, address: u64) -> bool {
-        // Of versions that are not, there are fewer than slots: what is further away came before.
+        // There are fewer versions that are not durable than slots: a version further away came before.
         version_of(address).wrapping_sub(self.durable_versions)
             >= self.index.versions().wrapping_sub(self.durable_versions)
     }
 
-    /// The next block is written even if it has nothing else to say than how much is durable, if that frees a slot.
+    /// Has the next block written even without entries, to state the durable end, if that frees a slot.
     pub fn state_what_is_durable(&mut self) {
         self.must_state |= self.free.waiting() > 0;
     }
@@ -469,7 +465,7 @@ impl<D: Disk> Slots<D> {
     /// Reads a version.
     ///
     /// # Errors
-    /// `InvalidData` when the bytes are not those that were written; else what the device answered.
+    /// `InvalidData` if the bytes are not those that were written; otherwise the device's error.
     pub fn read(&mut self, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
         if entry.lost {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of this page was lost"));
@@ -477,7 +473,7 @@ impl<D: Disk> Slots<D> {
         if self.read_open(entry, bytes) {
             return Ok(());
         }
-        // What is wrong on the way may be right on the device: a copy is bad when it is bad twice.
+        // A transfer may have damaged bytes that are sound on the device: a copy is bad only if two reads are.
         match self.read_device(entry, bytes) {
             Err(_) if !mutant::is(Mutant::ReadOnce) => self.read_device(entry, bytes),
             read => read,
@@ -490,23 +486,21 @@ impl<D: Disk> Slots<D> {
         check_page(entry, bytes)
     }
 
-    /// Number of slots.
     pub fn slots(&self) -> u64 {
         self.areas.slots
     }
 
-    /// Bytes of the journal.
     pub fn journal_bytes(&self) -> u64 {
         self.areas.journal * u64::from(self.geometry.page_bytes)
     }
 
-    /// Is any slot free as soon as it is known that what freed it is durable?
+    /// True if a slot waits for the block that freed it to be known as durable.
     pub fn has_waiting(&self) -> bool {
         self.free.waiting() > 0
     }
 
-    /// Versions that the policy does not hold, from where the last search ended, dirty or clean ones, as many as it takes to
-    /// have so many slots; none while that is so.
+    /// Versions that the policy does not hold, dirty or clean ones, from the end of the last search on. Their number
+    /// is that of slots missing from `enough` free ones.
     pub fn unheld(&mut self, enough: u64, dirty: bool) -> Vec<(u64, Entry)> {
         let missing = enough.saturating_sub(self.free.len() + self.free.waiting());
         let (unheld, hand) = self.index.unheld(self.hand, missing as usize, dirty);
@@ -514,26 +508,26 @@ impl<D: Disk> Slots<D> {
         unheld
     }
 
-    /// Blocks of the journal that may be written as soon as the tail is known to be durable.
+    /// Blocks of the journal that may be written once the tail is known to be durable.
     fn blocks_once_durable(&self) -> u64 {
         self.tail + self.areas.journal - self.number
     }
 
-    /// Would a sync free blocks of the journal that requests wait for, or as many as there are left?
+    /// True if a sync would free blocks of the journal that requests wait for, or as many blocks as are left.
     pub fn awaits_blocks(&self) -> bool {
         let (free, once_durable) = (self.free_blocks(), self.blocks_once_durable());
         let gained = self.areas.free_segments(free) < self.areas.free_segments(once_durable);
         free < once_durable && (gained || 2 * free <= once_durable)
     }
 
-    /// Range of bytes on the device of the oldest blocks of the journal, whose entries are to be repeated as far as
-    /// they hold. None while there is room, or as far as that has been done. Its bytes are to be read and given to
-    /// [`renew`](Slots::renew).
+    /// Range of bytes on the device of the oldest blocks of the journal, to be read and given to
+    /// [`renew`](Slots::renew), which repeats their valid entries. None while enough blocks are free, or when no
+    /// older durable block is left.
     pub fn oldest_blocks(&self) -> Option<Range<u64>> {
         if self.blocks_once_durable() > self.areas.enough_free() {
             return None;
         }
-        // However many are renewed, what holds of them takes no more than the entries of all slots.
+        // The valid entries of any number of blocks fit into the blocks for all slots' entries.
         let free = self.free_blocks();
         let few = if free > self.areas.live + 2 { RENEWED_MAX } else { (free / 2).clamp(1, RENEWED_MAX) };
         let to_its_end = self.areas.journal - self.tail % self.areas.journal;
@@ -542,12 +536,12 @@ impl<D: Disk> Slots<D> {
         (blocks > 0).then(|| start..start + blocks * self.page_bytes() as u64)
     }
 
-    /// Are these what [`oldest_blocks`](Slots::oldest_blocks) asked for?
+    /// True if these are the blocks that [`oldest_blocks`](Slots::oldest_blocks) asked for.
     pub fn are_oldest(&self, blocks: &[u8]) -> bool {
         self.decoded(blocks).iter().all(Option::is_some)
     }
 
-    /// Offset on the device of the block after the oldest ones, which are so many bytes long.
+    /// Offset on the device of the block after the oldest ones, which take so many bytes.
     pub fn byte_after_oldest(&self, bytes: usize) -> u64 {
         self.areas.byte_of_block(self.tail + (bytes / self.page_bytes()) as u64)
     }
@@ -559,12 +553,12 @@ impl<D: Disk> Slots<D> {
         blocks.map(|(block, number)| journal::decode(self.standing.tables(), block).filter(here(number))).collect()
     }
 
-    /// Is it known what the oldest blocks say, with the help of the block `after` them?
+    /// True if the contents of the oldest blocks are known, if need be from the block `after` them.
     pub fn can_mend(&self, blocks: &[u8], after: &[u8]) -> bool {
         self.mended(blocks, after).is_some()
     }
 
-    /// Contents of the oldest blocks. A damaged block is taken from its copy in the one after it; none without a copy.
+    /// Contents of the oldest blocks. A damaged block is taken from its copy in the next one; none without a copy.
     fn mended(&self, blocks: &[u8], after: &[u8]) -> Option<Vec<journal::Block>> {
         let mut decoded = self.decoded(blocks);
         let uuid = self.standing.uuid();
@@ -584,11 +578,11 @@ impl<D: Disk> Slots<D> {
         decoded.into_iter().collect()
     }
 
-    /// Repeats the entries of the oldest blocks that still hold, and gives the blocks up: the next one says so. Where one is
-    /// damaged, the block `after` them may help.
+    /// Repeats the valid entries of the oldest blocks, and gives the blocks up; the next block says so. A damaged one
+    /// is taken from its copy, if need be in the block `after` them.
     ///
     /// # Errors
-    /// `InvalidData` when these are not the blocks; else as [`append`](Slots::append).
+    /// `InvalidData` if these are not the blocks; otherwise as [`append`](Slots::append).
     pub fn renew(&mut self, blocks: &[u8], after: &[u8]) -> io::Result<()> {
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a block of the cache's journal is damaged");
         let decoded = self.mended(blocks, after).ok_or_else(damaged)?;
@@ -623,7 +617,7 @@ impl<D: Disk> Slots<D> {
         self.write_superblock(State::Closed)
     }
 
-    /// Notes in the superblock, as far as the device still can, that the contents must not be trusted again.
+    /// Marks the contents as not to be trusted again, in the superblock, if the device still takes it.
     ///
     /// # Errors
     /// The error that the device returned.
@@ -647,7 +641,7 @@ impl<D: Disk> Slots<D> {
     }
 }
 
-/// In the place of a slot where there is none.
+/// Stands for no slot.
 const NO_SLOT: u32 = u32::MAX;
 
 fn full(why: &str) -> io::Error {

@@ -1,5 +1,5 @@
-//! Opening a store of slots: where its journal ends, what it says. `docs/cache-format.md`, "The slots layout", has the
-//! steps.
+//! Opening a store of slots: the end of its journal and its contents. `docs/cache-format.md`, "The slots layout",
+//! has the steps.
 
 use super::free::Free;
 use super::journal::{self, Block, Head, Kind, Record};
@@ -20,37 +20,37 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-/// The journal is kept in memory while it is read twice if it takes no more than this.
+/// Most bytes of a journal that is kept in memory between its two passes.
 const KEPT_BYTES_MAX: u64 = 256 << 20;
-/// Entries of a block between the one that is entered and the one for which memory is asked.
+/// Prefetch distance, in entries of a block.
 const AHEAD: usize = 12;
 /// Bytes of one transfer, and of all transfers of a submission.
 const STRETCH_BYTES: u64 = 128 << 10;
 const AT_ONCE_BYTES: u64 = 8 << 20;
 
-/// The CRC of a block that takes the place of a missing one before another that is missing.
+/// The CRC of a block that takes the place of a missing one before another missing one.
 const FILLED: u32 = 0x4649_4c4c;
 
-/// Reader of a store at its open, with all that it has read so far.
+/// Reader of a store at its open, with everything read so far.
 struct Walk<'d, D> {
     disk: &'d D,
     superblock: Superblock,
     areas: Areas,
-    /// The commit records that there are.
+    /// The commit records found.
     records: [Option<Commit>; 2],
-    /// The whole journal, unless that is too much to keep.
+    /// The whole journal, unless it takes too much memory.
     kept: Option<AlignedBytes>,
     read_bytes: Cell<u64>,
-    /// Blocks that were taken from copies, as they can be written again.
+    /// Blocks taken from copies, in the form in which they can be written again.
     copied: RefCell<Vec<Copied>>,
     /// Findings about missing blocks. None unless blocks may be missing.
     past: RefCell<Option<Past>>,
-    /// Ages are to be kept.
+    /// True if ages are to be kept.
     keeps_ages: bool,
 }
 
 impl<D: Disk> Slots<D> {
-    /// As [`AnyStore::find`](crate::store::AnyLog::find).
+    /// As [`AnyStore::find`](crate::store::AnyStore::find).
     ///
     /// # Errors
     /// As there.
@@ -92,7 +92,7 @@ impl<D: Disk> Slots<D> {
         Ok((Slots { copied, past, ..Slots::new(disk, superblock.geometry, standing, end, index) }, recovered))
     }
 
-    /// As [`AnyStore::begin`](crate::store::AnyLog::begin).
+    /// As [`AnyStore::begin`](crate::store::AnyStore::begin).
     ///
     /// # Errors
     /// As there.
@@ -100,7 +100,7 @@ impl<D: Disk> Slots<D> {
         self.standing.begin(&self.disk, self.durable)
     }
 
-    /// A store whose journal ends here, all of it durable, and says this.
+    /// A store whose journal ends here, all of it durable, with these contents.
     fn new(disk: D, geometry: Geometry, standing: Standing, end: LogEnd, index: Index) -> Self {
         let areas = Areas::of(&geometry, standing.tables());
         let mut free = Free::new(areas.slots);
@@ -155,7 +155,7 @@ impl<D: Disk> Walk<'_, D> {
         self.disk.submit(&mut reads)
     }
 
-    /// Blocks of the journal from one on; they must not cross its end.
+    /// Reads blocks of the journal from one on, not across the end of the ring.
     fn blocks(&self, number: u64, bytes: &mut [u8]) -> io::Result<()> {
         let start = self.areas.byte_of_block(number);
         let stretches = bytes.chunks_mut(STRETCH_BYTES.max(self.page_bytes() as u64) as usize);
@@ -175,18 +175,18 @@ impl<D: Disk> Walk<'_, D> {
         journal::decode(self.superblock.tables, bytes)
     }
 
-    /// The block of this number and cache, if that is what was read.
+    /// The block of this number and cache, if these bytes are it.
     fn block_of(&self, number: u64, bytes: &[u8]) -> Option<Block> {
         self.decode(bytes).filter(|block| block.head.number == number && self.is_ours(block))
     }
 
-    /// The blocks of a stretch if they were kept.
+    /// The blocks of a stretch, if they were kept.
     fn kept(&self, number: u64, blocks: u64) -> Option<&[u8]> {
         let at = (number % self.areas.journal) as usize * self.page_bytes();
         self.kept.as_ref().map(|kept| &kept[at..at + blocks as usize * self.page_bytes()])
     }
 
-    /// Reads a block by itself.
+    /// Reads one block.
     fn read_block(&self, number: u64) -> io::Result<Option<Block>> {
         let mut bytes = AlignedBytes::zeroed(self.page_bytes());
         self.blocks(number, &mut bytes)?;
@@ -200,7 +200,7 @@ impl<D: Disk> Walk<'_, D> {
         }
     }
 
-    /// Blocks from one to another, in stretches that are read at once and do not cross the end of the ring.
+    /// Stretches of blocks between two numbers, each read at once and not across the end of the ring.
     fn stretches(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
         let (ring, at_once) = (self.areas.journal, (AT_ONCE_BYTES / self.page_bytes() as u64).max(1));
         let length = move |first: u64| (ring - first % ring).min(at_once).min(to - first);
@@ -208,7 +208,7 @@ impl<D: Disk> Walk<'_, D> {
         std::iter::successors(first(from), move |&(start, blocks)| first(start + blocks))
     }
 
-    /// Step 1: how far blocks of this epoch say that the journal was durable.
+    /// Step 1: the furthest durable end that blocks of this epoch state.
     fn certain_end(&mut self) -> Result<LogEnd, StoreError> {
         let (ring, page_bytes) = (self.areas.journal, self.page_bytes());
         let keep = ring * page_bytes as u64 <= KEPT_BYTES_MAX;
@@ -238,12 +238,12 @@ impl<D: Disk> Walk<'_, D> {
         Ok(certain)
     }
 
-    /// Step 2: goes on from where the journal was certainly durable as long as blocks count.
+    /// Step 2: goes on from the certain end as long as blocks count.
     fn walk_unsynced(&self, certain: LogEnd) -> Result<(LogEnd, u64), StoreError> {
         let mut end = certain;
         while let Some(block) = self.block(end.address)? {
             let chained = block.head.chain == end.chain || mutant::is(Mutant::NoLineageCheck);
-            // What is wrong on the way may be right on the device.
+            // A transfer may have damaged bytes that are sound on the device.
             let agrees = || Ok(self.agrees(&block)? || (!mutant::is(Mutant::ReadOnce) && self.agrees(&block)?));
             if !self.is_of_this_epoch(&block) || !chained || !agrees().map_err(StoreError::Io)? {
                 break;
@@ -253,7 +253,7 @@ impl<D: Disk> Walk<'_, D> {
         Ok((end, end.address - certain.address))
     }
 
-    /// Does what is in the slots agree with what a block says was written there with it?
+    /// True if the slots agree with the CRCs of the pages written with a block.
     fn agrees(&self, block: &Block) -> io::Result<bool> {
         let fresh: Vec<&Record> = block.records.iter().filter(|record| record.has_page() && !record.again).collect();
         if fresh.is_empty() || mutant::is(Mutant::NoPageCheck) {
@@ -275,7 +275,7 @@ impl<D: Disk> Walk<'_, D> {
         Ok(fresh.iter().zip(bytes.chunks_exact(self.page_bytes())).all(|(record, bytes)| crc32c(bytes) == record.crc))
     }
 
-    /// Step 3: what the blocks from the tail to the end say, oldest first.
+    /// Step 3: the entries of the blocks from the tail to the end, oldest first.
     fn load(&self, end: LogEnd) -> Result<(Index, Option<Ages>, Option<Block>), StoreError> {
         if end.tail > end.address || end.address - end.tail > self.areas.journal {
             return Err(self.damaged(end.address, "its tail is no block that can be live"));
@@ -283,7 +283,7 @@ impl<D: Disk> Walk<'_, D> {
         let mut index = Index::of_slots(self.areas.slots as u32);
         let mut ages = self.keeps_ages.then(|| Ages::new(self.areas.slots as usize, self.superblock.clock));
         let (mut chain, mut last) = (None, None);
-        // The number of a block that is missing, and the chain before it.
+        // The number of a missing block, and the chain before it.
         let (mut missing, mut gaps): (Option<(u64, Option<u32>)>, _) = (None, Vec::new());
         for (first, blocks) in self.stretches(end.tail, end.address) {
             let mut read;
@@ -296,7 +296,7 @@ impl<D: Disk> Walk<'_, D> {
                 }
             };
             for (bytes, number) in bytes.chunks_exact(self.page_bytes()).zip(first..) {
-                // What is wrong on the way may be right on the device.
+                // A transfer may have damaged bytes that are sound on the device.
                 let block = match self.block_of(number, bytes) {
                     None => self.read_block(number)?,
                     block => block,
@@ -306,7 +306,7 @@ impl<D: Disk> Walk<'_, D> {
                     block => block,
                 };
                 if block.is_none() && self.past.borrow().is_some() {
-                    // Of several in a row each takes the place of one.
+                    // Each of several missing blocks in a row gets a block in its place.
                     if let Some((gap, before)) = missing.replace((number, chain.take())) {
                         gaps.push(self.fall_into(gap, before, FILLED, &mut index));
                         missing = Some((number, Some(FILLED)));
@@ -337,11 +337,11 @@ impl<D: Disk> Walk<'_, D> {
         Ok((index, ages, last))
     }
 
-    /// Notes a block that is missing, between these CRCs of the chain; what is to take its place.
+    /// Notes a missing block between these CRCs of the chain. Returns the block that is to take its place.
     fn fall_into(&self, number: u64, before: Option<u32>, crc: u32, index: &mut Index) -> Block {
         let (uuid, epoch) = (self.superblock.identity.uuid, self.superblock.epoch);
         let pages = journal::entries_max(self.superblock.tables, self.page_bytes());
-        // As many versions as it may have told of have their numbers.
+        // The block may have given numbers to so many versions.
         let versions = index.versions().wrapping_add(pages as u32);
         index.set_versions(versions);
         if let Some(past) = &mut *self.past.borrow_mut() {
@@ -354,7 +354,7 @@ impl<D: Disk> Walk<'_, D> {
         Block { head, records: Vec::new(), crc, carried: None }
     }
 
-    /// Makes what takes the places of missing blocks: it says of slots that were written again that they were free.
+    /// Makes the fillers for missing blocks. A filler declares the former pages of slots gone that were written again.
     fn fill(&self, gaps: Vec<Block>) {
         let Some(past) = &mut *self.past.borrow_mut() else { return };
         for (mut gap, hole) in gaps.into_iter().zip(&mut past.holes) {
@@ -381,14 +381,14 @@ impl<D: Disk> Walk<'_, D> {
         let recorded = self.records.iter().flatten().map(|record| (record.epoch, record.carried.as_deref().cloned()));
         let carried = recorded.chain(next.map(|block| (block.head.epoch, block.carried)));
         let here = carried.filter(|(_, carried)| carried.as_ref().is_some_and(|carried| carried.address == number));
-        // What an earlier epoch left of a block that was void gives way.
+        // Of copies from several epochs the latest counts: earlier ones may be of void blocks.
         let Some((epoch, Some(carried))) = here.max_by_key(|(epoch, _)| *epoch) else { return Ok(None) };
         let block = journal::carried_block(&carried, self.superblock.identity.uuid);
         self.copied.borrow_mut().extend(block.as_ref().and_then(|block| self.written_again(epoch, block)));
         Ok(block)
     }
 
-    /// A block that was taken from a copy which this epoch made, as it can be written again.
+    /// A block taken from a copy that this epoch made, in the form in which it can be written again.
     fn written_again(&self, epoch: u64, block: &Block) -> Option<Copied> {
         let head = Head { epoch, ..block.head };
         journal::entries_max(self.superblock.tables, self.page_bytes()).checked_sub(block.records.len())?;
@@ -409,7 +409,7 @@ impl<D: Disk> Walk<'_, D> {
                 } else {
                     None
                 };
-                // What is missing said that the slot was free.
+                // The missing block must have freed this slot.
                 if let Some(other) = other {
                     index.remove(other);
                     past.displaced.insert(other);

@@ -1,8 +1,8 @@
-//! File beside the map that keeps the dirty pages of a file that somebody else changed, until it is said which bytes
-//! count. `docs/file-map.md` draws it.
+//! The aside file, beside the map. It keeps the dirty pages of a file that another program changed, until it is decided
+//! which bytes count. `docs/file-map.md` draws it.
 //!
-//! The cache takes a page for written below when it is here, so that a file in conflict keeps no room from others, no drain from
-//! its end and no cache from being closed.
+//! A page in the aside file counts as written back. So a file in conflict takes no space from other pages, and neither
+//! a drain nor a close has to wait for it.
 
 use super::super::map::{CONFLICT, FileKey, FileMap, RESOLVED, record};
 use crate::below::{Directory, File, For, OpenDirectory as _, OpenFile};
@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::io;
 
 const MAGIC: [u8; 8] = *b"\x89ETASIDE";
-/// Bytes before those of a page.
+/// Bytes of a slot before its page.
 const HEAD: usize = 64;
 
-/// Pages that are kept from a file.
+/// Pages kept aside from a file.
 pub(in super::super) struct Aside {
     file: File,
     key: FileKey,
@@ -66,8 +66,8 @@ fn read_whole(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<bool> {
 }
 
 impl Aside {
-    /// Takes a file with what it holds of these pages. A slot that a crash left torn, or that a failed sync lost, is passed by: the
-    /// cache has that page.
+    /// Opens an aside file and finds its pages. A slot that a crash tore, or that a failed sync lost, is skipped: the
+    /// cache still has that page.
     fn open(file: File, key: FileKey, page_bytes: usize) -> io::Result<Self> {
         let bytes = (HEAD + page_bytes) as u64;
         let mut aside = Aside { file, key, page_bytes, end: 0, slots: BTreeMap::new(), unsynced: false };
@@ -81,14 +81,14 @@ impl Aside {
         Ok(aside)
     }
 
-    /// Which page a slot holds, if it is whole and of this file.
+    /// Offset in its file of the page in a slot, if the slot is whole and of this file.
     fn offset_of(&self, slot: &[u8]) -> Option<u64> {
         let number = |at: usize| u64::from_le_bytes(slot[8 + at * 8..16 + at * 8].try_into().expect("eight bytes"));
         let own = [number(1), number(2), number(3)] == [self.key.inode, self.key.made, self.page_bytes as u64];
         (slot[..8] == MAGIC && own && slot[HEAD - 4..HEAD] == crc(slot)).then(|| number(0))
     }
 
-    /// Takes pages that lie one after the other from a byte of the file on.
+    /// Adds consecutive pages, from a byte of the file on.
     pub fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let pages = || bytes.chunks(self.page_bytes).zip((offset..).step_by(self.page_bytes));
         let slots: Vec<u8> = pages().flat_map(|(page, offset)| slot(self.key, offset, page, self.page_bytes)).collect();
@@ -97,12 +97,12 @@ impl Aside {
         let (begin, each) = (self.end, (HEAD + self.page_bytes) as u64);
         let put: Vec<(u64, u64)> = pages().map(|(_, offset)| offset).zip((begin..).step_by(each as usize)).collect();
         self.slots.extend(put);
-        // What fails to be synced is written again behind it.
+        // A slot whose sync fails is written again behind these.
         self.end += slots.len() as u64;
         Ok(())
     }
 
-    /// Makes durable what it took.
+    /// Makes the added pages durable.
     pub fn sync(&mut self) -> io::Result<()> {
         if self.unsynced && !mutant::is(Mutant::AsideUnsynced) {
             self.file.sync_all()?;
@@ -111,12 +111,12 @@ impl Aside {
         Ok(())
     }
 
-    /// The pages, by their first bytes in the file.
+    /// The pages, by the offset of their first bytes in the file.
     pub fn pages(&self) -> impl Iterator<Item = u64> + '_ {
         self.slots.keys().copied()
     }
 
-    /// Writes all pages to the file that they were kept from, up to its end.
+    /// Writes all pages to their file, up to its end.
     pub fn write_to(&self, file: &File, size: u64) -> io::Result<()> {
         let mut bytes = vec![0; HEAD + self.page_bytes];
         for (&offset, &at) in &self.slots {
@@ -133,7 +133,7 @@ impl Aside {
     }
 }
 
-/// Offsets of the pages that are kept from a file, in bytes. The map need not be in use.
+/// Offsets in bytes of the pages kept aside from a file. The map need not be in use.
 pub(in super::super) fn kept(directory: &Directory, key: FileKey, page_bytes: usize) -> io::Result<Vec<u64>> {
     match directory.open_file(&name(key), For::Reading) {
         Ok(file) => Ok(Aside::open(file, key, page_bytes)?.pages().collect()),
@@ -142,21 +142,22 @@ pub(in super::super) fn kept(directory: &Directory, key: FileKey, page_bytes: us
     }
 }
 
-/// Removes the pages that were kept from a file and are not needed any more.
+/// Removes the aside file of a file without a conflict.
 pub(in super::super) fn remove(directory: &Directory, key: FileKey) {
-    // Of a file without a conflict it is never read, and emptied before there is another.
+    // An aside file without a conflict is never read, and is emptied before the next conflict.
     let _left = directory.remove(&name(key));
 }
 
 impl FileMap {
-    /// The pages that are kept from a file.
+    /// The pages kept aside from a file.
     pub fn aside(&self, key: FileKey, page_bytes: usize) -> io::Result<Aside> {
         let file = self.hidden().open_file(&name(key), For::Making)?;
         self.hidden().sync()?;
         Aside::open(file, key, page_bytes)
     }
 
-    /// A file was changed by somebody else, and the cache has dirty pages of it; durable when this returns. `size` is what it had.
+    /// Notes that another program changed a file with dirty pages; durable when this returns. `size` is the file's
+    /// earlier size.
     pub fn note_conflict(&mut self, key: FileKey, size: u64) -> io::Result<()> {
         if self.contents().conflicts.contains_key(&key) {
             return self.sync();
@@ -164,7 +165,7 @@ impl FileMap {
         if self.is_read_only() {
             return Err(Errno::ROFS.into());
         }
-        // What an earlier conflict left of pages is not of this one.
+        // Pages of an earlier conflict do not belong to this one.
         match self.hidden().open_file(&name(key), For::Writing) {
             Ok(file) => file.set_size(0).and_then(|()| file.sync_all())?,
             Err(Errno::NOENT) => {}
@@ -183,7 +184,7 @@ impl FileMap {
         if mutant::is(Mutant::ConflictUnsynced) {
             return Ok(());
         }
-        // The files are not complete, whatever the record said before.
+        // The files are not complete, whatever the record says.
         if let Some(kept) = self.record().cloned() {
             self.note_record(&kept)?;
         }
@@ -191,7 +192,7 @@ impl FileMap {
         self.sync()
     }
 
-    /// It was said which bytes count; durable when this returns.
+    /// Notes that it was decided which bytes count; durable when this returns.
     pub fn note_resolved(&mut self, key: FileKey) -> io::Result<()> {
         let size = self.contents_mut().conflicts.remove(&key);
         let noted = self.append_or_renew(&record(RESOLVED, &[key.inode, key.made])).and_then(|()| self.sync());
@@ -203,10 +204,10 @@ impl FileMap {
         noted
     }
 
-    /// A file in conflict is gone.
+    /// Ends the conflict of a file that is gone.
     pub fn forget_conflict(&mut self, key: FileKey) {
         if self.contents().conflicts.contains_key(&key) {
-            // The next start finds by itself that it is not there.
+            // The next start finds by itself that the file is missing.
             let _later = self.note_resolved(key);
         }
     }

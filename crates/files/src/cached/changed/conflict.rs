@@ -1,5 +1,5 @@
-//! One file that somebody else changed: its clean pages are dropped, and where it has dirty ones these are neither served nor
-//! written to it nor lost.
+//! One file that another program changed. Its clean pages are dropped; its dirty pages are neither served, nor written
+//! to the file, nor lost.
 
 use super::super::disk::stamp;
 use super::super::file::{CachedFile, Shape};
@@ -13,20 +13,20 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-/// Outcome for a file that somebody else changed.
+/// Outcome for a file that another program changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// Attributes alone: its bytes are those that the cache has.
+    /// Attributes alone changed: the file's bytes are those in the cache.
     Attributes,
-    /// It has other bytes. The cache had no dirty pages of it, and has none of before any more.
+    /// The bytes changed. The cache had no dirty pages of the file, and has dropped the clean ones.
     Dropped,
-    /// It has other bytes, and the cache has dirty pages of it.
+    /// The bytes changed, and the cache has dirty pages of the file.
     Conflict,
 }
 
 impl CachedFile {
-    /// Compares the file below with how we left it, and draws the consequences; whether bytes of it that were given before are not
-    /// those that it has now.
+    /// Compares the backing file with its stamp and acts on a difference. True if bytes read before may differ from
+    /// those it has now.
     ///
     /// # Errors
     /// The error of the backing store or of the cache; the next look tries again.
@@ -41,7 +41,7 @@ impl CachedFile {
         }
     }
 
-    /// Finds out what a change was, and draws the consequences; whether bytes are not those of before.
+    /// Determines the kind of a change and acts on it; true if bytes differ from earlier ones.
     pub fn examine(&self) -> io::Result<bool> {
         let mut shape = self.alone();
         match self.below.change() {
@@ -74,14 +74,14 @@ impl CachedFile {
         Ok(true)
     }
 
-    /// Flushes and settles the cache, so that from then on only pages that the cache alone has count as dirty.
-    /// Pages that only memory had are known to be dirty by then, and pages that were written below are not.
+    /// Flushes and settles the cache, so that from then on only pages that the cache alone has count as dirty. Pages
+    /// that only memory had then count as dirty, and pages that were written back do not.
     fn settle_all(&self) -> io::Result<()> {
         self.shared().cache.flush()?;
         self.shared().cache.settle()
     }
 
-    /// The cache has nothing of the file any more, which is taken as it was seen.
+    /// Drops the clean pages of a file without dirty ones, and accepts the file as it was seen.
     fn drop_clean(&self, shape: &mut Shape, now: Stamp) -> io::Result<()> {
         self.forget_all()?;
         self.take_anew(shape, self.below.size()?);
@@ -89,7 +89,7 @@ impl CachedFile {
         Ok(())
     }
 
-    /// The cache forgets all that it has of the file, durably.
+    /// Forgets all cached pages of the file, durably.
     pub(super) fn forget_all(&self) -> io::Result<()> {
         for (_, region) in self.regions() {
             self.shared().cache.forget(region * REGION_BYTES, REGION_BYTES)?;
@@ -97,7 +97,7 @@ impl CachedFile {
         self.shared().cache.flush()
     }
 
-    /// The cache forgets its clean pages of the file, durably. Nobody makes one dirty meanwhile.
+    /// Forgets the clean cached pages of the file, durably. The caller prevents that one becomes dirty meanwhile.
     pub(super) fn forget_clean(&self) -> io::Result<()> {
         let page_bytes = self.shared().page_bytes;
         for (page, _) in self.held()?.into_iter().filter(|(_, dirty)| !dirty) {
@@ -106,7 +106,7 @@ impl CachedFile {
         self.shared().cache.flush()
     }
 
-    /// Pages of the file that the cache holds, by the cache's own page numbers, each with true if it is dirty.
+    /// Cached pages of the file, by the cache's page numbers, each with true if it is dirty.
     fn held(&self) -> io::Result<Vec<(u64, bool)>> {
         let mut held = Vec::new();
         for (_, region) in self.regions() {
@@ -115,7 +115,7 @@ impl CachedFile {
         Ok(held)
     }
 
-    /// True if every clean page that the cache holds has the bytes that the file has now.
+    /// True if every clean cached page has the bytes of the file.
     fn bytes_agree(&self) -> io::Result<bool> {
         let page_bytes = self.shared().page_bytes;
         let (mut above, mut below) = (vec![0; page_bytes as usize], vec![0; page_bytes as usize]);
@@ -134,19 +134,19 @@ impl CachedFile {
         Ok(true)
     }
 
-    /// Pages of the file that the cache has as dirty. What only memory has is in it after a flush.
+    /// Dirty pages of the file, by their numbers in it. Pages that only memory has count after a flush.
     fn dirty_pages(&self) -> io::Result<BTreeSet<u64>> {
         let page_bytes = self.shared().page_bytes;
         let page = |at: u64| Some(self.shared().disk.file_at(at * page_bytes)?.1 / page_bytes);
         Ok(self.held()?.into_iter().filter_map(|(at, dirty)| page(at).filter(|_| dirty)).collect())
     }
 
-    /// Pages of a file in conflict that are not served: those that the cache has as dirty, and those that are kept from it already.
+    /// Pages of a file in conflict that are not served: dirty ones in the cache, and those already kept aside.
     pub fn unserved(&self) -> io::Result<Arc<BTreeSet<u64>>> {
         if let Some(known) = self.known_unserved() {
             return Ok(known);
         }
-        // Writes that began before it was in conflict have ended then.
+        // Writes that began before the conflict have ended then.
         let _alone = self.alone();
         self.find_unserved()
     }
@@ -155,18 +155,18 @@ impl CachedFile {
         self.unserved.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// As [`unserved`](Self::unserved), for who has the file alone.
+    /// Like [`unserved`](Self::unserved), for a caller with exclusive access to the file.
     pub(super) fn find_unserved(&self) -> io::Result<Arc<BTreeSet<u64>>> {
         if let Some(known) = self.known_unserved() {
             return Ok(known);
         }
         self.settle_all()?;
-        // What is dirty no more when this is asked is among what was kept from the file by then.
+        // Dirty pages first: a page that was written back before this look is in the aside file by the next one.
         let mut pages = self.dirty_pages()?;
         let page_bytes = self.shared().page_bytes;
         let kept = self.below.pages_aside(&self.shared().disk.changes, page_bytes)?;
         pages.extend(kept.into_iter().map(|offset| offset / page_bytes));
-        // A crash may bring clean pages back as dirty: they would be kept, and written over what the file has now.
+        // A crash may bring clean pages back as dirty: they would be kept, and written over the file's new bytes.
         if !mutant::is(Mutant::CleanNotDropped) {
             self.forget_clean()?;
         }
@@ -175,7 +175,8 @@ impl CachedFile {
         Ok(pages)
     }
 
-    /// Reads a file that has other bytes than the cache knows: from below, except for pages that are dirty in the cache.
+    /// Reads a file with other bytes than the cache knows: from the backing file, except pages that are dirty in the
+    /// cache.
     pub fn read_apart(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
         if self.below.change() == Change::Bytes {
             self.examine()?;
@@ -190,7 +191,7 @@ impl CachedFile {
         if count == 0 {
             return Ok(0);
         }
-        // Fewer bytes than were asked for would be an end.
+        // A short read would mean the end of the file.
         if unserved.range(self.pages(offset, offset + count as u64)).next().is_some() {
             return Err(Errno::IO.into());
         }
@@ -198,8 +199,8 @@ impl CachedFile {
         Ok(count)
     }
 
-    /// Does what is refused while the file has other bytes than the cache knows; once more if it turns out that the cache has no
-    /// dirty pages of it.
+    /// Runs an act that is refused while the file has other bytes than the cache knows. It runs once more if the cache
+    /// turns out to have no dirty pages of the file.
     pub fn while_ours<T>(&self, act: impl Fn() -> io::Result<T>) -> io::Result<T> {
         match act() {
             Err(_) if self.below.change() == Change::Bytes => {

@@ -1,9 +1,8 @@
-//! State that a file is to have when our changes of it that are under way have ended. Any other state is somebody
-//! else's work.
+//! Expected state of a file at the end of our changes under way. Any other state is the work of another program.
 //!
-//! Changes of ours overlap, and none of them compares what it finds at its beginning while another is under way. So what they
-//! are to leave is noted as they go along, and compared when the last of them ends. A change of somebody else's that our own
-//! covers up before that, one of the time of modification say, is not seen.
+//! Changes of ours overlap, and a change that begins during another makes no comparison. So the expected state is noted
+//! as they proceed and compared when the last of them ends. A foreign change that ours overwrite before that is not
+//! seen, such as one of the time of modification.
 
 use super::{Change, Seen, Watch};
 use crate::below::Attributes;
@@ -13,19 +12,19 @@ use crate::cached::map::Stamp;
 /// Expected state of a file after our changes, as far as it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Expected {
-    /// Its size.
+    /// Size in bytes.
     pub size: Option<u64>,
-    /// When it was modified: as that was put back after a write of the cache's own.
+    /// Time of modification, as a write-back restores it.
     pub modified: Option<(i64, i64)>,
 }
 
 impl Expected {
-    /// Nothing is to change but what a change of ours says.
+    /// Expects the state before, apart from what our change sets.
     pub fn like(before: &Attributes) -> Self {
         Expected { size: Some(before.size), modified: Some(before.modified) }
     }
 
-    /// Of what was left so; when it was modified our change may say anew.
+    /// Expects the size at the end of our last change; our next change may set the time of modification.
     pub fn like_left(left: Option<Stamp>) -> Self {
         Expected { size: left.map(|left| left.size), modified: None }
     }
@@ -36,23 +35,23 @@ impl Expected {
 }
 
 impl Watch {
-    /// A change of ours that is under way sets this size, or failed and leaves one that is not known. It sets the time of modification
-    /// as well.
+    /// Notes the size that a change of ours sets; none after a failure with an unknown result. The change also sets the
+    /// time of modification.
     pub fn expect_size(&self, size: Option<u64>) {
         self.seen().expected = Expected { size, modified: None };
     }
 
-    /// When it was modified is not known until all changes of ours have ended.
+    /// The time of modification is not known until all our changes have ended.
     pub fn expect_any_time(&self) {
         self.seen().expected.modified = None;
     }
 
-    /// Takes how our changes have left the file, all of which have ended.
+    /// Takes the state of the file after the last of our changes.
     pub(super) fn take_end(&self, seen: &mut Seen, now: Option<&Attributes>) {
         let left = now.map(stamp);
         match now.filter(|now| !seen.expected.agrees(now)) {
             Some(_) => {
-                // As our own changes would have left it: that is what the cache knows it to be.
+                // The stamp that our own changes would have left: the state that the cache knows.
                 let size = seen.expected.size;
                 seen.stamp = left.map(|left| Stamp { size: size.unwrap_or(left.size), ..left });
                 self.worsen(Change::Bytes);
@@ -80,7 +79,7 @@ mod tests {
 
     const BYTES: u64 = 40_000;
 
-    /// A file of long ago that a cache stands before.
+    /// An old file in front of which there is a cache.
     fn below(scratch: &Path) -> (Arc<FilesDisk>, Arc<Below>, PathBuf) {
         let path = scratch.join("file");
         fs::write(&path, vec![1; BYTES as usize]).expect("a file");
@@ -124,7 +123,7 @@ mod tests {
             assert_eq!(below.change(), Change::Bytes, "{name}");
             assert_eq!(below.left().map(|left| left.size), Some(BYTES), "{name}: as the cache knows it");
         }
-        // While one of ours makes the file longer.
+        // While one of our changes lengthens the file.
         let scratch = tempfile::tempdir().expect("a directory");
         let (_disk, below, path) = below(scratch.path());
         let file = below.opened().expect("the file");
@@ -156,7 +155,7 @@ mod tests {
                 drop(ours);
             }
         };
-        // Whoever changes the size is alone to do so.
+        // Changes of the size exclude each other.
         let reshape = |mut random: Random| {
             for _ in 0..STEPS {
                 let (at, bytes) = (random.below(BYTES), 1 + random.below(9000));

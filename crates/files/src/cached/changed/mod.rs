@@ -1,12 +1,14 @@
-//! Files that somebody else changes below while a cache stands before them: how they are found, and what becomes of their pages.
-//! `docs/SEMANTICS.md` says what a program sees of it.
+//! Files that another program changes in the backing store while a cache is in use: how the change is found, and what
+//! becomes of their pages. `docs/SEMANTICS.md` says what a program sees of it.
 //!
-//! Of each file it is known how our own last change left it: size, time of modification and time of the last change of anything, its
-//! [`Stamp`]. A change of our own begins with a comparison, while no other of ours is under way, and ends with a new stamp. Who
-//! only wants to know compares while none is under way. Both take the stamp and look at the file under one lock, so nothing of
-//! ours is ever taken for somebody else's. When the last of ours that are under way ends, the file has to be what they left of it, as
-//! far as that is known: its size, and the time of modification that a write of the cache's own puts back. What somebody else
-//! changes meanwhile without a trace in the two goes unseen, until he changes the file again.
+//! The [`Stamp`] of a file is its size, time of modification and time of the last change of any kind, at the end of our
+//! own last change. A change of ours begins with a comparison, unless another of ours is under way, and ends with a new
+//! stamp. A mere look compares only while none is under way. Both take the stamp and look at the file under one lock,
+//! so a change of ours is never taken for a foreign one.
+//!
+//! When the last of our changes ends, the file must be in the expected state, as far as that is known. This is its
+//! size, and the time of modification that a write-back restores. A foreign change meanwhile that leaves no trace in
+//! these two is not seen until the next foreign change.
 
 mod aside;
 mod conflict;
@@ -30,47 +32,47 @@ use std::io;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Change that somebody else has made to a file, as far as it is known.
+/// Change that another program has made to the file, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Change {
-    /// Nothing.
+    /// No change.
     None,
-    /// The time of its last change is not ours, but size and time of modification are: a mode, an owner, a name. Its bytes are to be
-    /// compared.
+    /// Only the time of the last change of any kind differs, not size and time of modification: a mode, an owner or a
+    /// name changed. The bytes have to be compared.
     Attributes,
-    /// It has other bytes. What the cache has of it is to be looked through.
+    /// The bytes differ. The cached pages of the file have to be examined.
     Bytes,
-    /// It has other bytes, the cache had dirty pages of it, and the map says so.
+    /// The bytes differ, the cache had dirty pages of the file, and the map has a record of this.
     Conflict,
 }
 
 impl Change {
-    /// Nothing of the file goes through the cache.
+    /// True if no access to the file may go through the cache.
     pub fn is_apart(self) -> bool {
         self >= Change::Bytes
     }
 }
 
-/// Watch over a file of the backing store for changes that somebody else makes.
+/// Watch over a backing file for changes that other programs make.
 pub(super) struct Watch {
     change: AtomicU8,
     seen: Mutex<Seen>,
-    /// Pages that are kept from the file, once there are any.
+    /// Pages kept aside from the file, once there are any.
     aside: Mutex<Option<Aside>>,
 }
 
 struct Seen {
-    /// State in which our last change left the file; none if it is not known and is taken from the next look.
+    /// State of the file after our last change; none if unknown: then the next look sets it.
     stamp: Option<Stamp>,
-    /// Our changes under way.
+    /// Number of our changes under way.
     ours: usize,
-    /// State that the file is to have when our changes have ended.
+    /// State that the file must have when our changes have ended.
     expected: Expected,
 }
 
 impl Watch {
-    /// A file that was left so, with so many changes of ours under way.
+    /// A file with this stamp, and `ours` changes under way.
     pub fn new(stamp: Option<Stamp>, ours: usize) -> Self {
         let seen = Mutex::new(Seen { stamp, ours, expected: Expected::like_left(stamp) });
         Watch { change: AtomicU8::new(Change::None as u8), seen, aside: Mutex::default() }
@@ -107,7 +109,7 @@ impl Watch {
         self.change.fetch_max(change as u8, SeqCst);
     }
 
-    /// Compares the file as it is now with how it was left.
+    /// Compares the present state of the file with its stamp.
     fn compare(&self, seen: &mut Seen, now: Stamp) {
         let then = *seen.stamp.get_or_insert(now);
         if now != then {
@@ -117,30 +119,30 @@ impl Watch {
     }
 }
 
-/// Link from the files below to the map that says which of them are in conflict. It has the news of them and the
-/// listener for stale files.
+/// Link from the backing files to the map, which records those in conflict. It holds their news and the listener for
+/// stale files.
 #[derive(Default)]
 pub(super) struct Changes {
     map: OnceLock<Arc<Mutex<FileMap>>>,
-    /// Outcomes for files that somebody else changed, until they are asked for.
+    /// Outcomes for files that other programs changed, until they are fetched.
     news: Mutex<Vec<(FileKey, News)>>,
     stale: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
 }
 
 impl Changes {
-    /// The map is in use from now on.
+    /// Sets the map, which is in use from now on.
     pub fn begin(&self, map: Arc<Mutex<FileMap>>) {
         // A cache is opened once.
         let _ = self.map.set(map);
     }
 
-    /// Sets the listener that is told the number of each file of which bytes that were given are not what they were.
+    /// Sets the listener that gets the number of each file of which bytes read before are outdated.
     pub fn tell(&self, tell: Box<dyn Fn(u64) + Send + Sync>) {
         let _ = self.stale.set(tell);
     }
 
     fn map(&self) -> io::Result<MutexGuard<'_, FileMap>> {
-        // What is only looked at is not written either.
+        // A directory that is only inspected has no map in use, and is not written.
         let map = self.map.get().ok_or(Errno::STALE)?;
         Ok(map.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -156,7 +158,7 @@ impl Changes {
     }
 }
 
-/// A change of our own, until it is dropped.
+/// A change of our own, which ends when this is dropped.
 pub(super) struct Ours<'a> {
     below: &'a Below,
     file: Arc<File>,
@@ -169,12 +171,12 @@ impl Drop for Ours<'_> {
 }
 
 impl Below {
-    /// Change that somebody else has made to the file.
+    /// Change that another program has made to the file.
     pub fn change(&self) -> Change {
         self.watch.change()
     }
 
-    /// Refuses what would go through the cache.
+    /// Refuses an access through the cache.
     ///
     /// # Errors
     /// `EIO` while the file has other bytes than the cache knows.
@@ -182,7 +184,7 @@ impl Below {
         if self.change().is_apart() { Err(Errno::IO.into()) } else { Ok(()) }
     }
 
-    /// Compares the file with how it was left, unless a change of ours is under way.
+    /// Compares the file with its stamp, unless a change of ours is under way.
     ///
     /// # Errors
     /// The error of the system.
@@ -197,7 +199,7 @@ impl Below {
         Ok(self.change())
     }
 
-    /// Compares how it was before it was opened with how it was left; to open it may have taken a change of its mode.
+    /// Compares the file's state before it was opened with its stamp; opening it may have changed its mode.
     ///
     /// # Errors
     /// The error of the system.
@@ -211,7 +213,7 @@ impl Below {
         Ok(())
     }
 
-    /// Begins a change of our own, after a comparison; what the file is like before it.
+    /// Begins a change of our own after a comparison; returns the attributes before it.
     fn begin(&self, file: &File) -> io::Result<Attributes> {
         let mut seen = self.watch.seen();
         let before = file.attributes()?;
@@ -227,7 +229,7 @@ impl Below {
         self.end_seen(|| file.attributes().ok());
     }
 
-    /// Ends a change of ours; without attributes it is not known any more how the file was left.
+    /// Ends a change of ours; without attributes the file's stamp is unknown from now on.
     fn end_seen(&self, attributes: impl FnOnce() -> Option<Attributes>) {
         let mut seen = self.watch.seen();
         seen.ours -= 1;
@@ -236,7 +238,7 @@ impl Below {
         }
     }
 
-    /// Forgets the state in which the file was left, unless somebody else has changed its bytes.
+    /// Forgets the stamp, unless another program has changed the bytes.
     pub fn forget_stamp(&self) {
         let mut seen = self.watch.seen();
         if !self.change().is_apart() {
@@ -244,10 +246,11 @@ impl Below {
         }
     }
 
-    /// A change of its bytes, size or blocks, until what is returned is dropped; with what it is like before.
+    /// Begins a change of bytes, size or blocks, which ends when the guard is dropped; also returns the attributes
+    /// before it.
     ///
     /// # Errors
-    /// `EIO` where somebody else has changed it, which must not be covered up; what the system answered.
+    /// `EIO` if another program has changed the file, which must not be hidden; else the error of the system.
     pub fn changing(&self, file: &Arc<File>) -> io::Result<(Ours<'_>, Attributes)> {
         let before = self.begin(file)?;
         let ours = Ours { below: self, file: file.clone() };
@@ -255,7 +258,7 @@ impl Below {
         Ok((ours, before))
     }
 
-    /// A change of its mode, until what is returned is dropped.
+    /// Begins a change of the mode, which ends when the guard is dropped.
     ///
     /// # Errors
     /// The error of the system.
@@ -264,43 +267,42 @@ impl Below {
         Ok(Ours { below: self, file: file.clone() })
     }
 
-    /// State in which our last change left the file, if it is known.
+    /// State of the file after our last change, if it is known.
     pub fn left(&self) -> Option<Stamp> {
         self.watch.seen().stamp
     }
 
-    /// It was found to be changed so, or worse.
+    /// Notes a change found; a worse one stays.
     pub fn set_change(&self, change: Change) {
         self.watch.worsen(change);
     }
 
-    /// Takes the file as it is now as the one that counts; the cache has nothing that the file has not.
+    /// Accepts the present state of the file; the cache has no bytes that the file lacks.
     pub fn accept(&self) -> io::Result<()> {
         let now = stamp(&self.opened()?.attributes()?);
         self.accept_as(now);
         Ok(())
     }
 
-    /// Takes the file as it was seen, with this stamp, as the one that counts. It was seen before what follows from
-    /// that was done.
+    /// Accepts the file with this stamp, which was taken before the steps that follow from it.
     fn accept_as(&self, stamp: Stamp) {
         let mut seen = self.watch.seen();
         seen.stamp = Some(stamp);
         self.watch.change.store(Change::None as u8, SeqCst);
     }
 
-    /// Its bytes were compared and are what they were when it was seen so; `then` is how it had been left.
+    /// Notes that the bytes were compared and are unchanged at the stamp `now`; `then` is the stamp before.
     fn accept_attributes(&self, then: Option<Stamp>, now: Stamp) {
         let mut seen = self.watch.seen();
         if seen.stamp == then {
             seen.stamp = Some(now);
         }
         let (from, to) = (Change::Attributes as u8, Change::None as u8);
-        // It may have become worse meanwhile.
+        // The change may have become a worse one meanwhile.
         let _worse = self.watch.change.compare_exchange(from, to, SeqCst, SeqCst);
     }
 
-    /// Notes durably that it is in conflict.
+    /// Notes durably that the file is in conflict.
     fn note_conflict(&self, changes: &Changes) -> io::Result<()> {
         if self.change() == Change::Conflict {
             return Ok(());
@@ -313,7 +315,7 @@ impl Below {
         Ok(())
     }
 
-    /// Keeps pages from the file that the cache writes to it; false if it has turned out to be as we left it after all.
+    /// Keeps written-back pages aside from the file; false if the file has turned out to be unchanged.
     pub fn put_aside(&self, offset: u64, bytes: &[u8], changes: &Changes, page_bytes: u64) -> io::Result<bool> {
         let mut aside = self.watch.aside();
         if !self.change().is_apart() {
@@ -328,13 +330,13 @@ impl Below {
         Ok(true)
     }
 
-    /// Makes durable what is kept from it.
+    /// Makes the pages kept aside durable.
     pub fn sync_aside(&self) -> io::Result<()> {
         self.watch.aside().as_mut().map_or(Ok(()), Aside::sync)
     }
 
-    /// Ends a conflict in favour of the file: no pages are kept from it any more. The stamp `seen` is of when that was
-    /// decided.
+    /// Ends a conflict in favour of the file: no pages are kept aside any more. `seen` is the stamp at the time of that
+    /// decision.
     fn end_conflict(&self, changes: &Changes, seen: Stamp) -> io::Result<()> {
         let mut aside = self.watch.aside();
         changes.map()?.note_resolved(self.key)?;
@@ -344,8 +346,8 @@ impl Below {
         Ok(())
     }
 
-    /// Ends a conflict in favour of the pages that were kept: writes them to the file, durably, and returns its size
-    /// then, in bytes. Dirty pages that the cache still has are written to the file from now on.
+    /// Ends a conflict in favour of the pages kept aside: writes them to the file, durably, and returns its size then,
+    /// in bytes. Dirty pages that the cache still has are written to the file from now on.
     fn write_back_aside(&self, changes: &Changes, page_bytes: u64) -> io::Result<u64> {
         self.ensure_writable()?;
         let mut aside = self.watch.aside();
@@ -366,7 +368,7 @@ impl Below {
         Ok(size)
     }
 
-    /// The pages that are kept from it, by their first bytes.
+    /// The pages kept aside, by the offset of their first bytes.
     fn pages_aside(&self, changes: &Changes, page_bytes: u64) -> io::Result<Vec<u64>> {
         let mut aside = self.watch.aside();
         if aside.is_none() && self.change() == Change::Conflict {

@@ -1,4 +1,4 @@
-//! The files of a directory that are in conflict, and how that ends.
+//! The files of a directory that are in conflict, and the end of a conflict.
 
 use super::super::disk::stamp;
 use super::super::file::CachedFile;
@@ -12,26 +12,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
-/// A file that somebody else changed while the cache had dirty pages of it.
+/// A file that another program changed while the cache had dirty pages of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Its path in the backing directory.
+    /// Path in the backing directory.
     pub path: PathBuf,
-    /// Pages that are neither served nor written to it; none where they could not be counted.
+    /// Number of pages that are neither served nor written to the file; none if they could not be counted.
     pub pages: Option<u64>,
 }
 
-/// Whose bytes count.
+/// Choice of the bytes that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// The dirty pages of the cache: they are written over what the file has.
+    /// The dirty pages of the cache: they overwrite the file's bytes.
     Cache,
     /// The bytes of the file: the dirty pages are lost.
     Below,
 }
 
 impl CachedFile {
-    /// Ends a conflict; how many pages it was about.
+    /// Ends a conflict; returns the number of its pages.
     fn resolve(&self, keep: Keep) -> io::Result<u64> {
         let mut shape = self.alone();
         if self.below.change() != Change::Conflict {
@@ -47,7 +47,7 @@ impl CachedFile {
                 self.take_anew(&mut shape, seen.size);
             }
             Keep::Cache => {
-                // Of what the file has other bytes now the cache must not say that it knows it, over a crash either.
+                // The cache must not keep clean pages of a file with other bytes, even across a crash.
                 self.forget_clean()?;
                 let size = self.below.write_back_aside(changes, self.shared().page_bytes)?;
                 self.forget_clean()?;
@@ -65,21 +65,21 @@ impl CachedFiles {
         self.files().values().map(|known| known.file.clone()).collect()
     }
 
-    /// Compares every file that the cache has room for pages of with how it was left, but those whose descriptors were closed for
-    /// others: these are compared when they are used again. What cannot be looked at is looked at again the next time.
+    /// Compares every file that has regions in the cache with its stamp. Files with closed descriptors are compared
+    /// when they are used again. A failed comparison is repeated at the next call.
     pub fn look(&self) {
         for file in self.all_known().into_iter().filter(|file| file.below.is_open()) {
             let _again = file.look();
         }
     }
 
-    /// Change of each known file by somebody else, in no order.
+    /// Change of each known file by other programs, in no order.
     #[cfg(test)]
     pub(in super::super) fn all_changes(&self) -> Vec<Change> {
         self.all_known().iter().map(|file| file.below.change()).collect()
     }
 
-    /// The same of all files.
+    /// Like [`look`](Self::look), for all files.
     pub(in super::super) fn look_at_all(&self) {
         for file in self.all_known() {
             let _again = file.look();
@@ -89,7 +89,7 @@ impl CachedFiles {
     /// Files in conflict, by path.
     ///
     /// # Errors
-    /// When the directory is not to be had.
+    /// When the directory cannot be read.
     pub fn conflicts(&self) -> io::Result<Vec<Conflict>> {
         let root = self.root_path()?;
         let of = |file: Arc<CachedFile>| {
@@ -104,7 +104,7 @@ impl CachedFiles {
         Ok(conflicts)
     }
 
-    /// Returns the outcomes for files that somebody else changed, since this was last asked.
+    /// Outcomes since the last call for files that other programs changed.
     pub fn news(&self) -> Vec<(PathBuf, News)> {
         let news = std::mem::take(&mut *self.changes().news.lock().unwrap_or_else(PoisonError::into_inner));
         let (known, root) = (self.all_known(), self.root_path().unwrap_or_default());
@@ -112,11 +112,11 @@ impl CachedFiles {
         news.into_iter().filter_map(|(key, news)| Some((path(key)?, news))).collect()
     }
 
-    /// Ends the conflict of a file, by where it is in the backing directory; how many pages it was about.
+    /// Ends the conflict of the file at a path in the backing directory; returns the number of its pages.
     ///
     /// # Errors
-    /// `NotFound` for a file that the cache does not know, `InvalidInput` for one in no conflict; else what a store answered: it is in
-    /// conflict still.
+    /// `NotFound` for a file that the cache does not know, `InvalidInput` for a file without a conflict; else the error
+    /// of a store. The conflict then continues.
     pub fn resolve(&self, path: &Path, keep: Keep) -> io::Result<u64> {
         let root = self.root_path()?;
         let is_there = |file: &Arc<CachedFile>| file.below.path(&root).is_ok_and(|found| found == path);
@@ -128,8 +128,8 @@ impl CachedFiles {
 }
 
 impl Backing {
-    /// Files in conflict of a cache that is not in use, and those that a start would find to be: they were changed since it was closed.
-    /// `dirty` are the pages of the cache that are so, by their addresses in it.
+    /// Conflicts of a cache that is not in use, and those that a start would find because files were changed since the
+    /// close. `dirty` are the addresses of the cache's dirty pages.
     ///
     /// # Errors
     /// The error of the system.

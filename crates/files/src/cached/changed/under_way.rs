@@ -1,5 +1,5 @@
-//! Changes of ours that do not go through a file's bytes: modes, owners, times, names. They are counted by the file's number, for a file
-//! may become known while one is under way.
+//! Changes of ours that do not touch a file's bytes: modes, owners, times, names. They are counted by the file's
+//! number, for a file may become known during one.
 
 use super::super::Known;
 use super::super::disk::Below;
@@ -8,11 +8,11 @@ use crate::below::OpenFile;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Number of changes under way of each file.
+/// Number of changes under way for each file.
 #[derive(Clone, Default)]
 pub(in super::super) struct UnderWay(Arc<Mutex<HashMap<FileId, usize>>>);
 
-/// A change that is under way, until it is dropped.
+/// A change under way, which ends when this is dropped.
 struct Guard {
     id: FileId,
     under_way: UnderWay,
@@ -24,23 +24,23 @@ impl UnderWay {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of changes under way of a file that becomes known. The caller holds the lock of the known files.
+    /// Number of changes under way for a file that becomes known. The caller holds the lock of the known files.
     pub fn of(&self, id: FileId) -> usize {
         self.counts().get(&id).copied().unwrap_or(0)
     }
 
-    /// Begins one.
+    /// Begins a change.
     pub fn begin(&self, id: FileId, files: &Arc<Mutex<HashMap<FileId, Known>>>) -> Box<dyn Send> {
         let below = |known: &HashMap<FileId, Known>| known.get(&id).map(|known| known.file.below.clone());
         let lock = || files.lock().unwrap_or_else(PoisonError::into_inner);
-        // Looked at without the lock: it may have to be opened.
+        // Compared without the lock: the file may have to be opened.
         let before = below(&lock());
         if let Some(before) = before {
             let _unseen = before.look();
         }
         let known = lock();
         *self.counts().entry(id).or_default() += 1;
-        // With the lock: who takes the file out of the known ones, and in again, counts this one.
+        // Under the lock: a file that leaves the known ones and returns counts this change.
         if let Some(below) = below(&known) {
             below.watch.begin_attributes();
         }
@@ -70,7 +70,7 @@ impl Drop for Guard {
 
 impl Below {
     fn end_attributes(&self) {
-        // Opened without the lock under which it is looked at.
+        // Opened before the lock is taken under which the attributes are read.
         let file = self.opened().ok();
         self.end_seen(|| file?.attributes().ok());
     }

@@ -1,5 +1,6 @@
-//! A file that somebody else writes below while it has dirty pages: what a look has found a crash does not undo, and at whatever write
-//! or sync the power goes, the pages are in the cache or kept aside until it is said which bytes count.
+//! A file that another program writes in the backing store while it has dirty pages in the cache. A crash does not undo
+//! the finding of a look. At whatever write or sync the power fails, the pages are in the cache or kept aside until it
+//! is decided which bytes count.
 
 use super::setup::Setup;
 use crate::FileData;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 const ID: [u8; 16] = [9; 16];
 /// Pages of the file.
 const PAGES: u64 = 12;
-/// Lives in each layout.
+/// Runs in each layout.
 const RUNS: u64 = 400;
 
 struct Place {
@@ -61,14 +62,14 @@ impl Place {
         files.open_file(id, File::Simulated(file), true)
     }
 
-    /// Somebody else writes a page, past the cache.
+    /// Another program writes a page, bypassing the cache.
     fn write_below(&self, page: u64, byte: u8) -> io::Result<()> {
         let file = self.below.directory(Path::new("/")).open("f")?;
         OpenFile::write_all_at(&file, page * self.page_bytes(), &vec![byte; self.page_bytes() as usize])?;
         OpenFile::sync_all(&file)
     }
 
-    /// The first byte of each page below.
+    /// The first byte of each page in the backing file.
     fn bytes_below(&self) -> Vec<u8> {
         let file = self.below.directory(Path::new("/")).open("f").expect("a file");
         let mut page = vec![0; self.page_bytes() as usize];
@@ -76,7 +77,7 @@ impl Place {
         (0..PAGES).map(|at| read(at).expect("a page")).collect()
     }
 
-    /// Writes the dirty pages and has one of the clean ones changed below; a look finds it.
+    /// Writes the dirty pages and changes a clean one in the backing file; a look finds the change.
     fn begin(&self, files: &CachedFiles, dirty: &BTreeSet<u64>, changed: u64) -> io::Result<()> {
         let file = self.file(files)?;
         for page in dirty {
@@ -92,7 +93,7 @@ impl Place {
 /// Counts over the runs of a cache.
 #[derive(Debug, Default)]
 struct Tally {
-    /// The power went while or after pages were kept aside.
+    /// The power failed while or after pages were kept aside.
     aside: u64,
     /// Pages that were dirty when a look had found the change.
     pages: u64,
@@ -111,7 +112,7 @@ fn life(seed: u64, layout: Layout, tally: &mut Tally) -> Result<(), String> {
     let dirty: BTreeSet<u64> = (0..PAGES).filter(|&page| page != changed && random.chance(0.3)).collect();
     place.begin(&files, &dirty, changed).map_err(|error| format!("a look: {error}"))?;
     let known = files.conflicts().map_err(|error| error.to_string())?;
-    // A small cache may have written some of them below before.
+    // A small cache may have written some of them back earlier.
     let kept: u64 = known.iter().filter_map(|conflict| conflict.pages).sum();
     if kept == 0 {
         return Ok(());
@@ -142,7 +143,7 @@ fn life(seed: u64, layout: Layout, tally: &mut Tally) -> Result<(), String> {
     }
     let files = files.expect("it runs");
     let keep = if random.chance(0.5) { Keep::Cache } else { Keep::Below };
-    // The power may go in the middle of that: then it is in conflict still, or it is over.
+    // The power may fail during the resolution: the conflict then continues or is over.
     place.power.fail_after(1 + random.below(40));
     let resolved = files.resolve(&known[0].path, keep);
     place.power.fail_after(0);
@@ -176,7 +177,7 @@ fn life(seed: u64, layout: Layout, tally: &mut Tally) -> Result<(), String> {
     if change.iter().any(|&change| change != Change::None) { Err(format!("{change:?}")) } else { Ok(()) }
 }
 
-/// Lives over both layouts; the first violation ends them.
+/// Runs over both layouts; the first violation ends them.
 fn runs() -> Result<(), String> {
     for layout in [Layout::Log, Layout::Slots] {
         let mut tally = Tally::default();

@@ -1,5 +1,5 @@
-//! One random life of a directory behind a cache: what programs do with its files, crashes in the middle of that and of
-//! recoveries, and what the files read as after.
+//! One random run of a directory behind a cache: operations of programs on its files, crashes during these and during
+//! recoveries, and the contents of the files afterwards.
 
 use super::setup::Setup;
 use crate::below::{File, FileSystem, OpenFile};
@@ -21,13 +21,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 const ID: [u8; 16] = [9; 16];
-/// Directories, and names that files in each have.
+/// Directories, and the names that files can have in each.
 const DIRECTORIES: [&str; 2] = ["/", "/d"];
 const NAMES: [&str; 4] = ["a", "b", "c", "d.tmp"];
-/// Errors of calls that are made to fail.
+/// Errors of calls that the test makes fail.
 const ERRORS: [Errno; 3] = [Errno::IO, Errno::NOSPC, Errno::DQUOT];
 
-/// Why an operation did not succeed.
+/// Reason why an operation did not succeed.
 pub(super) enum Stop {
     PowerOff,
     Wrong(String),
@@ -35,14 +35,14 @@ pub(super) enum Stop {
 
 type Outcome<T> = Result<T, Stop>;
 
-/// Number of times that each thing happened.
+/// Number of occurrences of each kind of event.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
-    /// All of them.
+    /// All crashes.
     pub crashes: u64,
-    /// Of them those that left the power on.
+    /// Crashes that left the power on.
     pub kills: u64,
-    /// Of them those while the cache was being opened.
+    /// Crashes while the cache was being opened.
     pub crashes_in_recovery: u64,
     pub operations: u64,
     pub syncs: u64,
@@ -52,11 +52,11 @@ pub(super) struct Tally {
     pub truncates: u64,
     pub voids: u64,
     pub restarts: u64,
-    /// Calls that were made to fail.
+    /// Calls that the test made fail.
     pub faults: u64,
     /// Files that were read after a crash.
     pub files_checked: u64,
-    /// Clean pages that were compared with what is below.
+    /// Clean pages that were compared with the backing store.
     pub clean_checked: u64,
 }
 
@@ -101,11 +101,11 @@ impl runs::Tally for Tally {
     }
 }
 
-/// A file as the kernel knows it while it is open.
+/// A file as the kernel holds it while it is open.
 struct Opened {
     id: FileId,
     data: Arc<dyn FileData>,
-    /// Keeps its number.
+    /// Keeps the file's number in use.
     place: SimFile,
 }
 
@@ -124,7 +124,7 @@ pub(super) struct History {
     random: Random,
     oracle: Oracle,
     live: Option<Live>,
-    /// A call was made to fail, and the cache has not shown since that it got over it.
+    /// A call was made to fail, and the cache has not yet been seen to work again.
     faulty: bool,
     /// A sync was made to fail since the cache was opened.
     failed: bool,
@@ -168,7 +168,7 @@ impl History {
         }
     }
 
-    /// Prints what is done, for who looks at a seed.
+    /// Prints a step, to study a seed.
     fn say(&self, what: impl FnOnce() -> String) {
         if self.traced {
             println!("{}", what());
@@ -179,15 +179,15 @@ impl History {
         if self.power.is_off() { Stop::PowerOff } else { Stop::Wrong(error) }
     }
 
-    /// An error that nothing explains is a violation; what was made to fail explains it. Whether it succeeded.
+    /// Checks a result: true if the operation succeeded. An error that no injected fault explains is a violation.
     fn may_fail<T>(&self, what: &str, result: io::Result<T>) -> Outcome<Option<T>> {
         self.say(|| format!("  {what}: {:?}", result.as_ref().map(drop)));
         match result {
-            // Without power nobody hears of it.
+            // Without power no result is seen.
             _ if self.power.is_off() => Err(Stop::PowerOff),
             Ok(done) => Ok(Some(done)),
             Err(_) if self.faulty => Ok(None),
-            // Said once by a flush that follows on a sync that failed, whoever asked for that one.
+            // Reported once, by a flush that follows a failed sync, even of another caller.
             Err(error) if self.failed && error.to_string().contains("an earlier failure") => Ok(None),
             Err(error) => Err(Stop::Wrong(format!("{what}: {error}"))),
         }
@@ -217,14 +217,14 @@ impl History {
         (directory, NAMES[self.random.below(NAMES.len() as u64) as usize].to_owned())
     }
 
-    /// A name that leads to a file, if one does.
+    /// A random name, if it leads to a file.
     fn some_file(&mut self) -> Option<(Name, u64)> {
         let name = self.some_name();
         let made = self.oracle.at(&name)?;
         Some((name, made))
     }
 
-    /// Opens a file for writing, as the kernel has it done: one handle of the layer's for each file.
+    /// Opens a file for writing as the kernel does: one handle of the layer for each file.
     fn open_file(&mut self, name: &Name, made: u64) -> Outcome<Option<Arc<dyn FileData>>> {
         if let Some(opened) = self.live().opened.get(&made) {
             return Ok(Some(opened.data.clone()));
@@ -248,7 +248,7 @@ impl History {
         Ok(Some(data))
     }
 
-    /// The last handle of a file is closed.
+    /// Closes the last handle of a file.
     fn close_file(&mut self, made: u64) {
         self.say(|| format!("close {made}"));
         let live = self.live.as_mut().expect("a layer that runs");
@@ -259,7 +259,7 @@ impl History {
         }
     }
 
-    /// Something that a program does.
+    /// One operation of a program.
     fn step(&mut self) -> Outcome<()> {
         self.tally.operations += 1;
         match self.random.below(100) {
@@ -298,7 +298,7 @@ impl History {
         }
         let created = self.live().directories[name.0].create(&name.1).map_err(io::Error::from);
         if self.power.is_off() {
-            // Whether it is there nobody knows.
+            // The file may or may not exist.
             self.oracle.may_be_made(&name);
         }
         let Some(file) = self.may_fail("creating", created)? else { return Ok(()) };
@@ -308,7 +308,7 @@ impl History {
         self.adopt(file).map(drop)
     }
 
-    /// Makes a change that the model has been told of, and tells it of the outcome.
+    /// Reports to the model the outcome of a change that was announced to it.
     fn changed(&mut self, what: &str, made: u64, change: Option<Change>, done: io::Result<()>) -> Outcome<()> {
         let done = self.may_fail(what, done)?;
         if let (Some(_), Some(change)) = (done, &change) {
@@ -319,7 +319,7 @@ impl History {
         Ok(())
     }
 
-    /// A file that is open, with a name or without.
+    /// An open file, with or without a name.
     fn some_open_file(&mut self) -> Option<(Name, u64)> {
         let opened: Vec<u64> = self.live().opened.keys().copied().collect();
         let count = opened.len() as u64;
@@ -422,10 +422,10 @@ impl History {
         let places = ((one, OsStr::new(&from.1)), (other, OsStr::new(&to.1)));
         let renamed = crate::rename(&live.files, places.0, places.1, RenameFlags::empty());
         if replaced == Some(made) {
-            // Two names of one file: nothing happens.
+            // Two names of the same file: the rename does nothing.
             return self.may_fail("renaming", renamed).map(drop);
         }
-        // A crash in the middle leaves it done or not.
+        // A crash during the rename leaves it done or not.
         if renamed.is_ok() || self.power.is_off() {
             self.oracle.leads(&from, None);
             self.oracle.leads(&to, Some(made));
@@ -439,7 +439,7 @@ impl History {
         Ok(())
     }
 
-    /// A file has lost a name: if that was the last, and nothing has it open, the layer is told.
+    /// Notifies the layer when a file has lost its last name and no handle has it open.
     fn lost_a_name(&mut self, made: u64, place: Option<(SimFile, FileId)>) {
         let (file, id) = place.expect("it had a name");
         let live = self.live();
@@ -523,7 +523,7 @@ impl History {
         }
     }
 
-    /// A call of the file system below fails, one of the next few; then the cache has to get over it.
+    /// Makes one of the next calls of the backing file system fail; then the cache has to work again.
     fn fault(&mut self) -> Outcome<()> {
         if self.faulty {
             return Ok(());
@@ -541,7 +541,7 @@ impl History {
         let failed = self.below.heal();
         self.tally.faults += failed - before;
         self.live().files.run_errands();
-        // Whoever flushed is told of what failed, once for each that it may concern.
+        // A flush may report the failure more than once, so several attempts are made.
         for _ in 0..4 {
             let cache = self.live().files.cache();
             if cache.drain().is_ok() && cache.flush().is_ok() {
@@ -553,7 +553,7 @@ impl History {
         self.may_fail("flushing after a failure", flushed).map(drop)
     }
 
-    /// A stop in good order, and a start.
+    /// A close in good order, and a start.
     fn restart(&mut self) -> Outcome<()> {
         if self.faulty {
             return Ok(());
@@ -570,7 +570,7 @@ impl History {
         self.live = None;
         self.tally.restarts += 1;
         if self.random.chance(0.2) {
-            // It is not started again before something happens.
+            // No new start before the crash that follows.
             self.power.fail_after(0);
             return Err(Stop::PowerOff);
         }
@@ -599,7 +599,7 @@ impl History {
         Ok(())
     }
 
-    /// Lives until the power goes after so many writes and syncs, or for so many steps, then recovers and checks.
+    /// Runs until the power fails after `power_for` writes and syncs, or for `steps` steps; then recovers and checks.
     pub fn round(&mut self, steps: u64, power_for: Option<u64>) -> Result<(), String> {
         if self.live.is_none() {
             self.open().map_err(wrong)?;
@@ -623,7 +623,7 @@ impl History {
         self.say(|| format!("crash, power lost: {power_lost}"));
         self.tally.crashes += 1;
         self.tally.kills += u64::from(!power_lost);
-        // Whoever used it does nothing any more.
+        // The old instance must not act any more.
         self.power.fail_after(0);
         self.live = None;
         (self.faulty, self.failed) = (false, false);
@@ -688,7 +688,7 @@ impl History {
         self.oracle.check_after_crash(made, &bytes, power_lost)
     }
 
-    /// Prints where a file's pages are.
+    /// Prints the positions of a file's pages.
     fn say_pages(&self, made: u64) {
         let files = &self.live().files;
         let page_bytes = files.shared.page_bytes;
@@ -705,7 +705,7 @@ impl History {
         }
     }
 
-    /// A clean copy is what is below: it may be dropped at any time.
+    /// A clean copy equals the backing store's bytes: the cache may drop it at any time.
     fn check_clean(&mut self) -> Result<(), String> {
         let live = self.live.as_ref().expect("a layer that runs");
         let (cache, disk) = (live.files.cache(), &live.files.shared.disk);

@@ -1,4 +1,4 @@
-//! Faults of the files' layer that a random life has found, each as the shortest sequence that shows it.
+//! Faults of the files' layer that random runs have found, each as the shortest sequence that shows it.
 
 use crate::below::{File, FileSystem, OpenFile};
 use crate::cached::disk::Below;
@@ -77,7 +77,7 @@ impl Scene {
         self.opened(self.root().create(name).expect("a new file")).1
     }
 
-    /// The power goes and comes again.
+    /// Power failure and restart.
     fn cut(&mut self, seed: u64) {
         self.power.fail_after(0);
         self.files = None;
@@ -92,7 +92,7 @@ fn page(version: u8) -> Vec<u8> {
     vec![version; PAGE_BYTES as usize]
 }
 
-/// A failed sync drops what it was to write, as file systems do, and says so once.
+/// A failed sync drops the bytes that it was to write, as in file systems, and is reported once.
 fn failed_sync() {
     for (policy, mode) in [("h-arc", Mode::WriteAround), ("lru", Mode::WriteThrough)] {
         let scene = Scene::new(policy, 4, mode);
@@ -106,7 +106,7 @@ fn failed_sync() {
         write(1);
         file.sync(false).expect("a sync");
         write(2);
-        // What was allocated is synced first: the cache has not heard of the failure when the next read comes.
+        // The allocation is synced first: the cache has not been notified of the failure at the next read.
         file.allocate(FallocateFlags::KEEP_SIZE, 0, 2 * u64::from(PAGES) * PAGE_BYTES).expect("blocks");
         scene.below.fail(Call::Sync, 0, Errno::IO);
         assert!(file.sync(false).is_err(), "{mode:?}");
@@ -118,8 +118,8 @@ fn failed_sync() {
     }
 }
 
-/// Bytes that were cut off are dirty in the cache device's last durable state, so they have to be forgotten there
-/// before the new name.
+/// Bytes that were cut off are dirty in the cache device's last durable state. So they have to be forgotten there
+/// before the file gets its new name.
 fn cut_and_renamed() {
     for seed in 0..40 {
         let mut scene = Scene::new("lru", 16, Mode::WriteBack);
@@ -145,7 +145,7 @@ fn cut_and_renamed() {
     }
 }
 
-/// The file below is longer by then.
+/// A change of size fails half way, when the backing file is longer already.
 fn half_way() {
     let zero = FallocateFlags::ZERO_RANGE;
     let changes: [(&str, SizeChange<'_>); 3] = [
@@ -172,7 +172,7 @@ fn half_way() {
     }
 }
 
-/// The system tells a failure once, to the descriptor that asked: here to who closes descriptors, of which there are too many.
+/// The system reports a failure once, to the descriptor that asked: here to the pool, which closes surplus descriptors.
 fn let_go() {
     let below = SimFileSystem::new(SEED, true, &Power::steady());
     let file = below.directory(Path::new("/")).create("a").expect("a new file");
@@ -189,9 +189,9 @@ fn let_go() {
     disk.sync().expect("a sync");
 }
 
-/// Stamps of files that a close writes are what a start compares the files with. In the simulated file system one
-/// journal has the metadata of all files, and a sync of the map makes it durable. Others, as btrfs, have a log for each
-/// file: so the test asks for the sync itself.
+/// A start compares files with the stamps that a close wrote. In the simulated file system one journal has the metadata
+/// of all files, so a sync of the map makes it durable. Others, such as btrfs, have a log for each file: so the test
+/// requires the sync itself.
 fn closed() {
     for seed in 0..40 {
         let mut scene = Scene::new("lru", 16, Mode::WriteBack);
@@ -213,7 +213,7 @@ fn closed() {
     }
 }
 
-/// Pages that are read of a file that was cut count as dirty until the cut is durable, though nobody wrote them.
+/// Pages read from a file that was cut count as dirty until the cut is durable, though no program wrote them.
 fn read_after_cut() {
     for seed in 0..40 {
         let mut scene = Scene::new("lru", 16, Mode::WriteBack);
@@ -232,13 +232,13 @@ fn read_after_cut() {
         scene.files().cache().flush().expect("a flush");
         drop(file);
         crate::remove(scene.files(), &scene.root(), OsStr::new("a")).expect("a removal");
-        // Whatever is left of it, a start is not refused.
+        // A start is not refused, whatever is left of the file.
         scene.cut(seed);
     }
 }
 
-/// A crash may keep a cut and not what made the end of the last page zeroes. What was beyond is not seen when the file grows again, even
-/// if it was cut to nothing in between and the power goes once more.
+/// A crash may keep a cut but undo the zeroes at the end of the last page. Bytes from beyond the end are not seen when
+/// the file grows again. That holds even if the file was cut to nothing in between and the power fails once more.
 fn regrown() {
     for seed in 0..400 {
         let mut scene = Scene::new("lru", 16, Mode::WriteBack);
@@ -264,7 +264,7 @@ fn regrown() {
     }
 }
 
-/// All of them: mutants that random lives do not find are found by one.
+/// All scenarios: one of them finds each mutant that random runs miss.
 pub(super) const SCENARIOS: [fn(); 7] =
     [failed_sync, cut_and_renamed, half_way, let_go, closed, read_after_cut, regrown];
 

@@ -1,6 +1,6 @@
-//! Crash tests of the files' layer: random lives of directories behind caches of every kind, over a simulated file system and a
-//! simulated cache device that lose power in the middle of any call, checked against a plain model of what POSIX promises; and
-//! mutants of the layer that these tests must find out.
+//! Crash tests of the files' layer: random runs of directories behind caches of every kind. The simulated file system
+//! and cache device lose power during any call. The results are checked against a plain model of the promises of POSIX.
+//! Mutants of the layer must be found by these tests.
 
 mod conflict;
 mod history;
@@ -16,14 +16,15 @@ use setup::Setup;
 use std::ops::Range;
 use std::panic::catch_unwind;
 
-/// Crashes in a life.
+/// Crashes in a run.
 const CRASHES: u64 = 20;
-/// Lives that a test goes through unless it is told of others.
+/// Runs of a test, unless an environment variable sets another number.
 const SEEDS: u64 = 400;
-/// Lives within which each other mutant is found out, unless a test is told of others.
+/// Runs within which each mutant other than those of conflicts must be found, unless an environment variable sets
+/// another number.
 const MUTANT_SEEDS: u64 = 400;
 
-/// One random life with several crashes.
+/// One random run with several crashes.
 fn life(seed: u64, layout: Layout) -> Result<Tally, String> {
     let setup = Setup::random(seed, layout);
     let mut history = History::new(setup.clone(), seed);
@@ -36,12 +37,12 @@ fn life(seed: u64, layout: Layout) -> Result<Tally, String> {
     Ok(history.tally)
 }
 
-/// Lives of many seeds; the first violation ends it.
+/// Runs of many seeds; the first violation ends them.
 fn random_lives(seeds: Range<u64>, layout: Layout) -> Result<Tally, String> {
     runs::sum(seeds, |seed| life(seed, layout))
 }
 
-/// Lives in one layout, and what must have come about in them.
+/// Runs in one layout, with the events that must have occurred in them.
 fn check_lives(layout: Layout) {
     let (first, seeds) = (number("ENTRESOL_FILE_CRASH_FIRST", 0), number("ENTRESOL_FILE_CRASH_SEEDS", SEEDS));
     let tally = random_lives(first..first + seeds, layout).unwrap_or_else(|violation| panic!("{violation}"));

@@ -1,25 +1,25 @@
-//! Kinds of caches that the histories go through.
+//! Kinds of caches that the histories use.
 
 use entresol_core::Random;
 use entresol_engine::cache::{CacheConfig, Maintenance, Mode};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 
-/// Pages that a cache has room for, at least.
+/// Least capacity of a cache in pages.
 const CAPACITY_MIN: u64 = 8;
 
-/// Cache whose history is run, and the behaviour of the file system below it.
+/// Cache whose history is run, and the behaviour of the backing file system.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub policy: &'static str,
     pub tiers: Vec<usize>,
     pub mode: Mode,
     pub geometry: Geometry,
-    /// The shares of dirty pages from which on, and down to which, pages are cleaned ahead.
+    /// Shares of dirty pages at which cleaning starts and stops.
     pub dirty_limits: (f64, f64),
-    /// Bytes of new blocks are down before the metadata that speak of them.
+    /// Bytes of new blocks become durable before the metadata that refers to them.
     pub ordered: bool,
-    /// Calls of the file system below fail once in a while.
+    /// Calls of the backing file system sometimes fail.
     pub faults: bool,
 }
 
@@ -30,7 +30,7 @@ impl Setup {
         let page_bytes = [512, 1024][random.below(2) as usize];
         let segment_pages = [4, 8, 16][random.below(3) as usize];
         let of = |segments| Geometry { page_bytes, segment_pages, segments, layout };
-        // The journal of a small store takes a good part of it.
+        // The journal of a small store takes a large part of it.
         let least = if layout == Layout::Slots { 16 } else { 9 };
         let least = (least..).find(|&segments| of(segments).capacity_pages() >= CAPACITY_MIN).expect("some number");
         let geometry = of(least + random.below(6) as u32);
@@ -51,7 +51,7 @@ impl Setup {
 
     pub fn config(&self) -> CacheConfig {
         let info = catalogue::info(self.policy).expect("a policy");
-        // A thread of the cache's own would make every run another.
+        // A maintenance thread would make runs differ.
         CacheConfig { mode: self.mode, maintenance: Maintenance::Requests, ..CacheConfig::new(info, &self.tiers) }
     }
 }

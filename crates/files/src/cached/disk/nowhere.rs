@@ -1,4 +1,5 @@
-//! Pages of a cache that are not to be had or written below, each for its reason: its file is gone, or ends before it.
+//! Pages of a cache that cannot be read from or written to a file, each for its reason: the file is gone, or ends
+//! before it.
 
 use super::super::FilesError;
 use super::super::changed::Change;
@@ -10,49 +11,49 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 
-/// Why nobody will ask for a page of a cache.
+/// Reason why a cached page will never be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nowhere {
-    /// It belongs to no file: its file was removed.
+    /// The page belongs to no file: its file was removed.
     Removed,
-    /// It lies beyond the end of its file.
+    /// The page lies beyond the end of its file.
     Beyond,
-    /// The file has what counts: its clean copy may be of before.
+    /// The file's bytes count: a clean copy may be outdated.
     Outdated,
 }
 
-/// Pages that the cache handed down since it was opened, and that were not written to any file.
+/// Pages written back since the cache was opened, but not to any file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NotWritten {
     /// Pages of no file, and pages beyond the ends of files.
     pub nowhere: u64,
-    /// Pages that are kept from files which somebody else changed.
+    /// Pages kept aside from files that another program changed.
     pub aside: u64,
 }
 
-/// The same while they are counted.
+/// Running counts of [`NotWritten`].
 #[derive(Default)]
 pub(super) struct NotWrittenCounts {
     pub nowhere: AtomicU64,
     pub aside: AtomicU64,
 }
 
-/// Destination of a file's bytes that the cache handed down.
+/// Destination of bytes that the cache wrote back to a file.
 pub(super) enum Went {
-    /// So many of them to the file; the others lie beyond its end.
+    /// The number of bytes written to the file; the others lie beyond its end.
     Below(usize),
-    /// All of them aside.
+    /// All bytes were kept aside.
     Aside,
 }
 
 impl FilesDisk {
-    /// Pages that the cache handed down and that are in no file.
+    /// Pages written back that are in no file.
     pub fn not_written(&self) -> NotWritten {
         let NotWrittenCounts { nowhere, aside } = &self.not_written;
         NotWritten { nowhere: nowhere.load(Relaxed), aside: aside.load(Relaxed) }
     }
 
-    /// Counts pages of so many bytes that went somewhere else than to a file.
+    /// Counts the pages of `bytes` bytes that were not written to a file.
     pub(super) fn count(&self, bytes: usize, went: Option<Went>) {
         let pages = |bytes: usize| (bytes as u64).div_ceil(self.page_bytes);
         match went {
@@ -62,14 +63,15 @@ impl FilesDisk {
         };
     }
 
-    /// Why what a cache has of the page at an address will never be asked for; none where it may be.
+    /// Reason why the cached page at an address will never be asked for; none if it may be.
     ///
-    /// A clean copy is outdated where a crash may have come between a change of the file and the word of it. A dirty one has not
-    /// been written to the file, so it is whole, of before or after the change.
+    /// A clean copy is outdated if a crash may have come between a change of the file and its record. A dirty copy has
+    /// not been written to the file, so it is whole: from before or after the change.
     pub fn nowhere(&self, at: u64, dirty: bool) -> Option<Nowhere> {
         let Some((file, offset)) = self.file_at(at) else { return Some(Nowhere::Removed) };
         if file.change() == Change::Conflict {
-            // Its clean pages are dropped; its dirty ones stay until it is said which bytes count, whatever size it has now.
+            // Clean pages are dropped. Dirty ones stay until it is decided which bytes count, whatever the file's size
+            // is now.
             return (!dirty).then_some(Nowhere::Outdated);
         }
         if file.size().is_ok_and(|size| offset >= size) {
@@ -81,21 +83,20 @@ impl FilesDisk {
         outdated.then_some(Nowhere::Outdated)
     }
 
-    /// Takes the regions of files that are missing, and where they may be.
+    /// Takes the regions of missing files, and the folders in which the files may be.
     pub(in super::super) fn miss(&mut self, missing: HashMap<u64, FileKey>, absent: Vec<PathBuf>) {
         (self.missing, self.absent) = (missing, absent);
     }
 
-    /// Takes pages that are kept from files that are missing.
+    /// Takes the pages kept aside from missing files.
     pub(in super::super) fn miss_aside(&mut self, pages: Vec<FileKey>) {
         self.missing_aside = pages;
     }
 
-    /// Refuses a start while dirty pages belong to files that are missing: the given ones, and pages that were kept
-    /// from such files.
+    /// Refuses a start while dirty pages belong to missing files: the given ones, and pages kept aside from such files.
     ///
     /// # Errors
-    /// [`FilesError::Missing`], with the numbers of pages and files, and the paths that could not be looked into.
+    /// [`FilesError::Missing`], with the numbers of pages and files, and the folders that could not be searched.
     pub fn check_missing(&self, dirty: impl Iterator<Item = u64>) -> Result<(), FilesError> {
         let of = |at: u64| self.missing.get(&(at / REGION_BYTES));
         let lost: Vec<&FileKey> = dirty.filter_map(of).chain(&self.missing_aside).collect();
@@ -106,14 +107,14 @@ impl FilesDisk {
         }
     }
 
-    /// Takes the ranges that were announced to be void before a crash, in place of others.
+    /// Replaces the known ranges by those announced as invalid before a crash.
     pub(in super::super) fn remember(&self, voids: &[(FileKey, Range<u64>)]) {
         let mut known = self.voids.lock().unwrap_or_else(PoisonError::into_inner);
         known.clear();
         voids.iter().for_each(|(key, range)| known.entry(*key).or_default().push(range.clone()));
     }
 
-    /// Files of which a write or a sync failed since this was last asked.
+    /// Files on which a write or a sync failed since the last call.
     pub(in super::super) fn failures(&self) -> Vec<Arc<Below>> {
         self.files().into_iter().filter(|file| file.fails.swap(false, Relaxed)).collect()
     }

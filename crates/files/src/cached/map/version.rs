@@ -1,31 +1,31 @@
-//! Versions of the file map, and when a map of version 1 becomes one of version 2.
+//! Versions of the file map, and the moment when a map of version 1 becomes one of version 2.
 //!
-//! A map that an earlier release left in good order is written as version 2 at the next open. One that a kill left stays version 1
-//! until it was closed in good order, as its cache does: so the earlier release can still recover the two. It becomes version 2
-//! before that only to say what version 1 has no words for, such as that a file may leave.
+//! A map that an earlier release closed in good order is written as version 2 at the next open. A map that a kill left
+//! stays version 1 until a close in good order, as its cache does: so the earlier release can still recover the two. It
+//! becomes version 2 earlier only for a record that version 1 lacks, such as that a file may leave.
 
 use super::{BLOCK, Contents, VOID};
 
-/// The version that is written to a map that may have it.
+/// The latest version.
 pub(super) const NEWEST: u32 = 2;
 /// The version without kinds beyond [`VOID`].
 const PLAIN: u32 = 1;
 
 impl Contents {
-    /// The version that says all of this.
+    /// The version that has all record kinds of these contents.
     pub fn needed_version(&self) -> u32 {
         let plain = self.leaving.is_empty() && self.conflicts.is_empty() && self.record.is_none();
         if plain { self.version } else { NEWEST }
     }
 
-    /// The same as an open goes on with it; `left` by a kill or a crash.
+    /// These contents for an open; `left` is true after a kill or a crash.
     #[must_use]
     pub fn of_open(self, left: bool) -> Self {
         let version = if left { self.version } else { NEWEST };
         Self { version, ..self }
     }
 
-    /// True if a map of this version has a word for a record.
+    /// True if this version of the map has a kind for the record.
     pub(super) fn has_word_for(&self, record: &[u8; BLOCK]) -> bool {
         self.version > PLAIN || u32::from(record[0]) <= VOID
     }
@@ -45,7 +45,7 @@ mod tests {
         File::open(scratch.path()).expect("a directory").into()
     }
 
-    /// The version that the header of the map says.
+    /// The version in the header of the map.
     fn written(scratch: &tempfile::TempDir) -> u8 {
         std::fs::read(scratch.path().join("map")).expect("a map")[8]
     }

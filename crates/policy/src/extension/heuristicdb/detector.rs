@@ -1,4 +1,4 @@
-//! The access pattern detector (000, section 3.5.3): how is each table or index being read?
+//! The access pattern detector (000, section 3.5.3): finds out how each table or index is read.
 
 use entresol_core::{ObjectId, Request};
 
@@ -19,7 +19,7 @@ pub(super) enum Status {
 }
 
 impl Status {
-    /// As printed; nothing before it is decided.
+    /// The status as it is printed; `None` before it is decided.
     pub(super) fn word(self) -> Option<&'static str> {
         match self {
             Status::Unknown => None,
@@ -34,7 +34,7 @@ impl Status {
 #[derive(Clone, Copy, Debug, Default)]
 struct Object {
     status: Status,
-    /// Which query the counts belong to.
+    /// Query that the counts belong to.
     query: u32,
     accessed: u32,
     sequential: u32,
@@ -58,8 +58,8 @@ impl AccessPatternDetector {
         AccessPatternDetector { objects: vec![Object::default(); objects], query: 0, watched, watched_min, ratio }
     }
 
-    /// Watches an access and returns the status that holds from it on. `reused` when the counting table says that
-    /// the page was accessed before; `pages` gives the size of the object.
+    /// Records an access and returns the status that holds from it on. `reused` is true if the counting table has an
+    /// earlier access to the page; `pages` gives the size of the object.
     #[inline]
     pub(super) fn observe(
         &mut self,
@@ -93,12 +93,12 @@ impl AccessPatternDetector {
         self.objects[object.index()].status = status;
     }
 
-    /// The status of an object; unknown of one that there is not.
+    /// The status of an object; `Unknown` if the object does not exist.
     pub(super) fn status(&self, object: ObjectId) -> Status {
         self.objects.get(object.index()).map_or(Status::Unknown, |entry| entry.status)
     }
 
-    /// A new query: all counts start from zero.
+    /// Restarts all counts from zero for a new query.
     pub(super) fn restart(&mut self) {
         self.query += 1;
     }

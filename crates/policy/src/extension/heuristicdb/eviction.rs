@@ -1,5 +1,5 @@
-//! The eviction and demotion program (000, section 3.5.2), with what it works on: the pages in NVM by access
-//! frequency, and the counting table, which remembers the frequency of pages that are not there.
+//! The eviction and demotion program (000, section 3.5.2), with its data: the pages in NVM by access frequency, and the
+//! counting table, which keeps the frequency of pages outside NVM.
 
 use super::profile::Adjustment;
 use crate::parts::{FrequencyList, Lists};
@@ -20,7 +20,7 @@ struct Count {
 struct CountingTable {
     counts: Vec<Count>,
     query: u32,
-    /// The most pages counted, and those that are, the last accessed first, if there is a bound.
+    /// Most pages counted, and the counted pages with the last accessed first; `None` without a bound.
     bound: Option<(usize, Lists<1>)>,
 }
 
@@ -70,7 +70,7 @@ impl CountingTable {
     }
 }
 
-/// Which pages are in NVM and how hot every page is.
+/// The pages in NVM, and the frequency of every page.
 #[derive(Clone, Debug)]
 pub(super) struct EvictionProgram {
     cached: FrequencyList,
@@ -78,7 +78,7 @@ pub(super) struct EvictionProgram {
 }
 
 impl EvictionProgram {
-    /// Nothing cached, nothing counted. `counted` bounds the counting table, 0 does not.
+    /// Nothing cached, nothing counted. `counted` bounds the counting table; 0 means no bound.
     pub(super) fn new(pages: usize, capacity: usize, counted: usize) -> Self {
         EvictionProgram { cached: FrequencyList::new(pages, capacity), counting: CountingTable::new(pages, counted) }
     }
@@ -108,20 +108,20 @@ impl EvictionProgram {
         self.cached.min_frequency()
     }
 
-    /// The least recently used of the coldest pages that satisfies a condition, and its frequency.
+    /// The coldest page that satisfies a condition, of equals the least recently used, and its frequency.
     #[inline]
     pub(super) fn coldest_where(&self, wanted: impl FnMut(Page) -> bool) -> Option<(Page, u32)> {
         self.cached.oldest_where(wanted).map(|page| (page, self.cached.frequency(page)))
     }
 
-    /// A page comes to NVM with the frequency counted so far.
+    /// Adds a page to NVM with the frequency counted so far.
     #[inline]
     pub(super) fn admit(&mut self, page: Page, frequency: u32) {
         self.counting.remove(page);
         self.cached.insert(page, frequency);
     }
 
-    /// A page leaves NVM; its frequency is kept for its return.
+    /// Removes a page from NVM; its frequency is kept for its return.
     #[inline]
     pub(super) fn evict(&mut self, page: Page) {
         let frequency = self.cached.remove(page);
@@ -131,7 +131,7 @@ impl EvictionProgram {
         }
     }
 
-    /// Makes all pages in NVM equally cold, those used most in front of the way out, and forgets all other counts.
+    /// Makes all pages in NVM equally cold, the most used first in the order of eviction, and forgets all other counts.
     pub(super) fn adjust(&mut self, adjustment: Adjustment) {
         self.cached.collapse(match adjustment {
             Adjustment::Evict => 0,

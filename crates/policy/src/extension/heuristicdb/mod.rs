@@ -1,4 +1,4 @@
-//! HeuristicDB: an NVM block device as a cache under a database, told of queries and watching how tables are read.
+//! HeuristicDB: an NVM block device as a cache under a database, with query hints and detection of access patterns.
 //!
 //! Yang, "High performance storage system design using emerging storage technologies", thesis, University of Minnesota,
 //! 2021 (000), chapter 3: seven rules

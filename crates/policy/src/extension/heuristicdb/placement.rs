@@ -1,4 +1,4 @@
-//! The page placement controller (000, section 3.5.4): NVM or storage?
+//! The page placement controller (000, section 3.5.4): chooses between NVM and storage.
 
 use super::detector::Status;
 use super::eviction::EvictionProgram;
@@ -8,7 +8,7 @@ use entresol_core::{Outcome, Page, Request, Tier};
 
 const NVM: Tier = Tier::TOP;
 
-/// Sends every request to NVM or past it.
+/// Sends every request to NVM or past NVM.
 #[derive(Clone, Debug)]
 pub(super) struct PlacementController {
     capacity: usize,
@@ -25,7 +25,7 @@ impl PlacementController {
         self.dirty.contains(page)
     }
 
-    /// Serves a request that has been counted: `frequency` is that of its page, `status` that of its object.
+    /// Serves a counted request: `frequency` is that of its page, `status` that of its object.
     #[inline]
     pub(super) fn serve<D: Driver>(
         &mut self,
@@ -53,8 +53,8 @@ impl PlacementController {
         if hit { Outcome::Hit(NVM) } else { Outcome::ADMITTED }
     }
 
-    /// Is there a frame for the page? A write takes that of the coldest page (rule 5), a read only when it is hotter
-    /// than that (rule 4).
+    /// True if NVM has a frame for the page. A write takes that of the coldest page (rule 5), a read only when it is
+    /// hotter than that page (rule 4).
     #[inline]
     fn make_room<D: Driver>(
         &mut self,

@@ -1,5 +1,6 @@
-//! The query profile queue (000, section 3.5.1): was the last query worth its pages, and what do it and the new one
-//! have in common? Of the queue of two, the older block is needed only while the newer one takes its place.
+//! The query profile queue (000, section 3.5.1): decides whether the last query was worth its pages, and finds what it
+//! has in common with the new one. The paper's queue has two blocks; the older one is needed only while the newer one
+//! replaces it.
 
 use super::detector::{AccessPatternDetector, Status};
 use entresol_core::ObjectId;
@@ -7,7 +8,7 @@ use entresol_core::ObjectId;
 /// Adjustment of the pages in NVM when a query is submitted (rule 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Adjustment {
-    /// All become the first to go: they brought nothing, and there are hot objects to make room for.
+    /// All become the first to be evicted: they brought no hit, and hot objects need their frames.
     Evict,
     /// All become equally cold.
     Demote,
@@ -23,13 +24,13 @@ struct Profile {
     running: bool,
 }
 
-/// The profile of the query submitted last, and who required what.
+/// The profile of the query submitted last, and the last query to require each object.
 #[derive(Clone, Debug)]
 pub(super) struct QueryProfileQueue {
     last: Profile,
     /// Queries submitted so far.
     submitted: u32,
-    /// By object: which of them required it last, counted from 1.
+    /// Last query to require each object, counted from 1.
     required_by: Vec<u32>,
 }
 
@@ -39,7 +40,7 @@ impl QueryProfileQueue {
         QueryProfileQueue { last, submitted: 0, required_by: vec![0; objects] }
     }
 
-    /// Hits while several queries run count for the one submitted last.
+    /// Counts a hit. While several queries run, it counts for the one submitted last.
     #[inline(always)]
     pub(super) fn hit(&mut self) {
         self.last.hits += 1;
@@ -50,12 +51,12 @@ impl QueryProfileQueue {
         self.last.hits
     }
 
-    /// Queries submitted so far, objects of the last one, and whether that one runs still.
+    /// Queries submitted so far, number of objects of the last one, and whether it still runs.
     pub(super) fn told(&self) -> (u32, usize, bool) {
         (self.submitted, self.last.objects.len(), self.last.running)
     }
 
-    /// A query is submitted: decides what becomes of the pages in NVM and sets the status of its objects.
+    /// Submits a query: decides on the pages in NVM and sets the status of the query's objects.
     pub(super) fn submit(
         &mut self,
         query: u32,
@@ -87,7 +88,7 @@ impl QueryProfileQueue {
         if evict { Adjustment::Evict } else { Adjustment::Demote }
     }
 
-    /// A query has ended.
+    /// Ends a query.
     pub(super) fn end(&mut self, query: u32) {
         if self.last.query == query {
             self.last.running = false;
