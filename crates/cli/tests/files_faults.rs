@@ -22,8 +22,8 @@ fn shrink_cache(mounted: &Mounted) {
     open(mounted.scratch.path("cache")).set_len(16 << 10).unwrap();
 }
 
-/// Ends a server in order. It must have warned of the failed reads of its cache device, and of lost pages if there are
-/// any.
+/// Ends a server in order. Its output must warn of the failed reads of its cache device, and of lost pages if there
+/// are any.
 fn end_of_a_lost_device(mounted: &mut Mounted, lost: bool) {
     mounted.signal(Signal::TERM);
     let (code, said) = mounted.end();

@@ -1,6 +1,6 @@
-//! Files as objects: the cache of a directory, driven file by file, has the counts of the simulator on a trace with as
-//! many objects, in total and for each. The history of pages that a policy does not hold is bounded live, and
-//! reported.
+//! Files as objects: the cache of a directory, driven file by file, counts as the simulator does on a trace with as
+//! many objects. Totals and the counts of each object agree. The history of pages that a policy does not hold is
+//! bounded live, and reported.
 
 use entresol_core::{Op, Random, Size};
 use entresol_engine::cache::{CacheConfig, ObjectCounts, REST};

@@ -339,8 +339,8 @@ fn table_of_what_each_start_does() {
     refusals.iter().for_each(|line| println!("{line}"));
 }
 
-/// From `format` to served reads through a cache that comes back blank after each stop, on a block device where there
-/// are loop devices, with no option but those of `format`.
+/// From `format` to served reads through a cache that comes back blank after each stop, with no option but those of
+/// `format`. The cache is a block device where there are loop devices.
 #[test]
 fn a_cache_that_comes_back_blank_after_each_stop_is_the_ordinary_case() {
     for device in [false, true] {

@@ -217,7 +217,7 @@ fn what_postgresql_committed_is_there_after_the_power_went() {
     assert!(total > 0, "there was a load");
 }
 
-/// Checks that a cut has an effect. Without a cache, in one round of ten at least, it loses unsynced writes. It never
+/// Checks that a cut has an effect. Without a cache, in one round of ten at least, a cut loses unsynced writes. No cut
 /// loses synced ones.
 #[test]
 fn without_a_cache_only_what_was_not_synced_is_lost() {

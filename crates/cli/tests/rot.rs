@@ -1,6 +1,6 @@
 //! A bit that rots in a cache whose server was killed, by the real command: flushed bytes are right, or an error and
 //! listed, and everything else can still be read. (Before version 3 of the store one bit in the last flush silently
-//! rolled all of it back, and one in either of the two flushes before made the whole cache unreadable.)
+//! rolled all of it back. One in either of the two flushes before made the whole cache unreadable.)
 
 mod common;
 

@@ -87,8 +87,8 @@ fn a_limit_on_the_size_of_files_refuses_a_write_and_ends_no_mount() {
 }
 
 /// Programs replace a file by a rename, or truncate it and write it anew, and sync nothing. The file systems that
-/// entresol caches write such bytes before the new name can be durable, and begin when a file is closed that was
-/// truncated to 0.
+/// entresol caches write such bytes before the new name can be durable. For a file truncated to 0 they begin when it
+/// is closed.
 #[test]
 fn a_file_that_was_replaced_without_a_sync_is_whole_after_a_kill() {
     for (layout, renamed) in [("log", true), ("slots", true), ("log", false), ("slots", false)] {

@@ -1,7 +1,7 @@
 //! The host's share of an I/O: software on the way, and threads of limited issue rate.
 //!
-//! 002 finds 2 us of software in each latency (section 4.1), and that neither of two very different devices exceeds
-//! 1.2 GB/s with 4-KiB I/Os (section 4.2): 3.41 us of the issuing thread per I/O, whatever the device.
+//! 002 finds 2 us of software in each latency (section 4.1). Neither of its two very different devices exceeds 1.2
+//! GB/s with 4-KiB I/Os (section 4.2): 3.41 us of the issuing thread per I/O, whatever the device.
 
 use crate::check::{self, Parameters};
 use crate::device::Device;

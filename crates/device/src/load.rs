@@ -1,7 +1,7 @@
 //! A closed-loop load generator: keeps a number of I/Os outstanding on a device and measures their completions.
 //!
-//! It is the common yardstick of the models' tests and benchmarks: all of them state their targets as throughput and
-//! latency at a queue depth.
+//! The models' tests and benchmarks all state their targets as throughput and latency at a queue depth, which this
+//! generator measures.
 
 use crate::device::Device;
 use crate::io::{Completion, Io, Latency, Nanos};

@@ -206,8 +206,8 @@ impl NvmBlock {
         latency
     }
 
-    /// Time that a write pays for an unaligned offset or size, in nanoseconds. It is 0 for whole pages and from
-    /// `layers_meet_bytes` on, more for whole half pages, and most for anything else.
+    /// Time that a write pays for an unaligned offset or size, in nanoseconds. The penalty is 0 for whole pages and
+    /// from `layers_meet_bytes` on, more for whole half pages, and most for anything else.
     #[inline]
     fn unaligned_penalty(&self, io: Io) -> Nanos {
         let NvmBlockParameters { page_bytes, layers_meet_bytes: meet, .. } = self.parameters;

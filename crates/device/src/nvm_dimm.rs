@@ -1,8 +1,8 @@
 //! NVM on the memory bus: latencies that are multiples of DRAM's, a granule, a bandwidth that falls with the number of
 //! writers, and an endurance per frame.
 //!
-//! The multiples are how emulated NVM is stated (003, section 6.1: 2x to 8x of DRAM; PCM in 004: 5x to 10x). That four
-//! writers saturate an Optane DIMM and more of them lower its bandwidth is in Yang et al., "An empirical guide to the
+//! The multiples are how emulated NVM is stated (003, section 6.1: 2x to 8x of DRAM; PCM in 004: 5x to 10x). Four
+//! writers saturate an Optane DIMM and more of them lower its bandwidth: Yang et al., "An empirical guide to the
 //! behavior and use of scalable persistent memory" (FAST 2020), which 000 cites as \[55\].
 
 use crate::check::{self, Parameters};

@@ -20,8 +20,8 @@ pub struct Advice {
 pub struct Use {
     /// Mean rate of the cache's writes over its whole time, in 10^6 bytes a second; none where unknown.
     pub write_mb_s: Option<f64>,
-    /// Endurance of the medium in bytes programmed; none where no source gives it. It is cycles times capacity, or the
-    /// data sheet's total bytes written times its write amplification.
+    /// Endurance of the medium in bytes programmed; none where no source gives it. The figure is cycles times
+    /// capacity, or the data sheet's total bytes written times its write amplification.
     pub endurance_bytes: Option<f64>,
 }
 

@@ -87,8 +87,8 @@ pub trait Source {
     /// continue reading; after any other error it may not.
     fn next(&mut self) -> Result<Option<Record>, TraceError>;
 
-    /// Takes at most `most` of the next records as columns, in place of the contents of `reads`. Only records that lie
-    /// in memory already, whole, and read one page of the stream and object of the last I/O are taken, where the
+    /// Takes at most `most` of the next records as columns, in place of the contents of `reads`. A record is taken
+    /// only if it lies whole in memory already, reads one page of the stream and object of the last I/O, and the
     /// source counts pages. Taking no record is always correct; [`Source::next`] then returns the next one. The reason
     /// is speed: taking a record one by one costs as much again as numbering its page.
     fn buffered_reads(&mut self, _most: usize, reads: &mut PageReads) {
@@ -138,8 +138,8 @@ pub enum TraceError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Error of the system. It is part of this error's own text and so not its `source`, lest a chain print it
-        /// twice.
+        /// Error of the system, printed as part of this error's own text and so not its `source`, lest a chain print
+        /// it twice.
         error: std::io::Error,
     },
     /// A line or record is malformed.

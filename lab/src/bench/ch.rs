@@ -13,9 +13,9 @@ use entresol_report::{Progress, Unit};
 
 /// Run a TPC-C-like load and analytical queries over its tables at the same time, without a cache and with one under several policies
 ///
-/// CH-benCHmark: the clients of `entresol-lab bench tpcc`, and beside them sessions that ask queries of TPC-H as they are rewritten for
-/// TPC-C's tables and three more, in the same server and the same database. Not audited. Everything
-/// else is as with `entresol-lab bench tpcc`: also what is checked after each run.
+/// CH-benCHmark: the clients of `entresol-lab bench tpcc`, and beside them sessions that ask queries of TPC-H,
+/// rewritten for TPC-C's tables and three more. Both use the same server and the same database. Not audited.
+/// Everything else is as with `entresol-lab bench tpcc`, also the checks after each run.
 #[derive(Args)]
 pub struct ChArgs {
     /// Sessions that ask queries, each one after the other
@@ -37,7 +37,6 @@ fn number(text: &str) -> Result<u32, String> {
     known.ok_or_else(|| "there are queries 1 to 22".to_owned())
 }
 
-/// A measured run.
 pub struct Measured {
     pub load: Loaded,
     pub asked: Vec<Asked>,
@@ -54,7 +53,6 @@ impl Measured {
 /// Most warehouses: products of the numbers of warehouses and items are of 32 bits, as all numbers of rows are.
 const WAREHOUSES_MAX: u64 = 20_000;
 
-/// Runs the command.
 pub fn run(arguments: &ChArgs, quiet: bool) -> Result<()> {
     let ChArgs { analysts, queries, no_hints, load: of_load } = arguments;
     if of_load.warehouses > WAREHOUSES_MAX {

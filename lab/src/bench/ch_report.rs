@@ -11,7 +11,6 @@ use entresol_cli::shared as output;
 use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle, Tone};
 use serde_json::{Value, json};
 
-/// All measurements of the benchmark.
 pub struct Report<'a> {
     pub arguments: &'a ChArgs,
     pub testbed: &'a Testbed,
@@ -132,7 +131,6 @@ impl Report<'_> {
     }
 }
 
-/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
     for table in [report.table(), report.query_table()].into_iter().chain(report.load().device_table()) {
@@ -145,7 +143,6 @@ pub fn text(report: &Report) -> String {
     text + "Like CH-benCHmark: not audited, not comparable with published results.\n"
 }
 
-/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let load = report.load();
     let variants = load.variants();

@@ -1,8 +1,8 @@
 //! The process that mounts a database's directory for a benchmark: with or without a cache, on emulated devices or
 //! not.
 //!
-//! The process is separate so that it can be killed. It reads one command a line on its input and answers each with a
-//! line of JSON; it ends with its input.
+//! A process of its own can be killed. The process reads one command a line on its input, answers each with a line of
+//! JSON, and ends with its input.
 
 use super::recorder::{AskedFigures, Recorder};
 use anyhow::{Context, Result, bail};
@@ -171,7 +171,6 @@ struct Daemon {
     opened: OpenFigures,
 }
 
-/// Runs the process.
 pub fn run(arguments: &DaemonArgs) -> Result<()> {
     let daemon = Daemon::open(arguments)?;
     let workers = if arguments.backing_profile.is_some() { 128 } else { 16 };

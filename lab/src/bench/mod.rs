@@ -41,7 +41,6 @@ pub enum BenchCommand {
     Daemon(Box<daemon::DaemonArgs>),
 }
 
-/// Runs the command.
 pub fn run(command: &BenchCommand, quiet: bool) -> Result<()> {
     match command {
         BenchCommand::Tpcc(arguments) => tpcc::run(arguments, quiet),

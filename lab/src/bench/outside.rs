@@ -17,9 +17,10 @@ use std::time::Duration;
 
 /// Run pgbench on a private PostgreSQL, without a cache and with one under several policies
 ///
-/// pgbench as it comes with PostgreSQL: its tables, its transactions, its words; or a load of your own, in its language. Everything
-/// else is as with `entresol-lab bench tpcc`. After each run the balances must be those of the history, and every transaction that it
-/// counted must be in there; of a load of your own must hold what --check says.
+/// pgbench as it comes with PostgreSQL: its tables, its transactions, its output; or a load of your own, in its
+/// language. Everything else is as with `entresol-lab bench tpcc`. After each run the balances must be those of the
+/// history, and every transaction that pgbench counted must be in it. For a load of your own the checks are those of
+/// --check.
 #[derive(Args)]
 #[command(mut_arg("db", |arg| arg.default_value("postgresql")))]
 pub struct PgbenchArgs {
@@ -32,8 +33,8 @@ pub struct PgbenchArgs {
     /// Have psql make and fill tables for these files, instead of pgbench its own
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
-    /// Checks after a run of these files: statements that give 0, each after a comment that says what is wrong where it
-    /// is more. `:transactions` is the number that pgbench was told are committed
+    /// Checks after a run of these files: statements that give 0, each after a comment that describes the fault if
+    /// they give more. `:transactions` is the number of commits that were acknowledged to pgbench
     #[arg(long, value_name = "FILE")]
     pub check: Option<PathBuf>,
     #[command(flatten)]
@@ -42,8 +43,8 @@ pub struct PgbenchArgs {
 
 /// Run sysbench on a private MariaDB or PostgreSQL, without a cache and with one under several policies
 ///
-/// sysbench as the machine has it: its tables, its transactions and its own distribution of keys, its words. Everything else is as
-/// with `entresol-lab bench tpcc`. After each run its tables must have as many rows as at first.
+/// sysbench as the machine has it: its tables, its transactions and its own distribution of keys, its output.
+/// Everything else is as with `entresol-lab bench tpcc`. After each run its tables must have as many rows as at first.
 #[derive(Args)]
 #[command(mut_arg("db", |arg| arg.default_value("mariadb")))]
 pub struct SysbenchArgs {
@@ -121,7 +122,6 @@ fn test(text: &str) -> Result<Test, String> {
     named(&[Test::ReadWrite, Test::ReadOnly, Test::WriteOnly, Test::PointSelect], Test::name, text)
 }
 
-/// A measured run.
 pub struct Measured {
     pub variant: Variant,
     /// Number of the repetition, from 1.
@@ -134,7 +134,6 @@ pub struct Measured {
     pub faults: Vec<String>,
 }
 
-/// Runs the command.
 pub fn pgbench(arguments: &PgbenchArgs, quiet: bool) -> Result<()> {
     let with = &arguments.run;
     if with.testbed.db != Db::Postgresql {
@@ -144,7 +143,6 @@ pub fn pgbench(arguments: &PgbenchArgs, quiet: bool) -> Result<()> {
     run(Box::new(Pgbench { scale: arguments.scale, work }), format!("pgbench, {what}"), with, quiet)
 }
 
-/// Runs the command.
 pub fn sysbench(arguments: &SysbenchArgs, quiet: bool) -> Result<()> {
     let SysbenchArgs { tables, rows, test, run: with } = arguments;
     if with.testbed.db == Db::Sqlite {

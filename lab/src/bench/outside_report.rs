@@ -12,7 +12,6 @@ use entresol_report::{
 };
 use serde_json::{Value, json};
 
-/// All measurements of the benchmark.
 pub struct Report<'a> {
     pub arguments: &'a RunArgs,
     /// The program, its load and its database.
@@ -108,7 +107,6 @@ impl Report<'_> {
     }
 }
 
-/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
     for table in [report.table()].into_iter().chain(report.device_table()) {
@@ -121,7 +119,6 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let variants = report.variants();
     let rates = Axis::new("transactions per second", NumberFormat::Count);
@@ -144,7 +141,6 @@ pub fn page(report: &Report) -> Page {
     page.section(Section::new("How it was run").facts(report.setting()))
 }
 
-/// All figures as JSON.
 pub fn json(report: &Report) -> Result<String> {
     let run = |run: &Measured| -> Value {
         let said = &run.said;

@@ -20,13 +20,13 @@ use entresol_report::{Progress, Unit};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Measure what a mount and a cache cost a private database where they can help with nothing
+/// Measure the cost of a mount and a cache to a private database where they can speed nothing up
 ///
-/// On the tables of `entresol-lab bench tpcc`: all of a table larger than pool and cache is read in order (--load scan), or everything lies
-/// in the database's own pool (--load reads,updates, with as much --memory). The database lies in a plain directory first,
-/// then on mounts without a cache and with one under each policy, in turn, as often as --repeat says. Throughput and processor time (of
-/// server, mount and clients together) are compared with those of the same round in the first of them; the table shows
-/// medians.
+/// The tables are those of `entresol-lab bench tpcc`. With --load scan all of a table larger than pool and cache is
+/// read in order. With --load reads,updates and as much --memory everything lies in the database's own pool. In each
+/// of --repeat rounds the database lies in a plain directory first, then on each mount of --policy. Throughput and
+/// processor time (of server, mount and clients together) are compared with those of the first in the same round; the
+/// table shows medians.
 #[derive(Args)]
 pub struct OverheadArgs {
     /// Loads, separated by commas
@@ -167,7 +167,6 @@ struct Bench<'a> {
     scale: Scale,
 }
 
-/// Runs the command.
 pub fn run(arguments: &OverheadArgs, quiet: bool) -> Result<()> {
     let mut bench = Bench::prepare(arguments, quiet)?;
     let directory = arguments.testbed.backing_profile.is_none().then_some(On::Directory);

@@ -10,7 +10,6 @@ use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Pag
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// All measurements of the benchmark.
 pub struct Report<'a> {
     pub arguments: &'a OverheadArgs,
     pub testbed: &'a Testbed,
@@ -140,7 +139,6 @@ impl Report<'_> {
     }
 }
 
-/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     let mut text = report.table().to_text(TextStyle::stdout()) + "\n";
     for (name, value) in report.setting() {
@@ -149,7 +147,6 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let (places, loads) = (report.places(), &report.arguments.load);
     let chart = |title: &str, of: fn(Against) -> f64| {
@@ -170,7 +167,6 @@ pub fn page(report: &Report) -> Page {
         .section(Section::new("How it was run").facts(report.setting()))
 }
 
-/// All figures as JSON.
 pub fn json(report: &Report) -> Result<String> {
     let timed = |timed: &Timed| -> Value {
         let spent = timed.processor;

@@ -13,7 +13,6 @@ use entresol_report::{
 };
 use serde_json::{Value, json};
 
-/// All measurements of the benchmark.
 pub struct Report<'a> {
     pub arguments: &'a LoadArgs,
     pub testbed: &'a Testbed,
@@ -171,7 +170,6 @@ pub fn setting(arguments: &LoadArgs, on: &Testbed) -> Vec<(&'static str, String)
     setting
 }
 
-/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     tables(&report.table(), report.device_table(), report.setting())
 }
@@ -190,7 +188,6 @@ pub fn tables(runs: &Table, devices: Option<Table>, setting: Vec<(&'static str, 
     text + "TPC-C-like: not audited, not comparable with published results.\n"
 }
 
-/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let variants = report.variants();
     let rates = Axis::new("new orders per minute", NumberFormat::Count);
@@ -234,7 +231,6 @@ fn run_json(run: &Measured) -> Value {
     joined(all, run.span.json())
 }
 
-/// All figures.
 pub fn figures(report: &Report) -> Value {
     let setting: serde_json::Map<_, _> =
         report.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
@@ -245,7 +241,6 @@ pub fn figures(report: &Report) -> Value {
     })
 }
 
-/// All figures, as JSON.
 pub fn json(report: &Report) -> Result<String> {
     Ok(serde_json::to_string_pretty(&figures(report))? + "\n")
 }

@@ -14,7 +14,6 @@ use entresol_report::{
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// All measurements of the benchmark.
 pub struct Report<'a> {
     pub arguments: &'a LoadArgs,
     /// Times between checkpoints, in the order of the restarts.
@@ -140,7 +139,6 @@ impl Report<'_> {
     }
 }
 
-/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     report::tables(&report.table(), report.device_table(), report.setting())
 }
@@ -153,7 +151,6 @@ fn since_restart(restarted: &Restarted) -> impl Iterator<Item = (f64, f64)> + '_
     [(0.0, 0.0), (restarted.at_work_s, 0.0)].into_iter().chain(points)
 }
 
-/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let (variants, intervals) = (report.variants(), report.intervals());
     let seconds = Axis::new("seconds until the server answered", NumberFormat::Count);
@@ -187,7 +184,6 @@ pub fn page(report: &Report) -> Page {
     ))
 }
 
-/// All figures as JSON.
 pub fn json(report: &Report) -> Result<String> {
     let page_size = report.testbed.devices.page_size;
     let one = |its: &Restarted| -> Value {

@@ -35,15 +35,15 @@ pub struct TestbedArgs {
     /// in its order, in slots for all others]
     #[arg(long, value_name = "log|slots", value_parser = layout)]
     pub layout: Option<Layout>,
-    /// Use of the kernel's page cache above the mount. This machine's memory usually has room for the whole database,
-    /// so that with it a cache below is next to never asked
+    /// Use of the kernel's page cache above the mount. This machine's memory usually holds the whole database, so that
+    /// a cache below the page cache gets next to no requests
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "off")]
     pub page_cache: OnOff,
-    /// Have what comes after so many bytes of a sequential stream pass by the cache; 0: nothing does
+    /// Bytes of a sequential stream after which its I/O bypasses the cache; 0: no stream does
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_none)]
     pub sequential_cutoff: u64,
-    /// For how long a page of a cache may differ from the backing store, as `entresol mount` has it; none: no such bound. Of several,
-    /// separated by commas, each is compared with the others
+    /// Longest time that a page of a cache may differ from the backing store, as `entresol mount` has it; none: no
+    /// such bound. Several, separated by commas, are compared with each other
     #[arg(long, value_name = "LIST", default_value = DIRTY_AGE, value_delimiter = ',', value_parser = seconds_or_none)]
     pub dirty_age: Vec<Limit>,
     /// Direct access of the kernel to logs and temporary files, and to all files of a mount without a cache and without
@@ -56,7 +56,7 @@ pub struct TestbedArgs {
     /// Bytes of a page of the cache [default: the database's: 4096 SQLite, 8192 PostgreSQL, 16384 MariaDB]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub page_size: Option<u64>,
-    /// Emulate this device below: a profile of the house (an unknown one lists them) or a TOML file
+    /// Emulate this device below: a built-in profile (an unknown one lists them) or a TOML file
     #[arg(long, value_name = "PROFILE")]
     pub backing_profile: Option<String>,
     /// Emulate this device for the cache
@@ -69,7 +69,7 @@ pub struct TestbedArgs {
     /// Memory of the database's own buffer pool
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes)]
     pub memory: u64,
-    /// Run everything so often, one after the other in turn
+    /// Number of repetitions; all runs take turns
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeat: u32,
     /// Seed of the load and of the emulated devices
@@ -111,9 +111,11 @@ pub struct RunArgs {
     /// Time between checkpoints of PostgreSQL
     #[arg(long, value_name = "TIME", default_value = "300s", value_parser = time)]
     pub checkpoint: Duration,
-    /// Record what the database asks of the device below, where there is no cache, as a trace: of each such run, the last one stays
+    /// Record the database's requests to the device below, where there is no cache, as a trace; of several such runs
+    /// the last one stays
     ///
-    /// For `entresol advise hierarchy --below-pool`, with the requesters and the processor time that are told at the end.
+    /// For `entresol advise hierarchy --below-pool`, with the requesters and the processor time that are printed at
+    /// the end.
     #[arg(long, value_name = "FILE", requires = "backing_profile")]
     pub record: Option<PathBuf>,
     #[command(flatten)]

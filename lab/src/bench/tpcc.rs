@@ -18,24 +18,24 @@ use std::time::{Duration, Instant};
 
 /// Run a TPC-C-like load on a private database, without a cache and with one under several policies
 ///
-/// The five transactions of TPC-C in its mix, without think times; not audited, and no tpmC in the specification's sense.
-/// PostgreSQL and MariaDB are those that this machine has installed: each is started in a directory of its own, on a Unix
-/// socket, as a user without rights, and removed with everything else at the end. Each run begins with a fresh copy of
-/// the loaded database on a mount of its own; logs and temporary files go past the cache. After each run consistency
-/// conditions 1 to 10 and 12 of the specification's clause 3.3.2 are checked, and that nothing is lost which a client was
-/// told is committed.
+/// The five transactions of TPC-C in its mix, without think times; not audited, and no tpmC in the specification's
+/// sense. PostgreSQL and MariaDB are those that this machine has installed. Each is started in a directory of its own,
+/// on a Unix socket, as a user without rights, and removed at the end. Each run begins with a fresh copy of the loaded
+/// database on a mount of its own; logs and temporary files bypass the cache. After each run the consistency
+/// conditions 1 to 10 and 12 of the specification's clause 3.3.2 are checked. So is that no acknowledged commit is
+/// lost.
 #[derive(Args)]
 pub struct TpccArgs {
     #[command(flatten)]
     pub load: LoadArgs,
-    /// Kill these under load instead, again and again, and check what is left
+    /// Kill these under load instead, again and again, and check the remaining database
     #[arg(long, value_enum, conflicts_with = "record")]
     pub kill: Option<Victim>,
     /// Number of kills of each variant
     #[arg(long, value_name = "N", default_value_t = 10, requires = "kill", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rounds: u32,
-    /// Measure restarts instead: for checkpoints that are this far apart, crash server and cache together in the middle
-    /// between two of them
+    /// Measure restarts instead: crash server and cache together in the middle between two checkpoints that are this
+    /// far apart
     ///
     /// After --warmup the database makes a checkpoint; half of this time later both processes are killed and started again, and the
     /// throughput is measured for --duration. Several times, separated by commas, follow each other, without another warm-up.
@@ -67,7 +67,6 @@ pub enum Victim {
     Both,
 }
 
-/// A measured run.
 pub struct Measured {
     pub variant: Variant,
     /// Number of the repetition, from 1.
@@ -86,7 +85,6 @@ pub struct Bench<'a> {
     pub testbed: Testbed,
 }
 
-/// Runs the command.
 pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     let TpccArgs { load: arguments, kill, rounds, restart } = arguments;
     if arguments.run.testbed.db == Db::Sqlite && matches!(kill, Some(Victim::Server | Victim::Both)) {

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 
 /// Ask queries of TPC-H of a private database, without a cache and with one under several policies and of several sizes
 ///
-/// The queries of Yang 2021 (HeuristicDB), one after the other: 3, 7, 9, 13 and 20, which read at random and again and again,
-/// 10 and 16, by which it compares caching and placing tables, or its mixed sequence of twenty. Parameters are drawn by the
-/// specification's rules. Not audited, and no QphH: there are no refresh functions. The data are those of the
-/// specification's generator. Each run begins with a fresh copy of the loaded database, an empty cache and a new start of
-/// the server, on a mount of its own; logs and temporary files go past the cache. Every answer is compared with what the
-/// same query answered before there was any mount.
+/// The queries are those of Yang 2021 (HeuristicDB), one after the other. 3, 7, 9, 13 and 20 read at random and again
+/// and again; by 10 and 16 it compares caching and placing tables; mixed is its sequence of twenty. Parameters are
+/// drawn by the specification's rules. Not audited, and no QphH: there are no refresh functions. The data are those of
+/// the specification's generator. Each run begins with a fresh copy of the loaded database, an empty cache and a new
+/// start of the server, on a mount of its own. Logs and temporary files bypass the cache. Every answer is compared
+/// with that of the same query without a mount.
 #[derive(Args)]
 pub struct TpchArgs {
     /// Scale factor: gigabytes of data, about; 0.01 is the least
@@ -36,7 +36,7 @@ pub struct TpchArgs {
     #[arg(long, value_name = "LIST", default_value = "3,7,9,10,13,16,20", value_parser = wanted)]
     pub queries: Queries,
     /// Variants to compare, separated by commas: policies (`entresol policies` lists them), or none for no cache.
-    /// Before each query table-placement brings whole tables and indexes, as many as fit, which is timed apart
+    /// Before each query table-placement prefetches whole tables and indexes, as many as fit, which is timed apart
     #[arg(long, value_name = "LIST", default_value = "none,lru,tac,heuristicdb", value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Pages that the cache keeps, of the loaded database: one size or several, separated by commas
@@ -128,7 +128,6 @@ impl Case {
     }
 }
 
-/// A measured run.
 pub struct Measured {
     pub case: Case,
     /// Number of the repetition, from 1.
@@ -154,7 +153,6 @@ struct Bench<'a> {
     names: Names,
 }
 
-/// Runs the command.
 pub fn run(arguments: &TpchArgs, quiet: bool) -> Result<()> {
     let mut bench = Bench::prepare(arguments, quiet)?;
     let cases = bench.cases()?;

@@ -11,7 +11,6 @@ use entresol_cli::shared as output;
 use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle, Tone};
 use serde_json::{Value, json};
 
-/// All measurements of the benchmark.
 pub struct Report<'a> {
     pub arguments: &'a TpchArgs,
     pub testbed: &'a Testbed,
@@ -257,7 +256,6 @@ impl Report<'_> {
     }
 }
 
-/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     let more = [report.verdict_table(), report.device_table()].into_iter().flatten();
     let mut text = String::new();
@@ -271,7 +269,6 @@ pub fn text(report: &Report) -> String {
     text + "Queries of TPC-H: not audited, not comparable with published results.\n"
 }
 
-/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let cases = report.cases();
     let against = format!("times as fast as {}", cases[0].name());
@@ -300,7 +297,6 @@ pub fn page(report: &Report) -> Page {
     ))
 }
 
-/// All figures as JSON.
 pub fn json(report: &Report) -> Result<String> {
     let answer = |answer: &Answer| json!({"rows": answer.rows, "checksum": format!("{:016x}", answer.checksum)});
     let query = |(query, expected): (&Query, &Answer)| -> Value {

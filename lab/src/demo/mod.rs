@@ -1,5 +1,5 @@
-//! `entresol-lab demo`: a TPC-C-like load on SQLite over a slow disk, without a cache and with one under several policies, a
-//! kill, and the same stream of requests in the simulator.
+//! `entresol-lab demo`: a TPC-C-like load on SQLite over a slow disk. Runs are without a cache, with one under several
+//! policies, with a kill, and with the same stream of requests in the simulator.
 
 mod crash;
 mod report;
@@ -36,7 +36,7 @@ pub struct DemoArgs {
     /// Seed of the load
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// The device that the database lies on: a profile of the house or a TOML file
+    /// The device that the database lies on: a built-in profile or a TOML file
     #[arg(long, value_name = "PROFILE", default_value = "face-disk")]
     pub model: String,
     /// Run the part that is killed: transactions without an end
@@ -106,7 +106,6 @@ struct Demo<'a> {
     quiet: bool,
 }
 
-/// Runs the command.
 pub fn run(arguments: &DemoArgs, quiet: bool) -> Result<()> {
     let profile = profile::load(&arguments.model)?;
     let demo = Demo { arguments, profile, quiet };

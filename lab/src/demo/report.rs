@@ -8,7 +8,6 @@ use entresol_report::{
     percent,
 };
 
-/// All measurements of the demo.
 pub struct Report<'a> {
     pub arguments: &'a DemoArgs,
     /// The emulated device, in a line.
@@ -94,7 +93,6 @@ fn agreeing(cell: Cell, agrees: bool) -> Cell {
     cell.tone(if agrees { Tone::Good } else { Tone::Bad })
 }
 
-/// The report for the terminal.
 pub fn text(report: &Report) -> String {
     let mut text = report.table().to_text(TextStyle::stdout());
     text.push('\n');
@@ -104,7 +102,6 @@ pub fn text(report: &Report) -> String {
     text + "\n" + &report.in_short() + "\n"
 }
 
-/// The report as a page.
 pub fn page(report: &Report) -> Page {
     let rates = Axis::new("transactions per second", NumberFormat::Count);
     let rates = BarChart::new("Throughput", rates, BarLayout::Grouped, report.runs.iter().map(|run| run.name));

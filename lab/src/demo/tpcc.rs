@@ -1,6 +1,6 @@
 //! A TPC-C-like load on SQLite: the specification's tables, its five transactions in their mix, its NURand (clause
-//! 2.1.6) and its consistency conditions (clause 3.3.2), with fewer customers, items and orders than the specification
-//! asks for, and no terminals.
+//! 2.1.6) and its consistency conditions (clause 3.3.2). Customers, items and orders are fewer than the specification
+//! asks for, and there are no terminals.
 
 use entresol_core::Random;
 use rusqlite::{Connection, OptionalExtension, Result, params};

@@ -1,5 +1,5 @@
-//! A load of files that are replaced, changed and removed, and the states of them that a file system may have after a
-//! crash (POSIX, with directories in the order of their changes, as ext4 keeps them).
+//! A load of files that are replaced, changed and removed, and their possible states after a crash. The states are
+//! those of POSIX, with directories in the order of their changes, as ext4 keeps them.
 
 use entresol_core::Random;
 use std::fs::{self, File, OpenOptions};
@@ -42,8 +42,8 @@ pub enum Pace {
     /// Files are made, and the directory is synced, all the time. The file system's journal then soon has each removal
     /// of a name.
     Busy,
-    /// Most calls change pages of files and sync only these, which asks nothing of the file system below. It may lose
-    /// a removal that the cache has long known of.
+    /// Most calls change pages of files and sync only these, which asks nothing of the file system below. A crash may
+    /// lose a removal that the cache has long known of.
     Calm,
 }
 

@@ -1,9 +1,9 @@
 //! A hard disk with event fidelity: it knows where every sector passes under the heads and when, and sorts its queue.
 //!
 //! The mechanical model is that of Ruemmler and Wilkes, "An introduction to disk drive modeling" (IEEE Computer 1994):
-//! zones, skews, a measured seek table, a platter that turns whether or not anybody reads. The parameters of the Seagate
-//! Cheetah 15K.5 were extracted from a drive with DIXtrac and are published with DiskSim 4.0; `COPYING.CMU` beside this
-//! file is their licence and goes wherever they go.
+//! zones, skews, a measured seek table, a platter that always turns. The parameters of the Seagate Cheetah 15K.5 were
+//! extracted from a drive with DIXtrac and are published with DiskSim 4.0. Their licence, `COPYING.CMU` beside this
+//! file, must accompany every copy.
 
 mod drive;
 mod geometry;

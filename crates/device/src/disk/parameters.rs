@@ -7,7 +7,7 @@ use crate::io::DeviceError;
 use crate::profile::{self, Model};
 use serde::{Deserialize, Serialize};
 
-/// A run of cylinders with the same number of sectors on each track. It ends where the next zone starts.
+/// A run of cylinders with the same number of sectors on each track. A zone ends where the next zone starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Zone {
@@ -30,7 +30,7 @@ pub struct SeekPoint {
 /// The parameters of a [`Disk`](super::Disk). Angles are in turns of the platter.
 ///
 /// Sectors are numbered along a track, then along the neighbouring tracks of one surface for `band_cylinders`
-/// cylinders, then back on the next surface, and so over all surfaces before the next band begins.
+/// cylinders, then back on the next surface. The next band begins when all surfaces of a band are numbered.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskParameters {
@@ -65,7 +65,7 @@ pub struct DiskParameters {
     pub head_switch_ms: f64,
     /// Time in milliseconds by which a write settles longer than a read after a seek.
     pub write_settle_ms: f64,
-    /// Time in milliseconds to accept a read. It passes while earlier commands are being served.
+    /// Time in milliseconds to accept a read, which passes while earlier commands are being served.
     pub read_overhead_ms: f64,
     /// The same for a write.
     pub write_overhead_ms: f64,

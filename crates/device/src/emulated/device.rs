@@ -1,8 +1,9 @@
 //! A file that takes as long as a device.
 //!
 //! The device has no thread of its own. Of the threads that wait for a completion one is the *watcher*: it alone lets
-//! the model's time pass, sleeps until shortly before the next event, spins the rest, and wakes the others when their
-//! I/Os are done. A single caller thus has the precision of its own spinning, with no switch between threads.
+//! the model's time pass. The watcher sleeps until shortly before the next event, spins the rest, and wakes the others
+//! when their I/Os are done. A single caller thus has the precision of its own spinning, with no switch between
+//! threads.
 
 use super::accuracy::Accuracy;
 use super::clock::Clock;

@@ -1,6 +1,6 @@
 //! The read-ahead detector for one sequential stream, which any other request disturbs.
 //!
-//! Paper 002 (figures 3e, 4e, 5a): sequential reads of 4 KiB take 10 us one at a time, at queue depth 2 to 16 they are
+//! Paper 002 (figures 3e, 4e, 5a): sequential reads of 4 KiB take 10 us one at a time. At queue depth 2 to 16 they are
 //! as slow as random ones, and a background of 50 MB/s of random reads suffices to spoil them. So a request counts as
 //! sequential only if it begins where the last one ended and was alone in the drive; any other resets the count.
 

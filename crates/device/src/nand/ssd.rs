@@ -1,10 +1,10 @@
 //! The drive: controller, link, buffer, read-ahead, translation and flash as one [`Device`].
 //!
 //! A command passes the controller, one at a time. A read collects its pages, from the buffer, from reads under way or
-//! from a die, and sends them over the link. A write comes over the link, fetches the part of a unit that it does not
-//! fill (read-modify-write), and is done when the buffer has taken its pages. A write to a buffer full of unprogrammed
-//! pages waits until a die has programmed some. Pages leave the buffer in groups that fill a few programs, to one die
-//! after the other. Link and controller serve in order of request.
+//! from a die, and sends them over the link. A write comes over the link and fetches the part of a unit that it does
+//! not fill (read-modify-write). The write is done when the buffer has taken its pages; if that is full of
+//! unprogrammed ones, the write waits until a die has programmed some. Pages leave the buffer in groups that fill a
+//! few programs, to one die after the other. Link and controller serve in order of request.
 
 use super::buffer::Buffer;
 use super::geometry::UNIT_BYTES;

@@ -19,7 +19,7 @@ pub(super) struct Curve {
     measured: WafCurve,
     geometry: Geometry,
     per_program: u32,
-    /// Moves and erasures owed by each die.
+    /// Moves and erasures still to be charged to each die.
     owed: Vec<(f64, f64)>,
     erases: u64,
 }
@@ -141,7 +141,7 @@ impl Layout {
     }
 }
 
-/// The next die in turn that has room.
+/// The next die in turn that may take a page.
 ///
 /// # Panics
 /// When no die can take a page.

@@ -6,7 +6,7 @@ use crate::device::Device;
 use crate::io::{Completion, DeviceError, Io, IoKind, Latency, Nanos, Wear};
 use std::collections::VecDeque;
 
-/// A host's I/O in flight.
+/// A host's I/O under way.
 #[derive(Clone, Copy, Debug)]
 struct Parent {
     tag: u64,
@@ -14,7 +14,7 @@ struct Parent {
     groups: usize,
 }
 
-/// A group of pieces in flight.
+/// A group of pieces under way.
 #[derive(Clone, Debug)]
 struct InFlight {
     parent: usize,

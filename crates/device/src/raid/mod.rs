@@ -32,7 +32,7 @@ pub struct RaidParameters {
     pub name: String,
     /// Scheme by which the array spreads its bytes.
     pub level: Level,
-    /// Bytes on one member before the next one is used; `mdadm` makes it 512 KiB unless told otherwise.
+    /// Bytes on one member before the next one is used; the default of `mdadm` is 512 KiB.
     pub stripe_unit_bytes: u32,
     /// Limits of the controller in front of the members; `None` for no limit but the members' own.
     pub controller: Option<Controller>,

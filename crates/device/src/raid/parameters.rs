@@ -28,7 +28,7 @@ pub struct ArrayParameters {
     pub members: u32,
     /// The disk of which every member is a copy.
     pub member: Member,
-    /// Bytes on one member before the next one is used; `mdadm` makes it 512 KiB unless told otherwise.
+    /// Bytes on one member before the next one is used; the default of `mdadm` is 512 KiB.
     #[serde(default = "default_stripe_unit")]
     pub stripe_unit_bytes: u32,
     /// Limits of the controller in front of the members; `None` for no limit but the members' own.

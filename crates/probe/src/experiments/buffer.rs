@@ -1,6 +1,7 @@
-//! The size of the device's own read buffer (002, section 4.6, figure 8): a set of pages is read again and again, and
-//! while it fits, part of the reads are fast. For reads at random from a set larger than a buffer in order of use, the
-//! share of hits is the buffer over the set, which gives its size more exactly than the paper's jump of the 30 % level.
+//! The size of the device's own read buffer (002, section 4.6, figure 8). A set of pages is read again and again, and
+//! while it fits, part of the reads are fast. The probe reads at random from a set larger than a buffer in order of
+//! use. The share of hits is then the buffer over the set, which gives its size more exactly than the paper's jump of
+//! the 30 % level.
 
 use super::lab::{Lab, MIB, PAGE, latencies_us, line};
 use crate::experiment::{Cost, Experiment, Setup};

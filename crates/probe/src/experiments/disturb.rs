@@ -98,8 +98,8 @@ fn evicted_reads(lab: &mut Lab<'_>) -> Result<Vec<f64>, TargetError> {
     let mut latencies = Vec::new();
     for _ in 0..reads {
         latencies.extend(latencies_us(&lab.run_one(first.clone())?));
-        // The other reads are the same each time. They are refreshed too, and the drive's writes for new ones would
-        // carry the page along, which would stay in the write buffer.
+        // The other reads are the same each time. Those pages are refreshed too, and the drive's writes for new ones
+        // would carry the page along, which would stay in the write buffer.
         lab.run_one(others.clone())?;
         lab.wait(SETTLING)?;
     }

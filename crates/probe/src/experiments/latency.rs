@@ -1,6 +1,6 @@
-//! Latency of one I/O at a time. Measured are the distribution at 4 KiB (002, section 4.1, figure 3), as the
-//! application sees it and, where the target can separate it, as the device gives it; and the growth with size, which
-//! separates a command's fixed cost from the rate of its bytes.
+//! Latency of one I/O at a time. The distribution at 4 KiB (002, section 4.1, figure 3) is measured as the application
+//! sees it and, where the target can separate it, as the device gives it. The growth with size separates a command's
+//! fixed cost from the rate of its bytes.
 
 use super::lab::{
     KIB, Lab, MIB, PAGE, PATTERNS, cdf, latencies_us, line, of_kind, points, quantile_cell, quantile_us, tries_at,

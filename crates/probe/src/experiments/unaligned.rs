@@ -80,8 +80,8 @@ fn means(groups: &[Vec<f64>]) -> Vec<f64> {
     groups.iter().map(|group| mean(group)).collect()
 }
 
-/// Median extra latency of sizes that are a multiple of half a page and not of a page. It is a share of the latency
-/// of the whole pages on both sides. Only sizes up to 32 KiB count, which come before 002's layers meet.
+/// Median extra latency of sizes that are a multiple of half a page and not of a page, as a share of the latency of
+/// the whole pages on both sides. Only sizes up to 32 KiB count, which come before 002's layers meet.
 fn excess(means: &[f64], page: usize) -> f64 {
     if page == 1 {
         return 0.0;

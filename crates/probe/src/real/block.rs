@@ -24,8 +24,8 @@ impl Default for Roots {
 /// a trace there is found by opening it exclusively, which the caller does.
 ///
 /// # Errors
-/// When the path is no whole block device, is read-only, has another serial number, or it or a partition of it is
-/// mounted, swapped to or part of another device.
+/// When the path is no whole block device, is read-only, or has another serial number. Also when the device or a
+/// partition of it is mounted, swapped to or part of another device.
 pub(super) fn check(device: &Path, serial: &str, roots: &Roots) -> Result<u64, TargetError> {
     let refuse = |what: String| TargetError::Refused { target: device.display().to_string(), what };
     let metadata = fs::metadata(device).map_err(|error| TargetError::System {

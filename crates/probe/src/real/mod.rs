@@ -112,7 +112,7 @@ impl RealTarget {
     ///
     /// # Errors
     /// When the directory cannot be written to, has not enough space, or its file system has no direct I/O that
-    /// bypasses the page cache (shared memory and consent given with the options excepted).
+    /// bypasses the page cache. Shared memory, and consent given with the options, are the exceptions.
     pub fn in_directory(directory: &Path, options: &RealOptions) -> Result<Self, TargetError> {
         let made = file::make(directory, options)?;
         let named = directory.display().to_string();

@@ -1,4 +1,4 @@
-//! DiskSim ascii traces (Bucy et al., "The DiskSim Simulation Environment", CMU-PDL-08-101, section 5), and the ascii
+//! DiskSim ascii traces (Bucy et al., "The DiskSim Simulation Environment", CMU-PDL-08-101, section 5). Also the ascii
 //! traces of MQSim (Tavakkol et al., FAST 2018) and SSDSim, which look alike but count time in nanoseconds.
 //!
 //! `time device block count flags`, separated by blanks: sectors of 512 bytes. DiskSim: milliseconds with a fraction;

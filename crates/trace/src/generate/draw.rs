@@ -114,9 +114,10 @@ impl Draws {
     }
 }
 
-/// The ten phases of the oracle trace `mixed`: phase p, seeded `1000 seed + p`, is by `p mod 4` a Zipf law, the same
-/// with three of four requests replaced by a scan of pages never touched before, a loop over a fifth of the pages,
-/// and uniform over half of them. The four use ranges of pages of their own, but for the two with a Zipf law.
+/// The ten phases of the oracle trace `mixed`. Phase p, seeded `1000 seed + p`, is by `p mod 4` one of four laws: a
+/// Zipf law, the same with three of four requests replaced by a scan of pages never touched before, a loop over a
+/// fifth of the pages, and uniform over half of them. Each of the four has a range of pages of its own, except the two
+/// with a Zipf law.
 struct Mixed {
     table: RankTable,
     random: Random,

@@ -1,11 +1,10 @@
 //! A TPC-C-like stream of page references, as a database makes them to its buffer pool.
 //!
 //! The five transaction types come in the standard mix (45 % new order, 43 % payment, 4 % each of order status,
-//! delivery and stock level), customers and items are chosen by the specification's NURand (clause 2.1.6), one line
-//! in a hundred comes from a remote warehouse, 15 % of payments from a remote customer, and 60 % of customers are
-//! found by last name. An index lookup references the pages from root to leaf, then the row's page. A row that is
-//! changed is one [`Op::Update`]; the first row or entry on a fresh page is an [`Op::Write`], which needs no old
-//! contents.
+//! delivery and stock level). Customers and items are chosen by the specification's NURand (clause 2.1.6). One line in
+//! a hundred comes from a remote warehouse, 15 % of payments from a remote customer, and 60 % of customers are found
+//! by last name. An index lookup references the pages from root to leaf, then the row's page. A row that is changed is
+//! one [`Op::Update`]; the first row or entry on a fresh page is an [`Op::Write`], which needs no old contents.
 //!
 //! Left out, because they hardly touch pages: rolled-back orders, thinking times, and the reuse of deleted rows.
 

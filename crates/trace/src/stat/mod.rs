@@ -292,9 +292,9 @@ pub fn lru_miss_ratio_curve(trace: &Trace) -> MissRatioCurve {
     MissRatioCurve::new(&distances, cold)
 }
 
-/// The most common temporal distance, in requests, to a power of two. It is the bound `2^k` of the fullest class
-/// `2^(k-1) < d <= 2^k`, where d is the difference of the numbers of consecutive requests to one page. Of two equal
-/// classes the lower counts; 0 when no page is requested twice. MQ takes it for its `lifeTime` (Zhou 2001).
+/// The most common temporal distance, in requests, to a power of two. A distance d is the difference of the numbers of
+/// consecutive requests to one page. The result is the bound `2^k` of the fullest class `2^(k-1) < d <= 2^k`. Of two
+/// equal classes the lower counts; 0 when no page is requested twice. MQ takes it for its `lifeTime` (Zhou 2001).
 pub fn peak_temporal_distance(trace: &Trace) -> u32 {
     let mut seen = vec![0u32; trace.footprint()];
     let mut distances = Log2Counts::EMPTY;

@@ -1,9 +1,9 @@
 //! Exact LRU stack distances in one pass: the number of distinct pages referenced since a page's last reference.
 //!
 //! Every reference takes the next of `2 x footprint` slots; the slot of a page's newest reference is marked live. The
-//! distance of a page is the number of live slots after its own, counted in a bitmap with a Fenwick tree over blocks
-//! of 512 slots, which stays in the processor's first cache. When the slots run out the live ones move together, once
-//! per `footprint` references at the most. About 13 bytes per page.
+//! distance of a page is the number of live slots after its own. A bitmap with a Fenwick tree over blocks of 512
+//! slots, which stays in the processor's first cache, counts them. When the slots run out the live ones move together,
+//! once per `footprint` references at the most. About 13 bytes per page.
 
 const NO_SLOT: u32 = u32::MAX;
 const WORDS_PER_BLOCK: usize = 8;

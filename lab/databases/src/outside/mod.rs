@@ -1,6 +1,6 @@
 //! Load generators of the distribution, pgbench and sysbench: started against a private server, their output parsed.
 //!
-//! They are the programs as they are installed, with their own tables and transactions.
+//! The programs run as they are installed, with their own tables and transactions.
 
 mod pgbench;
 mod sysbench;

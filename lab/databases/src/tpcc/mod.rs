@@ -1,7 +1,7 @@
 //! A TPC-C-like benchmark: tables, load, five transactions, conditions, and a ledger of committed transactions.
 //!
-//! After the specification's revision 5.11, with differences for which results are no tpmC in its sense. Nobody
-//! audited it, and there are no think or keying times and no terminals' screens. Every transaction draws its warehouse
+//! After the specification's revision 5.11, with differences for which results are no tpmC in its sense. The benchmark
+//! is not audited, and has no think or keying times and no terminals' screens. Every transaction draws its warehouse
 //! from all, so that few clients touch the whole database. Amounts are whole cents and rates whole ten-thousandths;
 //! times are microseconds in a `BIGINT`. `history` has a key, `h_id`, by which a lost payment is identified. A
 //! delivery is one transaction for all ten districts, carried out at once.
