@@ -27,17 +27,18 @@ pub struct Chosen {
     pub exact: bool,
 }
 
-/// Chooses a set whose sizes sum to at most `room`.
-pub fn choose(things: &[Thing], room: u64) -> Chosen {
-    let worth = |&(_, thing): &(usize, Thing)| thing.value > 0.0 && thing.size <= room;
+/// Chooses a set whose sizes sum to at most `space`.
+pub fn choose(things: &[Thing], space: u64) -> Chosen {
+    let worth = |&(_, thing): &(usize, Thing)| thing.value > 0.0 && thing.size <= space;
     let mut order: Vec<(usize, Thing)> = things.iter().copied().enumerate().filter(worth).collect();
     // Things of size 0 come first.
     let density = |thing: &Thing| thing.value / thing.size as f64;
     order.sort_by(|(i, a), (j, b)| density(b).total_cmp(&density(a)).then(i.cmp(j)));
-    let mut search = Search { order: &order, best: greedy(&order, room), best_value: 0.0, taken: Vec::new(), steps: 0 };
+    let mut search =
+        Search { order: &order, best: greedy(&order, space), best_value: 0.0, taken: Vec::new(), steps: 0 };
     search.best_value = search.best.iter().map(|&at| order[at].1.value).sum();
-    let bound = fractional(&order, room);
-    search.from(0, room, 0.0);
+    let bound = fractional(&order, space);
+    search.from(0, space, 0.0);
     let exact = search.steps <= STEPS_MAX;
     let best = search.best;
     let size = best.iter().map(|&at| order[at].1.size).sum();
@@ -48,11 +49,11 @@ pub fn choose(things: &[Thing], room: u64) -> Chosen {
 }
 
 /// Takes what still fits, in order of density.
-fn greedy(order: &[(usize, Thing)], mut room: u64) -> Vec<usize> {
+fn greedy(order: &[(usize, Thing)], mut space: u64) -> Vec<usize> {
     let mut taken = Vec::new();
     for (at, (_, thing)) in order.iter().enumerate() {
-        if thing.size <= room {
-            room -= thing.size;
+        if thing.size <= space {
+            space -= thing.size;
             taken.push(at);
         }
     }
@@ -60,13 +61,13 @@ fn greedy(order: &[(usize, Thing)], mut room: u64) -> Vec<usize> {
 }
 
 /// Value if the last thing may be cut: an upper bound for whole things.
-fn fractional(order: &[(usize, Thing)], mut room: u64) -> f64 {
+fn fractional(order: &[(usize, Thing)], mut space: u64) -> f64 {
     let mut value = 0.0;
     for (_, thing) in order {
-        if thing.size > room {
-            return value + thing.value * room as f64 / thing.size as f64;
+        if thing.size > space {
+            return value + thing.value * space as f64 / thing.size as f64;
         }
-        room -= thing.size;
+        space -= thing.size;
         value += thing.value;
     }
     value
@@ -82,22 +83,22 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Decides on the things from `at` on. The recursion is as deep as the number of things.
-    fn from(&mut self, at: usize, room: u64, value: f64) {
+    fn from(&mut self, at: usize, space: u64, value: f64) {
         self.steps += 1;
         if value > self.best_value {
             self.best_value = value;
             self.best.clone_from(&self.taken);
         }
-        if self.steps > STEPS_MAX || value + fractional(&self.order[at..], room) <= self.best_value {
+        if self.steps > STEPS_MAX || value + fractional(&self.order[at..], space) <= self.best_value {
             return;
         }
         let Some((_, thing)) = self.order.get(at) else { return };
-        if thing.size <= room {
+        if thing.size <= space {
             self.taken.push(at);
-            self.from(at + 1, room - thing.size, value + thing.value);
+            self.from(at + 1, space - thing.size, value + thing.value);
             self.taken.pop();
         }
-        self.from(at + 1, room, value);
+        self.from(at + 1, space, value);
     }
 }
 
@@ -107,10 +108,10 @@ mod tests {
     use entresol_core::Random;
 
     /// Examines every set.
-    fn by_force(things: &[Thing], room: u64) -> f64 {
+    fn by_force(things: &[Thing], space: u64) -> f64 {
         let sets = 0_u32..1 << things.len();
         let of = |set: u32| things.iter().enumerate().filter(move |(i, _)| set >> i & 1 == 1).map(|(_, thing)| thing);
-        let fits = sets.filter(|&set| of(set).map(|thing| thing.size).sum::<u64>() <= room);
+        let fits = sets.filter(|&set| of(set).map(|thing| thing.size).sum::<u64>() <= space);
         fits.map(|set| of(set).map(|thing| thing.value).sum()).fold(0.0, f64::max)
     }
 
@@ -128,17 +129,17 @@ mod tests {
                 value: random.below(100) as f64 - 15.0,
             };
             let things: Vec<Thing> = (0..count).map(|_| thing(&mut random)).collect();
-            let room = random.below(200);
-            let chosen = choose(&things, room);
-            let wanted = by_force(&things, room);
+            let space = random.below(200);
+            let chosen = choose(&things, space);
+            let wanted = by_force(&things, space);
             assert!(chosen.exact && chosen.value == wanted, "round {round}: {chosen:?}, by force {wanted}: {things:?}");
-            assert!(chosen.size <= room && chosen.bound == wanted, "round {round}: {chosen:?}");
+            assert!(chosen.size <= space && chosen.bound == wanted, "round {round}: {chosen:?}");
             assert_eq!(chosen.value, chosen.things.iter().map(|&at| things[at].value).sum::<f64>());
             assert_eq!(chosen.size, chosen.things.iter().map(|&at| things[at].size).sum::<u64>());
             let mut dense: Vec<(usize, Thing)> =
                 things.iter().copied().enumerate().filter(|(_, thing)| thing.value > 0.0).collect();
             dense.sort_by(|(_, a), (_, b)| (b.value / b.size as f64).total_cmp(&(a.value / a.size as f64)));
-            let greedy: f64 = greedy(&dense, room).iter().map(|&at| dense[at].1.value).sum();
+            let greedy: f64 = greedy(&dense, space).iter().map(|&at| dense[at].1.value).sum();
             greedy_fell_short += u32::from(greedy < wanted);
         }
         assert!(greedy_fell_short > 20, "{greedy_fell_short} of 400: the search has something to find");
@@ -150,9 +151,9 @@ mod tests {
         // Values proportional to the sizes leave nothing to prune.
         let sizes: Vec<u64> = (0..200).map(|_| 1_000_000 + random.below(1_000_000)).collect();
         let things: Vec<Thing> = sizes.iter().map(|&size| Thing { size, value: size as f64 }).collect();
-        let room = sizes.iter().sum::<u64>() / 2 + 1;
-        let chosen = choose(&things, room);
-        assert!(chosen.size <= room && chosen.value <= chosen.bound && chosen.bound <= room as f64, "{chosen:?}");
+        let space = sizes.iter().sum::<u64>() / 2 + 1;
+        let chosen = choose(&things, space);
+        assert!(chosen.size <= space && chosen.value <= chosen.bound && chosen.bound <= space as f64, "{chosen:?}");
         assert!(chosen.value > 0.98 * chosen.bound, "{} of {}", chosen.value, chosen.bound);
         assert_eq!(choose(&[], 10), Chosen { things: vec![], size: 0, value: 0.0, bound: 0.0, exact: true });
     }

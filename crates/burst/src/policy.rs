@@ -363,28 +363,28 @@ impl Policy {
 
     /// Returns how many of `want` bytes the node `node` can take, with their protection.
     fn at(&self, status: &StatusStore, stripes: &[Stripe], own: &BTreeSet<NodeId>, node: NodeId, want: u64) -> Choice {
-        let room = status.free(node).min(want);
+        let free = status.free(node).min(want);
         let partner = || match self.kind {
             Kind::Ldbb => status.neighbour(node),
             _ => {
-                let has_room = |other| other != node && self.is_apart(own, other) && status.free(other) >= room;
+                let has_room = |other| other != node && self.is_apart(own, other) && status.free(other) >= free;
                 status.emptiest(has_room).or_else(|| status.emptiest(|other| other != node))
             }
         };
         let beside = |guard: fn(NodeId) -> Guard| match partner() {
-            Some(other) => Choice { node, bytes: room.min(status.free(other)), guard: guard(other) },
+            Some(other) => Choice { node, bytes: free.min(status.free(other)), guard: guard(other) },
             None => Choice { node, bytes: 0, guard: Guard::None },
         };
         match self.redundancy {
-            Redundancy::None => Choice { node, bytes: room, guard: Guard::None },
+            Redundancy::None => Choice { node, bytes: free, guard: Guard::None },
             Redundancy::Partner => beside(Guard::Copy),
             Redundancy::Xor => {
                 let joins = |stripe: &&Stripe| {
                     let is_there = status.is_present(stripe.node) || mutant::is(Mutant::AbsentJoined);
-                    is_there && stripe.node != node && stripe.members.len() < STRIPE_MEMBERS_MAX && stripe.bytes >= room
+                    is_there && stripe.node != node && stripe.members.len() < STRIPE_MEMBERS_MAX && stripe.bytes >= free
                 };
                 match stripes.iter().filter(joins).find(|stripe| !stripe.members.contains(&node)) {
-                    Some(stripe) => Choice { node, bytes: room, guard: Guard::Join(stripe.parity) },
+                    Some(stripe) => Choice { node, bytes: free, guard: Guard::Join(stripe.parity) },
                     None => beside(Guard::Parity),
                 }
             }

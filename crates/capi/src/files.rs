@@ -72,8 +72,8 @@ pub(crate) fn format(cache: &Path, backing: &Path, options: FormatOptions) -> Re
         // `create_new`: no other user's file may appear in between and be taken for the new one.
         let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(cache);
         let new = new.map_err(named(cache))?;
-        let room = take_room(&new, options.size_bytes).map_err(named(cache));
-        room.inspect_err(|_| drop(std::fs::remove_file(cache)))?;
+        let space = take_room(&new, options.size_bytes).map_err(named(cache));
+        space.inspect_err(|_| drop(std::fs::remove_file(cache)))?;
     }
     let done = format_there(cache, backing, options);
     if done.is_err() && made {

@@ -312,11 +312,11 @@ pub unsafe extern "C" fn entresol_get_stats(cache: *const Cache, stats: *mut Sta
             return Err(argument("stats is null"));
         }
         // SAFETY: the first field exists, as the caller promises.
-        let room = unsafe { stats.cast::<u64>().read() };
-        if room < size_of::<u64>() as u64 {
+        let space = unsafe { stats.cast::<u64>().read() };
+        if space < size_of::<u64>() as u64 {
             return Err(argument("struct_bytes is not set"));
         }
-        let length = (room as usize).min(size_of::<Stats>());
+        let length = (space as usize).min(size_of::<Stats>());
         let filled = Stats { struct_bytes: length as u64, ..cache.stats()? };
         // SAFETY: `length` bytes may be written, as the caller promises, and the source has as many.
         unsafe { std::ptr::from_ref(&filled).cast::<u8>().copy_to_nonoverlapping(stats.cast::<u8>(), length) };

@@ -162,8 +162,8 @@ fn one(
         maintenance: Maintenance::Requests,
         ..CacheConfig::new(policy.info, &tiers)
     };
-    let room = *tiers.last().expect("a policy has a tier") as u64;
-    let geometry = geometry(room, trace.page_bytes, arguments.segment_size, arguments.layout)?;
+    let space = *tiers.last().expect("a policy has a tier") as u64;
+    let geometry = geometry(space, trace.page_bytes, arguments.segment_size, arguments.layout)?;
     let cache = nameless(&arguments.dir, "cache", geometry.size_bytes())?;
     let backing = nameless(&arguments.dir, "backing", layout.pages * u64::from(trace.page_bytes))?;
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16])?;

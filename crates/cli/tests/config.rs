@@ -36,7 +36,7 @@ fn every_command_takes_its_part_and_the_command_line_overrides() {
     let stats = scratch.ok(&[&["stats", "--json"], &with[..]].concat());
     let stats: serde_json::Value = serde_json::from_str(&stats).expect("JSON");
     assert_eq!((&stats["policy"], &stats["mode"]), (&"lru".into(), &"write-through".into()));
-    assert_eq!(stats["tiers_pages"][0].as_u64(), stats["room_pages"].as_u64().map(|room| room / 2));
+    assert_eq!(stats["tiers_pages"][0].as_u64(), stats["room_pages"].as_u64().map(|space| space / 2));
     scratch.ok(&[&["set", "mode=writearound"], &with[..]].concat());
     drop(client);
     terminate(child);

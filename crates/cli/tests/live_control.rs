@@ -159,8 +159,8 @@ fn set_makes_the_cache_larger_and_what_is_cached_stays() {
     );
     says(&set(&["device-size=4MiB", "cache-size=100%"]), &["the cache has room for ", "policy is lru, of "]);
     let now = figures(&scratch);
-    let room = now["room_pages"].as_u64().expect("a count");
-    assert!(room > 2 * before - 20 && now["tiers_pages"] == serde_json::json!([room]), "{before}: {now}");
+    let space = now["room_pages"].as_u64().expect("a count");
+    assert!(space > 2 * before - 20 && now["tiers_pages"] == serde_json::json!([space]), "{before}: {now}");
     // The log wraps, so that its segments are in the order in which it took the slots.
     for round in 0..4 {
         for page in 0..1000u64 {

@@ -568,7 +568,7 @@ fn a_missing_cache_is_made_where_it_was_and_nowhere_else() {
 }
 
 /// Capacity in pages of a cache in use.
-fn room(scratch: &Scratch) -> u64 {
+fn space(scratch: &Scratch) -> u64 {
     let figures: serde_json::Value = serde_json::from_str(&scratch.ok(&["stats", "--json", "cache"])).expect("JSON");
     figures["room_pages"].as_u64().expect("a count")
 }
@@ -577,9 +577,9 @@ fn room(scratch: &Scratch) -> u64 {
 fn a_cache_that_is_made_anew_has_the_size_that_it_had_grown_to() {
     const GROWN: u64 = 3 * CACHE_BYTES;
     let grow = |scratch: &Scratch| {
-        let before = room(scratch);
+        let before = space(scratch);
         scratch.ok(&["set", "--cache", "cache", &format!("device-size={GROWN}")]);
-        let grown = room(scratch);
+        let grown = space(scratch);
         assert!(grown > 2 * before, "{before} pages, then {grown}");
         grown
     };
@@ -598,7 +598,7 @@ fn a_cache_that_is_made_anew_has_the_size_that_it_had_grown_to() {
     let bytes = lose(&scratch, "disk");
     let mut server = common::served::start(&scratch, "lru", "write-back");
     drop(common::served::reached(&scratch, &mut server));
-    assert_eq!((room(&scratch), fs::metadata(scratch.path("cache")).expect("a cache").len()), (grown, bytes));
+    assert_eq!((space(&scratch), fs::metadata(scratch.path("cache")).expect("a cache").len()), (grown, bytes));
     common::served::terminate(server);
     // For a directory the map keeps the choices, over a kill too.
     let Some(mut mounted) = common::mounted::Mounted::with(Some(["write-back", "lru"])) else { return };
@@ -609,7 +609,7 @@ fn a_cache_that_is_made_anew_has_the_size_that_it_had_grown_to() {
     let bytes = lose(&mounted.scratch, "backing");
     assert!(mounted.start());
     assert_eq!(
-        (room(&mounted.scratch), fs::metadata(mounted.scratch.path("cache")).expect("a cache").len()),
+        (space(&mounted.scratch), fs::metadata(mounted.scratch.path("cache")).expect("a cache").len()),
         (grown, bytes)
     );
 }

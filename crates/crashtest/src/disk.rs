@@ -329,8 +329,8 @@ impl Disk for SimDisk {
                 return Err(eio("short write"));
             }
             Some(Fault::Misdirected(by)) => {
-                let room = state.image.len() as u64 - bytes.len() as u64 + 1;
-                state.write(((at + by) % room) as usize, bytes);
+                let space = state.image.len() as u64 - bytes.len() as u64 + 1;
+                state.write(((at + by) % space) as usize, bytes);
             }
             Some(Fault::LostWrite) => {}
             _ => state.write(to, bytes),

@@ -11,14 +11,14 @@ mod identity;
 mod metered;
 mod queue;
 mod rings;
-mod room;
+mod space;
 
 pub use aligned::AlignedBytes;
 pub use file::{Caching, FileDisk};
 pub use identity::file_identity;
 pub use metered::{CallCounts, DeviceCounts, MeterReader, Metered, TIME_BUCKETS};
 pub use queue::{QueuedRead, ReadSource};
-pub use room::{Taken, take_room};
+pub use space::{Taken, take_room};
 
 use std::io;
 use std::sync::Arc;

@@ -109,8 +109,8 @@ fn a_tier_made_smaller_evicts_and_made_larger_keeps_more() {
     assert_eq!(hits_of(&cache, (60..80).map(apart)), 20, "the newest have stayed");
     cache.set_tiers(&[100]).expect("larger");
     assert_eq!(hits_of(&cache, (0..80).map(apart)), 80, "what was evicted lies in the log still, and counts again");
-    let room = cache.room_pages();
-    let too_large = cache.set_tiers(&[room as usize + 1]).expect_err("more than there is room for");
+    let space = cache.room_pages();
+    let too_large = cache.set_tiers(&[space as usize + 1]).expect_err("more than there is room for");
     assert!(matches!(too_large, CacheError::TierTooLarge { .. }), "{too_large}");
     assert_eq!(cache.config().tiers, [100]);
 }

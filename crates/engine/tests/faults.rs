@@ -311,8 +311,8 @@ fn writes_do_not_wait_for_a_slow_store_while_there_is_room_in_the_queue() {
     std::thread::scope(|scope| {
         let goes_on = GoesOn(&stalled);
         // Each evicts a dirty page: as many as four segments hold may wait.
-        let room = scope.spawn(|| (60..120).for_each(|page| write(page, 2)));
-        wait_for(|| room.is_finished());
+        let space = scope.spawn(|| (60..120).for_each(|page| write(page, 2)));
+        wait_for(|| space.is_finished());
         // The pages being written make space in the queue for as many again.
         let beyond = scope.spawn(|| (120..270).for_each(|page| write(page, 3)));
         std::thread::sleep(Duration::from_millis(50));

@@ -25,8 +25,8 @@ fn disks() -> (SimDisk, SimDisk) {
 }
 
 fn open(disks: &(SimDisk, SimDisk), policy: &str) -> BlockCache {
-    let room = store::geometry(&disks.0).expect("a cache").capacity_pages() as usize;
-    let config = CacheConfig::new(catalogue::info(policy).expect("a policy"), &[room]);
+    let space = store::geometry(&disks.0).expect("a cache").capacity_pages() as usize;
+    let config = CacheConfig::new(catalogue::info(policy).expect("a policy"), &[space]);
     BlockCache::open(disks.0.clone(), disks.1.clone(), ID, &config).expect("a cache in order")
 }
 
@@ -47,17 +47,17 @@ fn what_is_cached_stays_and_the_new_room_is_used() {
     let cache = open(&disks, "lru");
     let before = cache.room_pages();
     (0..before).for_each(|page| write(&cache, page, 1));
-    let room = cache.grow(size_of(40) + 5).expect("a growth");
+    let space = cache.grow(size_of(40) + 5).expect("a growth");
     let expected = Geometry { segments: 40, ..GEOMETRY }.capacity_pages();
-    assert_eq!((room, cache.room_pages(), disks.0.size_bytes()), (expected, expected, size_of(40)));
-    cache.set_tiers(&[room as usize]).expect("more room");
+    assert_eq!((space, cache.room_pages(), disks.0.size_bytes()), (expected, expected, size_of(40)));
+    cache.set_tiers(&[space as usize]).expect("more room");
     assert!((0..before).all(|page| read(&cache, page) == 1));
-    (before..room).for_each(|page| write(&cache, page, 2));
-    assert!((0..room).all(|page| read(&cache, page) == if page < before { 1 } else { 2 }));
+    (before..space).for_each(|page| write(&cache, page, 2));
+    assert!((0..space).all(|page| read(&cache, page) == if page < before { 1 } else { 2 }));
     let stats = cache.stats().expect("stats");
     assert_eq!(
         (stats.counts.reads, stats.counts.read_hits, stats.write_back.below_pages),
-        (before + room, before + room, 0)
+        (before + space, before + space, 0)
     );
     // The larger cache is found again after a close and after a kill.
     for closed in [true, false] {
@@ -66,9 +66,9 @@ fn what_is_cached_stays_and_the_new_room_is_used() {
             cache.close().expect("a close");
         }
         let again = open(&disks, "lru");
-        assert_eq!((again.recovered().clean_shutdown, again.recovered().pages), (closed, room));
-        assert!((0..room).all(|page| read(&again, page) == if page < before { 1 } else { 2 }));
-        assert_eq!(again.stats().expect("stats").counts.read_hits, room);
+        assert_eq!((again.recovered().clean_shutdown, again.recovered().pages), (closed, space));
+        assert!((0..space).all(|page| read(&again, page) == if page < before { 1 } else { 2 }));
+        assert_eq!(again.stats().expect("stats").counts.read_hits, space);
         write(&again, 0, 1);
         drop(again);
     }
@@ -87,8 +87,8 @@ fn it_grows_at_any_moment_and_any_number_of_times() {
             match random.below(100) {
                 0 => {
                     segments += 1 + random.below(3) as u32;
-                    let room = cache.grow(size_of(segments)).expect("a growth");
-                    cache.set_tiers(&[room as usize]).expect("more room");
+                    let space = cache.grow(size_of(segments)).expect("a growth");
+                    cache.set_tiers(&[space as usize]).expect("more room");
                 }
                 1 => cache.flush().expect("a flush"),
                 2 => {
@@ -143,14 +143,14 @@ fn a_file_is_extended() {
     BlockCache::format(&cache, GEOMETRY, &backing, [1; 16], ID).expect("room");
     let config = CacheConfig::new(catalogue::info("lru").expect("lru"), &[60]);
     let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache in order");
-    let room = cache.grow(size_of(50)).expect("a growth");
-    cache.set_tiers(&[room as usize]).expect("more room");
-    (0..room).for_each(|page| write(&cache, page, page as u8));
+    let space = cache.grow(size_of(50)).expect("a growth");
+    cache.set_tiers(&[space as usize]).expect("more room");
+    (0..space).for_each(|page| write(&cache, page, page as u8));
     cache.close().expect("a close");
     drop(cache);
     let length = |name: &str| std::fs::metadata(dir.path().join(name)).expect("a file").len();
     assert_eq!(length("cache"), size_of(50));
     let disk = |name: &str| FileDisk::open(&dir.path().join(name), Caching::Buffered).expect("a file");
     let cache = BlockCache::open(disk("cache"), disk("backing"), ID, &config).expect("a cache in order");
-    assert!((0..room).all(|page| read(&cache, page) == page as u8));
+    assert!((0..space).all(|page| read(&cache, page) == page as u8));
 }

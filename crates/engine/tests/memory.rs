@@ -65,14 +65,14 @@ fn a_full_cache_takes_no_more_for_each_page_than_it_says() {
 fn takes_no_more(policy: &str, above: f64) {
     let dir = tempfile::tempdir().expect("a directory");
     let geometry = Geometry::for_device(128 << 20, 4096).expect("a geometry");
-    let room = geometry.capacity_pages() as usize;
+    let space = geometry.capacity_pages() as usize;
     let file = |name: &str, bytes| FileDisk::create(&dir.path().join(name), bytes, Caching::Buffered).expect("a file");
     // The file is a hole: pages read from it are cached like any others.
-    let backing = file("backing", 4 * room as u64 * 4096);
+    let backing = file("backing", 4 * space as u64 * 4096);
     let cache = file("cache", geometry.size_bytes());
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");
-    let above = (room as f64 * above) as usize;
-    let tiers: Vec<usize> = [above, room].into_iter().filter(|&pages| pages > 0).collect();
+    let above = (space as f64 * above) as usize;
+    let tiers: Vec<usize> = [above, space].into_iter().filter(|&pages| pages > 0).collect();
     let config = CacheConfig::new(catalogue::info(policy).expect("a policy"), &tiers);
     let built_for = Config {
         pages: config.handles,
@@ -87,7 +87,7 @@ fn takes_no_more(policy: &str, above: f64) {
     let before = LIVE.load(Relaxed);
     let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
     let mut bytes = vec![0; 4096];
-    for page in 0..3 * room as u64 {
+    for page in 0..3 * space as u64 {
         cache.read(page * 4096, &mut bytes).expect("a read");
     }
     drop(bytes);
@@ -95,10 +95,10 @@ fn takes_no_more(policy: &str, above: f64) {
 
     let stats = cache.stats().expect("counts");
     assert!(stats.write_back.segments_reclaimed > 0, "the log is full");
-    let by_page = |bytes: usize| bytes as f64 / room as f64;
+    let by_page = |bytes: usize| bytes as f64 / space as f64;
     let (index, names) = (by_page(stats.index_bytes as usize), by_page(stats.directory_bytes as usize));
     println!(
-        "{policy}, {room} pages: {all} bytes; {index:.2} B a page of index, {names:.2} of names, {:.2} of policy",
+        "{policy}, {space} pages: {all} bytes; {index:.2} B a page of index, {names:.2} of names, {:.2} of policy",
         by_page(policy_bytes)
     );
     assert!(index <= INDEX_BYTES_MAX, "{index} B a page of index");

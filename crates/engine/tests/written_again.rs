@@ -13,13 +13,13 @@ use small::{ID, PAGES, formatted, open};
 fn closed(layout: Layout, page_bytes: u32) -> [SimDisk; 2] {
     let page = u64::from(page_bytes);
     let disks = formatted(layout, page_bytes);
-    for life in 0..2 {
+    for run in 0..2 {
         let cache = open(&disks).expect("a cache in order");
         for flush in 0..6 {
             // A batch of 24 pages of 512 bytes has its table once more at its end.
             let (first, pages) = if flush == 3 { (20, 24) } else { (8 * flush, 3) };
             for at in first..first + pages {
-                cache.write(at * page, &vec![version(life, at); page as usize], false).expect("a write");
+                cache.write(at * page, &vec![version(run, at); page as usize], false).expect("a write");
             }
             cache.flush().expect("a flush");
         }
@@ -28,8 +28,8 @@ fn closed(layout: Layout, page_bytes: u32) -> [SimDisk; 2] {
     disks
 }
 
-fn version(life: u64, page: u64) -> u8 {
-    (1 + 100 * life + page) as u8
+fn version(run: u64, page: u64) -> u8 {
+    (1 + 100 * run + page) as u8
 }
 
 /// Offsets in bytes of the tables that begin a batch or are blocks of the journal.

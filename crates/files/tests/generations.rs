@@ -182,7 +182,7 @@ impl Testbed {
     }
 
     /// A run from an open to a close: writes, a minute, more writes, a drain.
-    fn life(&self, version: u8) -> Result<(), Error> {
+    fn run(&self, version: u8) -> Result<(), Error> {
         let live = self.open()?;
         for page in 0..6 {
             live.cache.write(page * PAGE, &[version; PAGE as usize], false)?;
@@ -240,7 +240,7 @@ fn survives(testbed: &Testbed, before: &Moment, what: &str) {
     }
     testbed.put(&left, &left);
     // A run ends with its close; after two of them the cache knows no generation from the crash any more.
-    testbed.life(3).unwrap_or_else(|why| panic!("{what}: {why:?}"));
+    testbed.run(3).unwrap_or_else(|why| panic!("{what}: {why:?}"));
     let now = testbed.moment();
     for (name, old) in [("before the life", before), ("of the crash", &left)] {
         testbed.refuses(old, &now, is_older).unwrap_or_else(|why| panic!("{what}, the cache {name}: {why}"));
@@ -255,7 +255,7 @@ fn the_right_cache_is_accepted_and_an_old_copy_refused_whatever_a_crash_cuts_sho
     println!("seed {SEED}");
     for layout in [Layout::Log, Layout::Slots] {
         let testbed = Testbed::formatted(layout);
-        testbed.life(1).expect("a life");
+        testbed.run(1).expect("a life");
         let before = testbed.moment();
         let mut cuts = 0;
         for cut in 1.. {
@@ -263,7 +263,7 @@ fn the_right_cache_is_accepted_and_an_old_copy_refused_whatever_a_crash_cuts_sho
             for how in CRASHES {
                 testbed.put(&before, &before);
                 testbed.power.fail_after(cut);
-                done = testbed.life(2).is_ok();
+                done = testbed.run(2).is_ok();
                 testbed.crash(how);
                 survives(&testbed, &before, &format!("{layout:?}, a life cut at {cut}, {how:?}"));
             }
@@ -281,14 +281,14 @@ fn the_right_cache_is_accepted_and_an_old_copy_refused_whatever_a_crash_cuts_sho
 #[test]
 fn what_is_only_in_memory_after_a_kill_is_not_relied_on() {
     let testbed = Testbed::formatted(Layout::Log);
-    testbed.life(1).expect("a life");
+    testbed.run(1).expect("a life");
     let before = testbed.moment();
     for cut in 1.. {
         let mut done = false;
         for (cut_again, seed) in (1..12).flat_map(|again| [0, 1, 3].map(|seed| (again, seed))) {
             testbed.put(&before, &before);
             testbed.power.fail_after(cut);
-            done = testbed.life(2).is_ok();
+            done = testbed.run(2).is_ok();
             // The process alone: all written bytes are read, synced or not.
             testbed.power.fail_after(cut_again);
             let _cut_short = testbed.open();
@@ -333,12 +333,12 @@ fn a_record_whose_write_failed_is_written_again_before_another_is_proposed() {
 #[test]
 fn what_goes_on_apart_is_no_pair_and_a_lost_or_foreign_record_neither() {
     let testbed = Testbed::formatted(Layout::Log);
-    testbed.life(1).expect("a life");
+    testbed.run(1).expect("a life");
     let start = testbed.moment();
-    testbed.life(2).expect("a life");
+    testbed.run(2).expect("a life");
     let one = testbed.moment();
     testbed.put(&start, &start);
-    testbed.life(3).expect("a life");
+    testbed.run(3).expect("a life");
     let other = testbed.moment();
     testbed.refuses(&one, &other, |why| matches!(why, Mismatch::Parted(_))).expect("two lives of one cache");
     let none = Moment { place: vec![0; 2 * SLOT as usize], ..one.clone() };
@@ -376,7 +376,7 @@ fn a_cache_whose_record_was_never_written_is_taken() {
     let made = testbed.moment();
     let unwritten = Moment { place: vec![0; 2 * SLOT as usize], ..made.clone() };
     testbed.put(&made, &unwritten);
-    testbed.life(1).expect("a life");
+    testbed.run(1).expect("a life");
     // From then on the cache knows that there was a record.
     testbed
         .refuses(&testbed.moment(), &unwritten, |why| matches!(why, Mismatch::NoRecord(_)))

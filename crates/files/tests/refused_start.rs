@@ -62,10 +62,10 @@ impl Place {
         FileDisk::create(&self.directory.path().join("cache"), 1 << 20, Caching::Buffered).expect("a file")
     }
 
-    /// Formats the cache; `life` must differ in every format.
-    fn format(&self, life: u8) {
+    /// Formats the cache; `run` must differ in every format.
+    fn format(&self, run: u8) {
         let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 30, layout: self.layout };
-        Backing::format(&self.backing(), &self.device(), geometry, [life; 16], [life; 16]).expect("room");
+        Backing::format(&self.backing(), &self.device(), geometry, [run; 16], [run; 16]).expect("room");
     }
 
     fn start(&self, pages: usize, mode: Mode) -> Result<(CachedFiles, Found), FilesError> {

@@ -63,7 +63,7 @@ impl Model {
         pages.min_by_key(|(_, uses)| rank(uses)).map(|(page, _)| *page)
     }
 
-    fn room(&mut self, sequential: bool) -> bool {
+    fn space(&mut self, sequential: bool) -> bool {
         if sequential && self.flash.len() >= self.filled {
             return false;
         }
@@ -110,7 +110,7 @@ impl Model {
     fn leave_dram(&mut self) {
         let (page, scanned) = self.dram.remove(0);
         if self.at(page).is_none() {
-            if self.room(scanned) {
+            if self.space(scanned) {
                 self.emit(page, Verb::Copy { from: DRAM, to: FLASH });
                 self.use_in_flash(page);
             } else if self.newer[page.index()] {
@@ -164,7 +164,7 @@ impl Model {
 
     fn flash_only(&mut self, Request { page, op, sequential }: Request) -> Outcome {
         let held = self.at(page).is_some();
-        if !held && !self.room(sequential) {
+        if !held && !self.space(sequential) {
             self.emit(page, Verb::Bypass);
             return Outcome::BYPASSED;
         }

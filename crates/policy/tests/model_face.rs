@@ -159,7 +159,7 @@ impl Model {
         }
     }
 
-    fn room(&mut self, entering: Option<Page>) {
+    fn space(&mut self, entering: Option<Page>) {
         if self.flash.len() < self.flash_max {
             return;
         }
@@ -182,7 +182,7 @@ impl Model {
     fn leave_dram(&mut self) {
         let (page, version) = self.dram[0];
         if self.to_be_enqueued(page) {
-            self.room(Some(page));
+            self.space(Some(page));
             self.enqueue_from_dram(page);
         } else if version > self.disk[page.index()]
             && self.valid(page).is_none_or(|at| self.flash[at].version < version)
@@ -240,13 +240,13 @@ impl Model {
                 self.emit(page, Verb::Bypass);
                 return Outcome::BYPASSED;
             }
-            self.room(None);
+            self.space(None);
             self.enqueue(page, self.latest[page.index()], Verb::Fetch { to: FLASH });
             return Outcome::ADMITTED;
         }
         let takes_writes = self.variant.staged != Staged::Clean;
         if takes_writes {
-            self.room(None);
+            self.space(None);
         }
         let held = self.valid(page).is_some();
         self.latest[page.index()] += 1;

@@ -96,7 +96,7 @@ impl Model {
         }
     }
 
-    fn room(&mut self, tier: Tier, asked_for: Page) -> bool {
+    fn space(&mut self, tier: Tier, asked_for: Page) -> bool {
         if self.buffers[tier.index()].len() < self.capacity[tier.index()] {
             return true;
         }
@@ -128,7 +128,7 @@ impl Model {
                 denied
             }
         };
-        if to_nvm && (in_nvm.is_some() || self.room(NVM, asked_for)) {
+        if to_nvm && (in_nvm.is_some() || self.space(NVM, asked_for)) {
             self.emit(page, Verb::Copy { from: DRAM, to: NVM });
             self.put(NVM, page, version);
             if in_nvm.is_some() {
@@ -147,7 +147,7 @@ impl Model {
     }
 
     fn promote(&mut self, page: Page) {
-        if self.random.chance(self.d[0]) && self.room(DRAM, page) {
+        if self.random.chance(self.d[0]) && self.space(DRAM, page) {
             self.emit(page, Verb::Copy { from: NVM, to: DRAM });
             self.put(DRAM, page, self.latest[page.index()]);
         }
@@ -163,7 +163,7 @@ impl Model {
         let nvm_first = self.random.chance(self.n[0]) || self.capacity[0] == 0;
         let order = if nvm_first { [NVM, DRAM] } else { [DRAM, NVM] };
         for tier in order {
-            if self.room(tier, page) {
+            if self.space(tier, page) {
                 self.emit(page, Verb::Fetch { to: tier });
                 self.put(tier, page, self.latest[page.index()]);
                 if tier == NVM && nvm_first {
@@ -180,13 +180,13 @@ impl Model {
         if held {
             self.touch(NVM, page);
         }
-        if self.random.chance(self.d[1]) && self.room(DRAM, page) {
+        if self.random.chance(self.d[1]) && self.space(DRAM, page) {
             if held && op == Op::Update {
                 self.emit(page, Verb::Copy { from: NVM, to: DRAM });
             }
             self.install(DRAM, page);
         } else {
-            assert!(held || self.room(NVM, page));
+            assert!(held || self.space(NVM, page));
             self.install(NVM, page);
         }
         if held { Outcome::Hit(NVM) } else { Outcome::ADMITTED }

@@ -438,17 +438,17 @@ fn is_blank(device: &FileDisk) -> io::Result<bool> {
 }
 
 /// Pages of each tier; the lower tier takes all that fit the store.
-fn tiers(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> Result<Vec<usize>, Error> {
+fn tiers(info: &Info, space: u64, dram: Option<Size>, page_bytes: u32) -> Result<Vec<usize>, Error> {
     let top = match (info.tiers.len(), dram) {
-        (1, None) => return Ok(vec![room as usize]),
+        (1, None) => return Ok(vec![space as usize]),
         (1, Some(_)) => {
             let why = format!("policy '{}' manages one tier, the cache", info.name);
             return Err(Error::Parameter { name: "cache_dram".to_owned(), why });
         }
-        (_, Some(size)) => size.pages(page_bytes, room) as usize,
-        (_, None) => ((room as f64 * info.top_share) as usize).max(info.min_pages[0]),
+        (_, Some(size)) => size.pages(page_bytes, space) as usize,
+        (_, None) => ((space as f64 * info.top_share) as usize).max(info.min_pages[0]),
     };
-    Ok(vec![top, room as usize])
+    Ok(vec![top, space as usize])
 }
 
 #[cfg(test)]

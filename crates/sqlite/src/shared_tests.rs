@@ -51,16 +51,16 @@ fn bytes_are_those_of_a_plain_file_across_changes_of_size_and_restarts() {
         };
         let mut random = Random::new(seed as u64);
         let mut truth = Vec::new();
-        for life in 0..12 {
+        for run in 0..12 {
             let shared = Shared::open(&database, &options, true).expect("a cache");
             live(&shared, &mut truth, &mut random);
             shared.sync().expect("a sync");
-            if life % 3 == 1 {
+            if run % 3 == 1 {
                 // As after a crash between the move of the file's end and anything else.
                 truth.truncate(truth.len() / 2);
                 shared.file.resize(truth.len() as u64).expect("another size");
             }
-            if life % 3 == 0 {
+            if run % 3 == 0 {
                 shared.close().expect("a close");
             }
         }

@@ -240,7 +240,7 @@ impl TraceBuilder {
             return 0;
         }
         let requests = self.options.limit.unwrap_or(u64::MAX).min(REQUESTS_MAX) - self.pages.len() as u64;
-        usize::try_from(requests).unwrap_or(usize::MAX).min(self.pages.room())
+        usize::try_from(requests).unwrap_or(usize::MAX).min(self.pages.space())
     }
 
     /// Adds reads of the stream and object of the last I/O, at most [`TraceBuilder::room_for_reads`]. The result is

@@ -80,7 +80,7 @@ impl Numbering {
     }
 
     /// Adds requests to pages of one object, whose places are also their addresses. The caller has checked
-    /// [`Numbering::room`].
+    /// [`Numbering::space`].
     pub fn push_all(&mut self, object: u32, places: &[u64]) {
         self.number_all();
         for &place in &places[..places.len().min(AHEAD)] {
@@ -101,7 +101,7 @@ impl Numbering {
     }
 
     /// Number of distinct pages that may still be added.
-    pub fn room(&mut self) -> usize {
+    pub fn space(&mut self) -> usize {
         self.number_all();
         PAGES_MAX as usize - self.page_object.len()
     }

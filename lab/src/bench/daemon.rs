@@ -301,9 +301,9 @@ impl Daemon {
         }
         let started = Instant::now();
         let disk = Arc::new(FileDisk::open(path, Caching::Buffered).with_context(name)?);
-        let room = geometry(&disk).with_context(name)?.capacity_pages();
-        if arguments.pages > room {
-            bail!("{}: has room for {room} pages, not for {}", name(), arguments.pages);
+        let space = geometry(&disk).with_context(name)?.capacity_pages();
+        if arguments.pages > space {
+            bail!("{}: has room for {space} pages, not for {}", name(), arguments.pages);
         }
         let (disk, cache_device) = paced(disk, arguments.cache_profile.as_deref(), arguments)?;
         let spec = one_policy(&arguments.policy)?;

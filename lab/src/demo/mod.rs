@@ -222,8 +222,8 @@ impl Demo<'_> {
         let options = LoadOptions { page_bytes: Some(PAGE_BYTES), limit, ..LoadOptions::default() };
         let loaded = load(&self.path(&format!("{}.csv", ran.name)), &options)?;
         ensure!(loaded.trace.len() as u64 == measured.requests, "the recording of {} is not complete", ran.name);
-        let room = Geometry::for_device(CACHE_BYTES, PAGE_BYTES)?.capacity_pages();
-        let sizes = if info.tiers.len() == 2 { vec![DRAM_PAGES, room] } else { vec![room] };
+        let space = Geometry::for_device(CACHE_BYTES, PAGE_BYTES)?.capacity_pages();
+        let sizes = if info.tiers.len() == 2 { vec![DRAM_PAGES, space] } else { vec![space] };
         let policy = PolicySpec { info, options: entresol_policy::Options::defaults(info) };
         let layer = LayerSpec { policy, sizes: sizes.into_iter().map(Size::Pages).collect() };
         let options = CellOptions { seed: 42, ..CellOptions::default() };

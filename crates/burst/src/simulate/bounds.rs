@@ -17,13 +17,13 @@ pub fn bound_s(cluster: &Cluster, workload: &Workload, program: usize, policy: P
     (first..first + writers).for_each(|writer| on_node[cluster.node_of(writer) as usize] += 1);
     let most = on_node.into_iter().max().map_or(0.0, |count| f64::from(count) * bytes as f64 / f64::from(writers));
     let (buffer, bytes) = (cluster.buffer_bytes as f64, bytes as f64);
-    let room = buffer * f64::from(cluster.nodes);
+    let space = buffer * f64::from(cluster.nodes);
     let members = STRIPE_MEMBERS_MAX as f64;
     let (stays, fits) = match policy.redundancy {
         _ if policy.kind == Kind::Pfs => (0.0, 0.0),
-        Redundancy::None => (buffer.min(most), room),
-        Redundancy::Partner => (0.0, room / 2.0),
-        Redundancy::Xor => (0.0, room * members / (members + 1.0)),
+        Redundancy::None => (buffer.min(most), space),
+        Redundancy::Partner => (0.0, space / 2.0),
+        Redundancy::Xor => (0.0, space * members / (members + 1.0)),
     };
     let out = most - stays;
     // Bytes sent to the PFS directly count in both.

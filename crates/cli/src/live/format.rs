@@ -156,9 +156,9 @@ fn make_over(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Be
     }
     let name = || path.display().to_string();
     let file = OpenOptions::new().write(true).open(path).with_context(name)?;
-    let room = take_room(&file, size).with_context(name)?;
+    let space = take_room(&file, size).with_context(name)?;
     drop(held);
-    make(arguments, size, geometry, backing).inspect_err(|_| room.give_back(&file))?;
+    make(arguments, size, geometry, backing).inspect_err(|_| space.give_back(&file))?;
     // A file is cut only once the new cache is complete: until then the old contents may be wanted.
     if size < before { file.set_len(size).with_context(name) } else { Ok(()) }
 }

@@ -173,8 +173,8 @@ impl Running {
                 if tiers.len() > number {
                     tiers.remove(0);
                 } else if tiers.len() < number {
-                    let room = *tiers.last().expect("a policy has a tier") as u64;
-                    tiers.insert(0, top_tier(spec.info, room, None, self.page_bytes));
+                    let space = *tiers.last().expect("a policy has a tier") as u64;
+                    tiers.insert(0, top_tier(spec.info, space, None, self.page_bytes));
                 }
                 self.change(&spec, &tiers).context("policy")
             }
@@ -190,11 +190,11 @@ impl Running {
                     let CacheConfig { tiers, .. } = self.cache.config();
                     memory::check(grown, above_bytes(&tiers, self.page_bytes)).context("device-size")?;
                 }
-                let room = self.cache.grow(bytes).context("device-size")?;
+                let space = self.cache.grow(bytes).context("device-size")?;
                 self.pair.note_grown(grown?).with_context(|| {
-                    format!("device-size: the cache has room for {room} pages; by its record one made anew has the size of before")
+                    format!("device-size: the cache has room for {space} pages; by its record one made anew has the size of before")
                 })?;
-                Ok(format!("the cache has room for {room} pages; cache-size=100% gives the policy all of it"))
+                Ok(format!("the cache has room for {space} pages; cache-size=100% gives the policy all of it"))
             }
             Setting::DirtyHigh(high) => {
                 let (before, low) = self.cache.dirty_limits()?;
@@ -218,10 +218,10 @@ impl Running {
             }
             Setting::Dram(size) => {
                 let CacheConfig { policy, options, mut tiers, .. } = self.cache.config();
-                let [_, room] = tiers[..] else {
+                let [_, space] = tiers[..] else {
                     bail!("dram: policy '{}' manages one tier, the cache", policy.name);
                 };
-                tiers[0] = top_tier(policy, room as u64, Some(size), self.page_bytes);
+                tiers[0] = top_tier(policy, space as u64, Some(size), self.page_bytes);
                 memory::check(&self.geometry, above_bytes(&tiers, self.page_bytes)).context("dram")?;
                 self.change(&PolicySpec { info: policy, options }, &tiers).context("dram")
             }

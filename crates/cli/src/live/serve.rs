@@ -355,10 +355,10 @@ fn open_over(
 /// Returns the configuration for running a store of this geometry.
 pub(super) fn config(arguments: &CacheArgs, chosen: &Chosen, geometry: Geometry) -> Result<CacheConfig> {
     let spec = one_policy(&chosen.policy)?;
-    let room = geometry.capacity_pages();
-    let held = arguments.cache_size.pages(geometry.page_bytes, room);
-    if held == 0 || held > room {
-        bail!("--cache-size: {held} pages; the store has room for {room}");
+    let space = geometry.capacity_pages();
+    let held = arguments.cache_size.pages(geometry.page_bytes, space);
+    if held == 0 || held > space {
+        bail!("--cache-size: {held} pages; the store has room for {space}");
     }
     let tiers = tiers(spec.info, held, arguments.dram, geometry.page_bytes)?;
     memory::check(&geometry, above_bytes(&tiers, geometry.page_bytes))?;
@@ -380,21 +380,21 @@ fn check_direct(backing: &Path, backing_bytes: u64, page_bytes: u32) -> Result<(
 }
 
 /// Pages of each tier: the lower tier has the whole capacity given.
-fn tiers(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> Result<Vec<usize>> {
+fn tiers(info: &Info, space: u64, dram: Option<Size>, page_bytes: u32) -> Result<Vec<usize>> {
     if info.tiers.len() == 1 {
         if dram.is_some() {
             bail!("--dram: policy '{}' manages one tier, the cache", info.name);
         }
-        return Ok(vec![room as usize]);
+        return Ok(vec![space as usize]);
     }
-    Ok(vec![top_tier(info, room, dram, page_bytes), room as usize])
+    Ok(vec![top_tier(info, space, dram, page_bytes), space as usize])
 }
 
-/// Pages of the memory tier above a cache of `room` pages: the size asked for, else the policy's own share.
-pub fn top_tier(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> usize {
+/// Pages of the memory tier above a cache of `space` pages: the size asked for, else the policy's own share.
+pub fn top_tier(info: &Info, space: u64, dram: Option<Size>, page_bytes: u32) -> usize {
     match dram {
-        Some(size) => size.pages(page_bytes, room) as usize,
-        None => ((room as f64 * info.top_share) as usize).max(info.min_pages[0]),
+        Some(size) => size.pages(page_bytes, space) as usize,
+        None => ((space as f64 * info.top_share) as usize).max(info.min_pages[0]),
     }
 }
 

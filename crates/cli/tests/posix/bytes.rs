@@ -137,9 +137,9 @@ fn edges() -> Vec<Scenario> {
         "direct I/O that is aligned" => |seen| {
             let file = opened(seen, "f", libc::O_RDWR | libc::O_CREAT | libc::O_DIRECT);
             // A part of the buffer that begins at a multiple of 4096.
-            let mut room = vec![5_u8; 4 * 4096];
-            let start = room.as_ptr().align_offset(4096);
-            let part = &mut room[start..start + 8192];
+            let mut space = vec![5_u8; 4 * 4096];
+            let start = space.as_ptr().align_offset(4096);
+            let part = &mut space[start..start + 8192];
             seen.note("pwrite", call!(pwrite(file.as_raw_fd(), part.as_ptr().cast(), 8192, 4096)));
             part.fill(0);
             seen.note("pread", call!(pread(file.as_raw_fd(), part.as_mut_ptr().cast(), 8192, 8192)));

@@ -94,8 +94,8 @@ fn locks() -> Vec<Scenario> {
 
 /// The pending notices, in words.
 fn notices(watch: &OwnedFd) -> String {
-    let mut room = [MaybeUninit::<u8>::uninit(); 8192];
-    let mut reader = rustix::fs::inotify::Reader::new(watch, &mut room);
+    let mut space = [MaybeUninit::<u8>::uninit(); 8192];
+    let mut reader = rustix::fs::inotify::Reader::new(watch, &mut space);
     let mut found = Vec::new();
     while let Ok(event) = reader.next() {
         let name = event.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -178,11 +178,11 @@ pub fn set_attribute(path: &Path, name: &str, value: &[u8], flags: i32) -> Answe
     call!(lsetxattr(c(path).as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), flags))
 }
 
-/// The value of an extended attribute, read into a buffer of `room` bytes.
-pub fn attribute(path: &Path, name: &str, room: usize) -> Result<Vec<u8>, i32> {
+/// The value of an extended attribute, read into a buffer of `space` bytes.
+pub fn attribute(path: &Path, name: &str, space: usize) -> Result<Vec<u8>, i32> {
     let name = CString::new(name).expect("no zero in a name");
-    let mut value = vec![0; room];
-    let length = call!(lgetxattr(c(path).as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), room))?;
+    let mut value = vec![0; space];
+    let length = call!(lgetxattr(c(path).as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), space))?;
     value.truncate(length as usize);
     Ok(value)
 }

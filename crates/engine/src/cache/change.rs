@@ -36,13 +36,13 @@ struct Built<P> {
 
 impl<P: Policy> Successor for Built<P> {
     fn take_over(self: Box<Self>, executor: Executor, mode: Mode, (cached, others): (usize, usize)) -> Box<dyn Core> {
-        let room = self.tiers.iter().sum::<usize>().saturating_sub(cached);
+        let space = self.tiers.iter().sum::<usize>().saturating_sub(cached);
         let (mut executor, left) = executor.passed_on(self.tiers.len(), self.directory, self.frames);
         executor.write_back.serve(&self.tiers);
         if mutant::is(Mutant::SupersededShown) {
             executor.write_back.store.index_mut().hold_newest(usize::MAX);
         }
-        Box::new(Engine::succeeding(self.policy, executor, mode, left, others.saturating_sub(room)))
+        Box::new(Engine::succeeding(self.policy, executor, mode, left, others.saturating_sub(space)))
     }
 }
 

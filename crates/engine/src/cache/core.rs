@@ -152,8 +152,8 @@ impl<P: Policy> Engine<P> {
     /// Begins to show the policy the recovered pages: a few behind each request, oldest first, and each at the latest
     /// when it is requested. Until then the newest `pages` of them count as cached.
     pub fn replay(&mut self, pages: usize) {
-        let room = self.executor.write_back.store.geometry().capacity_pages() as usize;
-        self.executor.write_back.store.index_mut().hold_newest(pages.min(room));
+        let space = self.executor.write_back.store.geometry().capacity_pages() as usize;
+        self.executor.write_back.store.index_mut().hold_newest(pages.min(space));
         self.unseen = Some(0);
     }
 

@@ -98,8 +98,8 @@ impl Directory {
             self.names.reserve_exact((len / 8 + 64).min(self.handles_max - len));
         }
         if self.handles.is_full() {
-            let (names, room) = (&self.names, (len + self.handles_max / 3 + 64).min(self.handles_max));
-            self.handles.grow(room, |handle| names[handle as usize].page());
+            let (names, space) = (&self.names, (len + self.handles_max / 3 + 64).min(self.handles_max));
+            self.handles.grow(space, |handle| names[handle as usize].page());
         }
     }
 

@@ -55,8 +55,8 @@ impl BlockCache {
         }
         let result = guard.write_back().grow(device_bytes);
         guard.mend().map_err(StoreError::Io)?;
-        let room = result?.capacity_pages();
-        self.room_pages.store(room, Ordering::Release);
-        Ok(room)
+        let space = result?.capacity_pages();
+        self.room_pages.store(space, Ordering::Release);
+        Ok(space)
     }
 }

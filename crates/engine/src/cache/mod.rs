@@ -160,8 +160,8 @@ impl CacheConfig {
         let mut own: Vec<String> = self.policy.live.iter().map(|&option| option.to_owned()).collect();
         if let Some(bound) = self.policy.known_bound.filter(|bound| self.options.text(bound) == "0") {
             // One handle is the requested page's own.
-            let room = self.handles.saturating_sub(self.tiers.iter().sum::<usize>() + 1).max(1);
-            own.push(format!("{bound}={room}"));
+            let space = self.handles.saturating_sub(self.tiers.iter().sum::<usize>() + 1).max(1);
+            own.push(format!("{bound}={space}"));
         }
         let given = self.options.summary();
         let name = |option: &str| option.split('=').next().map(str::to_owned);
@@ -205,12 +205,12 @@ pub enum CacheError {
         why: &'static str,
     },
     /// The tier on the cache device is larger than the device allows.
-    #[error("a cache tier of {given} pages does not fit: the store has room for {room}")]
+    #[error("a cache tier of {given} pages does not fit: the store has room for {space}")]
     TierTooLarge {
         /// Pages asked for.
         given: usize,
         /// Pages that fit.
-        room: u64,
+        space: u64,
     },
     /// The tiers have more pages than policies have numbers for.
     #[error(
@@ -693,10 +693,10 @@ impl Block for BlockCache {
     }
 }
 
-fn check_room(config: &CacheConfig, room: u64) -> Result<(), CacheError> {
+fn check_room(config: &CacheConfig, space: u64) -> Result<(), CacheError> {
     let given = config.tiers.last().copied().unwrap_or(0);
-    if given as u64 > room {
-        return Err(CacheError::TierTooLarge { given, room });
+    if given as u64 > space {
+        return Err(CacheError::TierTooLarge { given, space });
     }
     let (pages, known) = (config.tiers.iter().fold(0, |sum: usize, &tier| sum.saturating_add(tier)), config.handles);
     if known >= u32::MAX as usize { Err(CacheError::TooManyPages { pages, known }) } else { Ok(()) }

@@ -22,17 +22,17 @@ impl WriteBack {
         let mut all = Vec::with_capacity(pages.len());
         for run in pages.chunk_by(|page, next| page + 1 == *next) {
             let (mut from, mut to) = (run[0], run[run.len() - 1] + 1);
-            let mut room = most.saturating_sub(run.len());
+            let mut space = most.saturating_sub(run.len());
             if let Some(age) = self.age_in_queue(from) {
-                while room > 0 && from > 0 && self.takes_along(from - 1, age) {
+                while space > 0 && from > 0 && self.takes_along(from - 1, age) {
                     from -= 1;
-                    room -= 1;
+                    space -= 1;
                 }
             }
             if let Some(age) = self.age_in_queue(to - 1) {
-                while room > 0 && self.takes_along(to, age) {
+                while space > 0 && self.takes_along(to, age) {
                     to += 1;
-                    room -= 1;
+                    space -= 1;
                 }
             }
             all.extend(from..to);

@@ -65,8 +65,8 @@ impl WriteBack {
     /// grows with the square of the queue's excess, since more writes delay reads of the same disk.
     pub fn depth(&self) -> usize {
         let Some(excess) = self.queue_soft.and_then(|soft| self.queued().checked_sub(soft)) else { return 0 };
-        let room = self.queue_max - self.queue_soft.unwrap_or(0);
-        DEPTH_MIN + (DEPTH_MAX - DEPTH_MIN) * (excess * excess).min(room * room) / (room * room)
+        let space = self.queue_max - self.queue_soft.unwrap_or(0);
+        DEPTH_MIN + (DEPTH_MAX - DEPTH_MIN) * (excess * excess).min(space * space) / (space * space)
     }
 
     /// True if the cache has maintenance threads.
@@ -188,8 +188,8 @@ impl WriteBack {
     /// True if no hard limit keeps a request from beginning.
     pub fn is_ready(&self) -> bool {
         let free = if self.apart { self.free_apart() } else { FREE_MIN };
-        let room = !self.is_queue_full() && !self.is_unsynced_full() && self.store.free_segments() >= free;
-        room && !self.must_catch_up()
+        let space = !self.is_queue_full() && !self.is_unsynced_full() && self.store.free_segments() >= free;
+        space && !self.must_catch_up()
     }
 }
 

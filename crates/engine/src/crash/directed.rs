@@ -255,10 +255,10 @@ pub(super) fn an_older_copy_is_told(layout: Layout) -> Result<(), String> {
         // The generation of the backing store, and all copies with its generation when they were made.
         let mut backing = generation(1);
         let mut copies: Vec<(Generation, Vec<u8>)> = Vec::new();
-        for life in 0..4 {
+        for run in 0..4 {
             let mut opening = find(&disks, &config)?;
             if !opening.generation().is_right(backing) {
-                return Err(format!("seed {seed}, life {life}: its own generation is refused"));
+                return Err(format!("seed {seed}, life {run}: its own generation is refused"));
             }
             opening.settle_generation();
             let next = opening.generation().next(random.next_u64());

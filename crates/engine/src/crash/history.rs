@@ -57,8 +57,8 @@ fn has_tables_in_part(cache: &BlockCache) -> bool {
     gauge("leaving_objects") > 0.0 || (gauge("held_pages") > 0.0 && gauge("held_pages") < gauge("placed_pages"))
 }
 
-/// A policy and the capacities of its tiers. The lower tier's is at most `room`, the device's.
-fn random_policy(random: &mut Random, room: u64) -> (&'static str, Vec<usize>) {
+/// A policy and the capacities of its tiers. The lower tier's is at most `space`, the device's.
+fn random_policy(random: &mut Random, space: u64) -> (&'static str, Vec<usize>) {
     let policies = [
         "lru",
         "arc",
@@ -76,8 +76,8 @@ fn random_policy(random: &mut Random, room: u64) -> (&'static str, Vec<usize>) {
     ];
     let policy = policies[random.below(policies.len() as u64) as usize];
     let info = catalogue::info(policy).expect("a policy");
-    let room = if policy == PLACING { room.min(PLACING_PAGES_MAX) } else { room };
-    let cache = (1 + random.below(room)) as usize;
+    let space = if policy == PLACING { space.min(PLACING_PAGES_MAX) } else { space };
+    let cache = (1 + random.below(space)) as usize;
     let mut tiers = vec![cache.max(*info.min_pages.last().expect("a tier"))];
     if info.tiers.len() == 2 {
         // Without a pool a policy writes on entry; with one the newest version is in memory.
@@ -481,8 +481,8 @@ impl History {
         }
         // A part of a segment adds nothing.
         let bytes = geometry.size_bytes() + self.random.below(geometry.segment_bytes());
-        let room = cache.grow(bytes).map_err(|error| self.why(format!("growing to {bytes} bytes: {error}")))?;
-        assert_eq!((room, cache.room_pages()), (geometry.capacity_pages(), room));
+        let space = cache.grow(bytes).map_err(|error| self.why(format!("growing to {bytes} bytes: {error}")))?;
+        assert_eq!((space, cache.room_pages()), (geometry.capacity_pages(), space));
         self.setup.geometry = geometry;
         self.tally.growths += 1;
         Ok(())

@@ -56,7 +56,7 @@ mod threads {
             // A thread that gets no slot now does not ask again at every hit.
             MINE.set(free.unwrap_or(NONE));
             let slot = free?;
-            if CLAIM.try_with(|lease| lease.set(Some(Claim(slot)))).is_err() {
+            if CLAIM.try_with(|claim| claim.set(Some(Claim(slot)))).is_err() {
                 // The thread is ending: nothing would give the slot back.
                 MINE.set(NONE);
                 return None;

@@ -58,13 +58,13 @@ pub(crate) struct Ages {
 }
 
 impl Ages {
-    /// No ages yet, of a cache whose clock shows this. `room` pages can be entered before the hash table grows.
-    pub fn new(room: usize, clock: u64) -> Self {
-        let room = room.max(ROOM_MIN);
+    /// No ages yet, of a cache whose clock shows this. `space` pages can be entered before the hash table grows.
+    pub fn new(space: usize, clock: u64) -> Self {
+        let space = space.max(ROOM_MIN);
         Ages {
             pages: Vec::new(),
             free: NONE,
-            numbers: numbers(room),
+            numbers: numbers(space),
             moments: BTreeMap::new(),
             origin: clock.saturating_sub(BEFORE),
         }
@@ -127,8 +127,8 @@ impl Ages {
     }
 
     fn grow(&mut self) {
-        let room = 2 * self.len() + ROOM_MIN;
-        let mut numbers = numbers(room);
+        let space = 2 * self.len() + ROOM_MIN;
+        let mut numbers = numbers(space);
         let pages = &self.pages;
         for moment in self.moments.values() {
             let mut at = moment.first;
@@ -216,10 +216,10 @@ impl Ages {
 }
 
 /// A hash table for so many pages.
-fn numbers(room: usize) -> Numbers {
+fn numbers(space: usize) -> Numbers {
     // The table counts as full before the last page.
-    let room = (room + 8).min(NONE as usize - 1);
-    Numbers::new(room, room as u32)
+    let space = (space + 8).min(NONE as usize - 1);
+    Numbers::new(space, space as u32)
 }
 
 #[cfg(test)]

@@ -62,8 +62,8 @@ mod tests {
                 BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("a format");
                 let lru = catalogue::info("lru").expect("a policy");
                 // Maintenance threads write small batches on a busy machine, and the next start then reads more tables.
-                let room = geometry.capacity_pages() as usize;
-                let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(lru, &[room]) };
+                let space = geometry.capacity_pages() as usize;
+                let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(lru, &[space]) };
                 let open = || BlockCache::open(cache.clone(), backing.clone(), [2; 16], &config).expect("an open");
                 let used = open();
                 for page in 0..8000 {

@@ -18,19 +18,19 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// An empty table with capacity for `room` pages, for numbers below `end`.
-    pub fn new(room: usize, end: u32) -> Self {
+    /// An empty table with capacity for `space` pages, for numbers below `end`.
+    pub fn new(space: usize, end: u32) -> Self {
         assert!(end < u32::MAX, "{end} is no number");
-        Numbers { cells: vec![EMPTY; Self::cells_of(room)], bits: 32 - end.leading_zeros(), len: 0 }
+        Numbers { cells: vec![EMPTY; Self::cells_of(space)], bits: 32 - end.leading_zeros(), len: 0 }
     }
 
-    const fn cells_of(room: usize) -> usize {
-        (room * CELLS_OF_FOUR).div_ceil(4) + 1
+    const fn cells_of(space: usize) -> usize {
+        (space * CELLS_OF_FOUR).div_ceil(4) + 1
     }
 
-    /// Bytes of a table with capacity for `room` pages.
-    pub fn bytes_of(room: u64) -> u64 {
-        (Self::cells_of(room as usize) * size_of::<u32>()) as u64
+    /// Bytes of a table with capacity for `space` pages.
+    pub fn bytes_of(space: u64) -> u64 {
+        (Self::cells_of(space as usize) * size_of::<u32>()) as u64
     }
 
     /// True if the table has as many pages as it has capacity for.
@@ -38,10 +38,10 @@ impl Numbers {
         self.len + 1 >= self.cells.len() / CELLS_OF_FOUR * 4
     }
 
-    /// Raises the capacity to `room` pages.
-    pub fn grow(&mut self, room: usize, page_of: impl Fn(u32) -> u64) {
+    /// Raises the capacity to `space` pages.
+    pub fn grow(&mut self, space: usize, page_of: impl Fn(u32) -> u64) {
         let end = ((1u64 << self.bits) - 1) as u32;
-        let mut grown = Numbers::new(room, end);
+        let mut grown = Numbers::new(space, end);
         for number in self.cells.iter().filter(|&&cell| cell != EMPTY).map(|&cell| self.number(cell)) {
             grown.insert(page_of(number), number, &page_of);
         }
@@ -163,18 +163,18 @@ mod tests {
 
     #[test]
     fn it_agrees_with_a_map_at_any_load() {
-        for (seed, room, end) in [(1, 1, 1), (2, 7, 7), (3, 100, 128), (4, 1000, 5000), (5, 300, u32::MAX - 1)] {
+        for (seed, space, end) in [(1, 1, 1), (2, 7, 7), (3, 100, 128), (4, 1000, 5000), (5, 300, u32::MAX - 1)] {
             let mut random = Random::new(seed);
-            let mut numbers = Numbers::new(room, end);
+            let mut numbers = Numbers::new(space, end);
             let mut pages: HashMap<u32, u64> = HashMap::new();
             let mut model: HashMap<u64, u32> = HashMap::new();
             for step in 0..20_000 {
-                let page = random.below(2 * room as u64);
+                let page = random.below(2 * space as u64);
                 let what = format!("seed {seed}, step {step}, page {page}");
                 let page_of = |number: u32| pages[&number];
                 match random.below(3) {
                     0 => assert_eq!(numbers.get(page, page_of), model.get(&page).copied(), "{what}"),
-                    1 if model.len() < room || model.contains_key(&page) => {
+                    1 if model.len() < space || model.contains_key(&page) => {
                         let number = random.below(u64::from(end)) as u32;
                         if pages.get(&number).is_none_or(|&other| other == page) {
                             assert_eq!(numbers.insert(page, number, page_of), model.insert(page, number), "{what}");
@@ -190,7 +190,7 @@ mod tests {
                 assert_eq!(numbers.len(), model.len(), "{what}");
             }
             numbers.clear();
-            assert!((0..2 * room as u64).all(|page| numbers.get(page, |_| page).is_none()));
+            assert!((0..2 * space as u64).all(|page| numbers.get(page, |_| page).is_none()));
         }
     }
 }

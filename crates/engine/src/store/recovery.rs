@@ -699,10 +699,10 @@ impl<D: Disk> Walk<'_, D> {
     /// A table taken from a copy that this epoch made, in the form in which it can be written again.
     fn written_again(&self, epoch: u64, table: &Table) -> Option<Copied> {
         let (tables, head, carried) = (self.superblock.tables, Head { epoch, ..table.head }, table.carried.as_ref());
-        let room = table::entries_beside(tables, self.page_bytes(), carried).checked_sub(table.records.len())?;
+        let space = table::entries_beside(tables, self.page_bytes(), carried).checked_sub(table.records.len())?;
         let encode = |block: &mut [u8]| table::encode(tables, &head, &table.records, carried, block);
         let byte = byte_of(self.geometry(), tables, head.slot, head.address);
-        Copied::new(byte, self.page_bytes(), table.crc, room > 0, encode)
+        Copied::new(byte, self.page_bytes(), table.crc, space > 0, encode)
     }
 
     /// A table in place of a missing one, of its size: up to the next readable table, or to the end of its segment.
@@ -717,8 +717,8 @@ impl<D: Disk> Walk<'_, D> {
         let copies = |pages| table::copies(self.superblock.tables, self.page_bytes(), pages);
         let blocks = (next - at.address) as usize;
         let pages = (blocks.saturating_sub(2)..blocks).find(|&pages| 1 + pages + copies(pages) == blocks);
-        let room = table::entries_max(self.superblock.tables, self.page_bytes());
-        let Some(pages) = pages.filter(|&pages| pages + 1 < room) else { return Ok(None) };
+        let space = table::entries_max(self.superblock.tables, self.page_bytes());
+        let Some(pages) = pages.filter(|&pages| pages + 1 < space) else { return Ok(None) };
         // The filler names one page as often as there are pages, and then declares it gone. The page is chosen after
         // everything is read.
         let record = |kind| Record { page: 0, kind, age: age::UNKNOWN, crc: 0 };

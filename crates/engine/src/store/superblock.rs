@@ -76,7 +76,7 @@ impl Geometry {
     /// # Errors
     /// If the device is too small for any store.
     pub fn for_device(size_bytes: u64, page_bytes: u32) -> Result<Self, StoreError> {
-        let room = |segment_pages: u32| {
+        let space = |segment_pages: u32| {
             let geometry = Geometry { page_bytes, segment_pages, segments: 0, layout: Layout::Log };
             let segments = size_bytes.saturating_sub(geometry.base()) / geometry.segment_bytes();
             let segments = segments.min(BLOCKS_MAX / u64::from(segment_pages)) as u32;
@@ -84,7 +84,7 @@ impl Geometry {
         };
         let pages = ((1 << 20) / page_bytes).max(16);
         let sizes = std::iter::successors(Some(pages), |&pages| (pages > 16).then_some(pages / 2));
-        let geometry = sizes.map(room).find(|geometry| geometry.segments >= 64).unwrap_or_else(|| room(16));
+        let geometry = sizes.map(space).find(|geometry| geometry.segments >= 64).unwrap_or_else(|| space(16));
         geometry.check()?;
         Ok(geometry)
     }

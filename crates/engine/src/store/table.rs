@@ -146,8 +146,8 @@ pub(super) fn encode(
     carried: Option<&Carried>,
     block: &mut [u8],
 ) -> u32 {
-    let room = entries_beside(tables, block.len(), carried);
-    assert!(records.len() <= room, "{} entries in one table that has room for {room}", records.len());
+    let space = entries_beside(tables, block.len(), carried);
+    assert!(records.len() <= space, "{} entries in one table that has room for {space}", records.len());
     block.fill(0);
     let pages = records.iter().filter(|record| record.kind.has_page()).count();
     let raw = RawHeader {

@@ -127,7 +127,7 @@ struct Written {
     /// The byte after the last record.
     end: u64,
     /// Length of the file in bytes; zeroes from `end` on.
-    room: u64,
+    space: u64,
 }
 
 fn crc(block: &[u8]) -> u32 {
@@ -331,9 +331,9 @@ pub(super) fn sync_read(directory: &Directory) -> io::Result<()> {
 /// length of the next map, because the file system may be full by the first start.
 pub(super) fn make(directory: &Directory, contents: &Contents) -> io::Result<()> {
     let (_, spare) = write(directory, contents)?;
-    let room = room_to_close(contents);
-    if spare < room {
-        lengthen(&directory.open_file(SPARE, For::Making)?, room)?;
+    let space = room_to_close(contents);
+    if spare < space {
+        lengthen(&directory.open_file(SPARE, For::Making)?, space)?;
     }
     Ok(())
 }
@@ -350,9 +350,9 @@ fn write(directory: &Directory, contents: &Contents) -> io::Result<(Written, u64
     let file = directory.open_file(SPARE, For::Making)?;
     let mut bytes = contents.encode();
     let end = bytes.len() as u64;
-    let room = file.found()?.size.max(end).next_multiple_of(STEP);
+    let space = file.found()?.size.max(end).next_multiple_of(STEP);
     // No earlier record may be left behind the last new one.
-    bytes.resize(room as usize, 0);
+    bytes.resize(space as usize, 0);
     file.write_all_at(0, &bytes)?;
     file.sync_all()?;
     let spare = match directory.exchange(SPARE, NAME) {
@@ -365,7 +365,7 @@ fn write(directory: &Directory, contents: &Contents) -> io::Result<(Written, u64
         Err(error) => return Err(error.into()),
     };
     directory.sync()?;
-    Ok((Written { file, end, room }, spare))
+    Ok((Written { file, end, space }, spare))
 }
 
 /// Bytes for a map with its record, two blocks for each region and for one more, and one for each file that may leave
@@ -375,14 +375,14 @@ fn room_to_close(contents: &Contents) -> u64 {
     ((1 + kept::BLOCKS_MAX + 2 * (contents.regions.len() as u64 + 1) + words) * BLOCK as u64).next_multiple_of(STEP)
 }
 
-/// Lengthens a file with zeroes to at least `room` bytes; returns its length.
-fn lengthen(file: &File, room: u64) -> io::Result<u64> {
+/// Lengthens a file with zeroes to at least `space` bytes; returns its length.
+fn lengthen(file: &File, space: u64) -> io::Result<u64> {
     let length = file.found()?.size;
-    if length < room {
+    if length < space {
         // Written, not only reserved, so that no space has to be found later.
-        file.write_all_at(length, &vec![0; (room - length) as usize])?;
+        file.write_all_at(length, &vec![0; (space - length) as usize])?;
     }
-    Ok(length.max(room))
+    Ok(length.max(space))
 }
 
 impl FileMap {
@@ -410,9 +410,9 @@ impl FileMap {
 
     /// Lengthens the spare file so that it can take the map at the close, with one more region.
     pub fn make_room_to_close(&mut self) -> io::Result<()> {
-        let room = room_to_close(&self.contents);
-        if self.spare < room {
-            self.spare = lengthen(&self.directory.open_file(SPARE, For::Making)?, room)?;
+        let space = room_to_close(&self.contents);
+        if self.spare < space {
+            self.spare = lengthen(&self.directory.open_file(SPARE, For::Making)?, space)?;
         }
         Ok(())
     }
@@ -564,14 +564,14 @@ impl FileMap {
         if self.torn && !mutant::is(Mutant::MapNotRenewed) {
             self.write_anew()?;
         }
-        let Some(Written { file, end, room }) = &mut self.written else { return Err(Errno::ROFS.into()) };
-        if *end + BLOCK as u64 > *room {
+        let Some(Written { file, end, space }) = &mut self.written else { return Err(Errno::ROFS.into()) };
+        if *end + BLOCK as u64 > *space {
             // Written, not only reserved: appending a record then changes only bytes.
-            file.write_all_at(*room, &[0; STEP as usize])?;
+            file.write_all_at(*space, &[0; STEP as usize])?;
             self.torn = true;
             file.sync_all()?;
             self.torn = false;
-            *room += STEP;
+            *space += STEP;
         }
         file.write_all_at(*end, record)?;
         *end += BLOCK as u64;

@@ -16,7 +16,7 @@ pub(super) struct Pool {
 struct Shared {
     queue: Mutex<Queue>,
     work: Condvar,
-    room: Condvar,
+    space: Condvar,
 }
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ impl Shared {
         loop {
             let waited = self.work.wait_while(self.queue(), |queue| queue.jobs.is_empty() && !queue.closing);
             let Some(job) = waited.unwrap_or_else(PoisonError::into_inner).jobs.pop_front() else { return };
-            self.room.notify_one();
+            self.space.notify_one();
             // A job that panics drops its reply, which reports an I/O error to the kernel. The thread goes on.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
         }
@@ -46,7 +46,7 @@ impl Shared {
 
 impl Pool {
     pub fn new(threads: usize) -> io::Result<Self> {
-        let shared = Arc::new(Shared { queue: Mutex::default(), work: Condvar::new(), room: Condvar::new() });
+        let shared = Arc::new(Shared { queue: Mutex::default(), work: Condvar::new(), space: Condvar::new() });
         let mut pool = Self { shared, threads: Vec::new() };
         for _ in 0..threads.max(1) {
             let shared = pool.shared.clone();
@@ -57,7 +57,7 @@ impl Pool {
 
     /// Queues a job for a thread; waits while the queue is full.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let waited = self.shared.room.wait_while(self.shared.queue(), |queue| queue.jobs.len() >= JOBS_MAX);
+        let waited = self.shared.space.wait_while(self.shared.queue(), |queue| queue.jobs.len() >= JOBS_MAX);
         waited.unwrap_or_else(PoisonError::into_inner).jobs.push_back(Box::new(job));
         self.shared.work.notify_one();
     }

@@ -646,16 +646,16 @@ impl Filesystem for FuseServer {
 
 /// Names of extended attributes, each followed by a zero byte.
 fn attribute_names(path: &str) -> rustix::io::Result<Vec<u8>> {
-    let mut room = 1024;
+    let mut space = 1024;
     loop {
-        let mut names = vec![0; room];
+        let mut names = vec![0; space];
         match rustix::fs::listxattr(path, &mut names[..]) {
             Ok(length) => {
                 names.truncate(length);
                 return Ok(names);
             }
             // The system lists at most 64 KiB.
-            Err(rustix::io::Errno::RANGE) if room <= 1 << 16 => room *= 2,
+            Err(rustix::io::Errno::RANGE) if space <= 1 << 16 => space *= 2,
             Err(error) => return Err(error),
         }
     }
@@ -668,9 +668,9 @@ fn without_trusted(names: &[u8]) -> Vec<u8> {
 }
 
 /// Answers with the length of extended attributes if the caller gave no buffer, else with their bytes.
-fn give(reply: ReplyXattr, length: rustix::io::Result<usize>, room: u32, bytes: &[u8]) {
+fn give(reply: ReplyXattr, length: rustix::io::Result<usize>, space: u32, bytes: &[u8]) {
     match length {
-        Ok(length) if room == 0 => reply.size(length as u32),
+        Ok(length) if space == 0 => reply.size(length as u32),
         Ok(length) => reply.data(&bytes[..length]),
         Err(error) => reply.error(system(error)),
     }

@@ -58,7 +58,7 @@ pub(super) fn run<R: Read, W: Write + Send>(
         hang_up,
         queue: &queue,
         work: Condvar::new(),
-        room: Condvar::new(),
+        space: Condvar::new(),
         replies: Mutex::new(Replies { writer, kept: Vec::new(), answered: 0, failure: None }),
         pace_of_reads: Pace::default(),
         pace_of_writes: Pace::default(),
@@ -84,7 +84,7 @@ struct Session<'a, W> {
     /// Signalled when a request waits for a worker, or the session closes.
     work: Condvar,
     /// Signalled when a request has been answered.
-    room: Condvar,
+    space: Condvar,
     replies: Mutex<Replies<W>>,
     pace_of_reads: Pace,
     pace_of_writes: Pace,
@@ -281,7 +281,7 @@ impl<W: Write + Send> Session<'_, W> {
         if full(&mut queue) {
             drop(queue);
             self.send_kept();
-            queue = self.room.wait_while(lock(self.queue), full).unwrap_or_else(PoisonError::into_inner);
+            queue = self.space.wait_while(lock(self.queue), full).unwrap_or_else(PoisonError::into_inner);
         }
         let mut borrowed = 0;
         let need = self.need(&queue, bytes);
@@ -390,8 +390,8 @@ impl<W: Write + Send> Session<'_, W> {
         let borrowed = queue.borrowed.min(needed);
         let returned = std::mem::replace(&mut queue.borrowed, borrowed) - borrowed;
         drop(queue);
-        // Only the reading thread waits on `room`.
-        self.room.notify_one();
+        // Only the reading thread waits on `space`.
+        self.space.notify_one();
         self.budget.discount(bytes);
         self.budget.give_back(returned);
     }

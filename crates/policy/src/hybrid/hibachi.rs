@@ -245,15 +245,15 @@ impl Hibachi {
             return Outcome::Hit(tier);
         }
         let frequency = self.clean.remove(page);
-        let room = tier == NVRAM || self.room_for_dirty(Home::Clean(tier), driver);
-        if room {
+        let space = tier == NVRAM || self.room_for_dirty(Home::Clean(tier), driver);
+        if space {
             driver.start(page, Verb::Install { to: NVRAM });
         }
         if tier == DRAM {
             driver.start(page, Verb::Drop { from: DRAM });
         }
         self.frames.leave(page);
-        if room {
+        if space {
             self.enter_dirty(page, frequency, driver);
         } else {
             driver.bypass(request);

@@ -107,15 +107,15 @@ impl HybridArc {
             return Outcome::Hit(tier);
         };
         self.clean.remove(STACK, page);
-        let room = tier == NVRAM || self.room_for_dirty(home, driver);
-        if room {
+        let space = tier == NVRAM || self.room_for_dirty(home, driver);
+        if space {
             driver.start(page, Verb::Install { to: NVRAM });
         }
         if tier == DRAM {
             driver.start(page, Verb::Drop { from: DRAM });
         }
         self.frames.leave(page);
-        if room {
+        if space {
             self.frames.enter(DIRTY, page);
         } else {
             driver.bypass(request);

@@ -76,20 +76,20 @@ impl Policy for HybridLru {
         }
         let in_dram = home != ABSENT;
         let to = if request.op.is_write() { NVRAM } else { DRAM };
-        let room = self.make_room(to, driver);
-        if room {
+        let space = self.make_room(to, driver);
+        if space {
             driver.admit(request, to);
         }
         if in_dram {
             driver.start(page, Verb::Drop { from: DRAM });
             self.leave(CLEAN, page);
         }
-        if room {
+        if space {
             self.enter(to.index(), page);
         } else {
             driver.bypass(request);
         }
-        if in_dram { Outcome::Hit(DRAM) } else { Outcome::Miss { admitted: room } }
+        if in_dram { Outcome::Hit(DRAM) } else { Outcome::Miss { admitted: space } }
     }
 
     fn state(&self, page: Page) -> PageState {

@@ -7,9 +7,8 @@ use entresol_core::{Page, prefetch};
 /// so no two pages share one.
 ///
 /// A page that is taken out stays in the heap as a stale entry until it comes up or the heap is full of stale entries.
-/// That is cheaper than keeping track of each page's position. The owner remembers which pages are in: an entry is live
+/// A stale entry is cheaper than keeping track of each page's position. The owner remembers which pages are in: an entry is live
 /// if and only if its page is in and still has the stamp.
-/// live if and only if the page is in and still has the stamp.
 #[derive(Clone, Debug)]
 pub struct Ghosts {
     heap: Heap,
@@ -57,7 +56,7 @@ impl Ghosts {
             self.heap.sink(0, entry);
             return Some(forgotten);
         }
-        if self.heap.len == self.heap.room {
+        if self.heap.len == self.heap.space {
             self.heap.retain(live);
         }
         self.heap.push(entry);
@@ -91,12 +90,12 @@ struct Heap {
     top: u128,
     lines: Vec<Line>,
     len: usize,
-    room: usize,
+    space: usize,
 }
 
 impl Heap {
-    fn new(room: usize) -> Self {
-        Heap { top: EMPTY, lines: vec![Line([EMPTY; 4]); room.div_ceil(4)], len: 0, room }
+    fn new(space: usize) -> Self {
+        Heap { top: EMPTY, lines: vec![Line([EMPTY; 4]); space.div_ceil(4)], len: 0, space }
     }
 
     #[inline(always)]
@@ -185,7 +184,7 @@ mod tests {
             let mut random = Random::new(capacity as u64);
             let mut ghosts = Ghosts::new(capacity);
             let mut model: BTreeMap<u64, Page> = BTreeMap::new();
-            let room = ghosts.heap.lines.capacity();
+            let space = ghosts.heap.lines.capacity();
             let mut stamps = [0; 40];
             for step in 1..5_000u64 {
                 let page = Page(random.below(40) as u32);
@@ -207,7 +206,7 @@ mod tests {
                 model.insert(stamp, page);
                 assert_eq!(ghosts.len(), model.len());
             }
-            assert_eq!(ghosts.heap.lines.capacity(), room, "nothing is allocated after construction");
+            assert_eq!(ghosts.heap.lines.capacity(), space, "nothing is allocated after construction");
         }
     }
 }

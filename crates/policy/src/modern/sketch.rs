@@ -28,7 +28,7 @@ struct Line([u64; 8]);
 pub(super) struct Sketch {
     lines: Vec<Line>,
     /// Empty when there is no doorkeeper.
-    door: Vec<u64>,
+    doorkeeper: Vec<u64>,
     sample: u64,
     uses: u64,
 }
@@ -43,8 +43,8 @@ impl Sketch {
     /// A sketch for a cache of so many pages, which ages after every `sample` uses.
     pub(super) fn new(capacity: usize, sample: u64, doorkeeper: bool) -> Self {
         let lines = vec![Line([0; 8]); capacity.div_ceil(4)];
-        let door = vec![0; if doorkeeper { capacity.div_ceil(2) } else { 0 }];
-        Sketch { lines, door, sample, uses: 0 }
+        let doorkeeper = vec![0; if doorkeeper { capacity.div_ceil(2) } else { 0 }];
+        Sketch { lines, doorkeeper, sample, uses: 0 }
     }
 
     /// Line, word and shift of a key's counter in each row: two rows a line, four words a row, 16 counters a word.
@@ -73,10 +73,10 @@ impl Sketch {
 
     /// Word and bits of the doorkeeper.
     #[inline(always)]
-    fn door(&self, hash: u64) -> (usize, u64) {
+    fn doorkeeper(&self, hash: u64) -> (usize, u64) {
         let hash = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let bits = 1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63);
-        (scale(hash >> 32, self.door.len()), bits)
+        (scale(hash >> 32, self.doorkeeper.len()), bits)
     }
 
     /// Counts one use of a key, given as 64 well-mixed bits.
@@ -86,10 +86,10 @@ impl Sketch {
         if self.uses >= self.sample {
             self.reset();
         }
-        if !self.door.is_empty() {
-            let (word, bits) = self.door(hash);
-            if self.door[word] & bits != bits {
-                self.door[word] |= bits;
+        if !self.doorkeeper.is_empty() {
+            let (word, bits) = self.doorkeeper(hash);
+            if self.doorkeeper[word] & bits != bits {
+                self.doorkeeper[word] |= bits;
                 return;
             }
         }
@@ -108,23 +108,23 @@ impl Sketch {
     #[inline]
     pub(super) fn estimate(&self, hash: u64) -> u64 {
         let least = self.least(self.counters(hash));
-        if self.door.is_empty() {
+        if self.doorkeeper.is_empty() {
             return least;
         }
-        let (word, bits) = self.door(hash);
-        least + u64::from(self.door[word] & bits == bits)
+        let (word, bits) = self.doorkeeper(hash);
+        least + u64::from(self.doorkeeper[word] & bits == bits)
     }
 
     fn reset(&mut self) {
         for word in self.lines.iter_mut().flat_map(|line| &mut line.0) {
             *word = *word >> 1 & HALVED;
         }
-        self.door.fill(0);
+        self.doorkeeper.fill(0);
         self.uses /= 2;
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.lines.capacity() * size_of::<Line>() + self.door.capacity() * 8
+        self.lines.capacity() * size_of::<Line>() + self.doorkeeper.capacity() * 8
     }
 }
 

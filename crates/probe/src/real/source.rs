@@ -56,16 +56,16 @@ impl Source {
         if stream.flush_every == Some(0) {
             return Err("a flush after every 0 writes".to_owned());
         }
-        let room = range.end - range.start - u64::from(*bytes);
+        let space = range.end - range.start - u64::from(*bytes);
         if let Pattern::List(offsets) = &stream.pattern {
-            let fits = |offset: &u64| *offset <= room && offset.is_multiple_of(u64::from(granule));
+            let fits = |offset: &u64| *offset <= space && offset.is_multiple_of(u64::from(granule));
             match offsets.iter().find(|offset| !fits(offset)) {
                 Some(offset) => return Err(format!("offset {offset} of a list is not within the range or aligned")),
                 None if offsets.is_empty() => return Err("a list without offsets".to_owned()),
                 None => {}
             }
         }
-        let slots = room / u64::from(*align) + 1;
+        let slots = space / u64::from(*align) + 1;
         Ok(Source { stream: stream.clone(), slots, random: Random::new(seed), sent: 0, writes: 0 })
     }
 

@@ -80,13 +80,13 @@ impl BarChart {
         let pitch = bar * per_category as f64 + 8.0;
         let bottom = TOP + pitch * self.categories.len() as f64;
         let ends = (0..self.categories.len()).flat_map(|c| self.spans(c)).flat_map(|s| [s.0, s.1]);
-        let room = if self.layout == BarLayout::Grouped { 70.0 } else { MARGIN };
-        let Some(x) = Scale::fit(&self.value, ends, true, (names, width - room)).filter(|_| !self.series.is_empty())
+        let space = if self.layout == BarLayout::Grouped { 70.0 } else { MARGIN };
+        let Some(x) = Scale::fit(&self.value, ends, true, (names, width - space)).filter(|_| !self.series.is_empty())
         else {
             return empty_drawing(width, left_out);
         };
         let mut m = Markup::default();
-        self.draw_axis(&mut m, &x, (names, width - room), bottom);
+        self.draw_axis(&mut m, &x, (names, width - space), bottom);
         for (category, name) in self.categories.iter().enumerate() {
             let top = TOP + pitch * category as f64 + 4.0;
             let (label_x, middle) = (Px(names - 7.0), Px(top + bar * per_category as f64 / 2.0));

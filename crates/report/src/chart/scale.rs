@@ -64,8 +64,8 @@ impl Scale {
         }
         if round && scale.spread != Spread::Linear {
             // Powers are too far apart to move out to; a little room keeps lines off the frame.
-            let room = (scale.high / scale.low).powf(0.04);
-            (scale.low, scale.high) = (scale.low / room, scale.high * room);
+            let space = (scale.high / scale.low).powf(0.04);
+            (scale.low, scale.high) = (scale.low / space, scale.high * space);
         }
         Some(scale)
     }

@@ -35,8 +35,8 @@ impl Behind {
     /// Number of pages that the thread takes at a time while `waiting` pages wait: none before the soft limit.
     fn depth(&self, waiting: usize) -> usize {
         let Some(excess) = waiting.checked_sub(self.soft) else { return 0 };
-        let room = (self.queue - self.soft).max(1);
-        self.least + (self.most - self.least) * (excess * excess).min(room * room) / (room * room)
+        let space = (self.queue - self.soft).max(1);
+        self.least + (self.most - self.least) * (excess * excess).min(space * space) / (space * space)
     }
 }
 

@@ -34,10 +34,10 @@ impl Sizes {
     pub fn of(bytes: u64, layout: Layout, policy: &str, flush_every: u64) -> Result<Self, String> {
         let geometry = Geometry::for_device(bytes, PAGE as u32).map_err(|error| error.to_string())?.with(layout);
         let policy = catalogue::info(policy).map_err(|error| error.to_string())?;
-        let room = geometry.capacity_pages() as usize;
-        let mut tiers = vec![room];
+        let space = geometry.capacity_pages() as usize;
+        let mut tiers = vec![space];
         if policy.tiers.len() == 2 {
-            tiers.insert(0, ((room as f64 * policy.top_share) as usize).max(policy.min_pages[0]));
+            tiers.insert(0, ((space as f64 * policy.top_share) as usize).max(policy.min_pages[0]));
         }
         Ok(Sizes { geometry, policy, tiers, flush_every })
     }

@@ -218,7 +218,7 @@ impl Start<'_> {
     /// record names a cache that does not exist, and any old cache is out of date.
     fn recreate(&self, below: &mut dyn Without, found: &Look, record: Record) -> Result<()> {
         let choices = record.choices.clone();
-        let store = self.room(found, choices.as_ref())?;
+        let store = self.space(found, choices.as_ref())?;
         let geometry = geometry(&store, choices.as_ref())?;
         let record = Record { cache: random()?, generation: next(record.generation)?, complete: true, ..record };
         below.note(record.clone())?;
@@ -226,7 +226,7 @@ impl Start<'_> {
     }
 
     /// The file or device of the cache, at its earlier size.
-    fn room(&self, found: &Look, choices: Option<&Choices>) -> Result<FileDisk> {
+    fn space(&self, found: &Look, choices: Option<&Choices>) -> Result<FileDisk> {
         if let Some(choices) = choices.filter(|choices| choices.kind == CacheKind::File) {
             let missing = matches!(found, Look::Missing(_));
             let file = OpenOptions::new().write(true).create_new(missing).mode(0o600).open(self.cache)?;

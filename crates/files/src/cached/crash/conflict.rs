@@ -99,7 +99,7 @@ struct Tally {
     pages: u64,
 }
 
-fn life(seed: u64, layout: Layout, tally: &mut Tally) -> Result<(), String> {
+fn run(seed: u64, layout: Layout, tally: &mut Tally) -> Result<(), String> {
     let place = Place::new(seed, layout);
     let (mut random, bytes) = (Random::new(!seed), place.page_bytes() as usize);
     let files = place.open().map_err(|error| format!("opening: {error}"))?;
@@ -182,7 +182,7 @@ fn runs() -> Result<(), String> {
     for layout in [Layout::Log, Layout::Slots] {
         let mut tally = Tally::default();
         for seed in 0..RUNS {
-            let lived = catch_unwind(AssertUnwindSafe(|| life(seed, layout, &mut tally)));
+            let lived = catch_unwind(AssertUnwindSafe(|| run(seed, layout, &mut tally)));
             lived.unwrap_or_else(|_| Err("a panic".into())).map_err(|why| format!("seed {seed}, {layout:?}: {why}"))?;
         }
         println!("{layout:?}: seeds from 0: {RUNS}, {tally:?}");

@@ -25,7 +25,7 @@ const SEEDS: u64 = 400;
 const MUTANT_SEEDS: u64 = 400;
 
 /// One random run with several crashes.
-fn life(seed: u64, layout: Layout) -> Result<Tally, String> {
+fn run(seed: u64, layout: Layout) -> Result<Tally, String> {
     let setup = Setup::random(seed, layout);
     let mut history = History::new(setup.clone(), seed);
     let mut random = Random::new(!seed);
@@ -39,7 +39,7 @@ fn life(seed: u64, layout: Layout) -> Result<Tally, String> {
 
 /// Runs of many seeds; the first violation ends them.
 fn random_lives(seeds: Range<u64>, layout: Layout) -> Result<Tally, String> {
-    runs::sum(seeds, |seed| life(seed, layout))
+    runs::sum(seeds, |seed| run(seed, layout))
 }
 
 /// Runs in one layout, with the events that must have occurred in them.
