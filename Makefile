@@ -142,12 +142,14 @@ bench-device: deps
 	cargo build --release --locked -p entresol-bench-device
 	target/release/entresol-bench-device $(BENCH_DEVICE)
 
-# The frame word under loom (every interleaving), the buffer manager under shuttle (random schedules): 3000 of each kind
-# and test, or what ENTRESOL_SCHEDULES says.
+# The frame word under loom (every interleaving), the buffer managers under shuttle (random schedules): 3000 of each kind and test, or what
+# ENTRESOL_SCHEDULES says. Both are names of `cfg` in the unit tests of one crate: what it depends on is built once for all.
+modelled = $$(cargo rustc --locked -q -p entresol-buffer --lib --profile test --message-format=json -- --cfg $(1) \
+	| sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
 .PHONY: test-interleavings
 test-interleavings: deps
-	LOOM_MAX_PREEMPTIONS=3 cargo test --locked -p entresol-engine --features loom --lib frame::
-	cargo test --locked -p entresol-engine --features shuttle --test buffer_interleavings
+	LOOM_MAX_PREEMPTIONS=3 $(call modelled,loom) frame::
+	$(call modelled,shuttle) interleavings::
 
 # What hits and misses of the buffer manager cost, beside foyer-memory, a vmcache-like floor and fio (three minutes).
 # Say BENCH_ENGINE="--out docs/results/bench-engine.md" to keep the report.
@@ -164,15 +166,15 @@ CRASH_LONG := target/crash-long.log
 CRASH_LONG_LIVES := 320000
 .PHONY: test-crash-long
 test-crash-long: deps
-	cargo test --locked --release -p entresol-engine --lib --no-run
+	cargo test --locked --release -p entresol-cache --lib --no-run
 	@touch $(CRASH_LONG); for first in $$(seq 0 2000 $$(($(CRASH_LONG_LIVES) - 2000))); do \
 		grep -q "^$$first: " $(CRASH_LONG) && continue; \
-		ENTRESOL_CRASH_FIRST=$$first ENTRESOL_CRASH_SEEDS=2000 cargo test -q --locked --release -p entresol-engine \
+		ENTRESOL_CRASH_FIRST=$$first ENTRESOL_CRASH_SEEDS=2000 cargo test -q --locked --release -p entresol-cache \
 			--lib -- --nocapture --test-threads=2 no_crash_of_a what_rots_at_any > target/crash-slice 2>&1 \
 			|| { cat target/crash-slice; exit 1; }; \
 		grep -E "Tally|nothing, clean" target/crash-slice | sed "s/^/$$first: /" >> $(CRASH_LONG); \
 	done
-	@awk -f crates/engine/src/crash/sum.awk $(CRASH_LONG)
+	@awk -f crates/cache/src/crash/sum.awk $(CRASH_LONG)
 
 # A million seeded crashes of directories behind caches, over each layout, in slices: a violation prints its seed and ends it. What
 # is done is noted in target/crash-files, so that a run that was stopped goes on where it was. 36,000 lives are a million crashes.
@@ -221,7 +223,7 @@ bench-peers: deps
 # What the shadows of `auto` and a settled tuner add to a request, in processor time (a minute; at most 3 % and 2 % are asked).
 .PHONY: bench-deciding
 bench-deciding: deps
-	cargo test --release --locked -p entresol-engine --test choice_cost --test tiered_tuning -- --ignored --nocapture what_
+	cargo test --release --locked -p entresol-cache -p entresol-buffer --test choice_cost --test tiered_tuning -- --ignored --nocapture what_
 
 # What a hit costs through FUSE and NBD, beside the bare socket, nbdkit, and reads that go by a worker (two minutes).
 .PHONY: bench-doors

@@ -1,8 +1,8 @@
 //! Errors for C: a code to return, and a line of text on request.
 
-use entresol_engine::cache::CacheError;
-use entresol_engine::store::StoreError;
+use entresol_cache::CacheError;
 use entresol_files::record::PairError;
+use entresol_store::StoreError;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;

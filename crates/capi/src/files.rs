@@ -2,11 +2,11 @@
 
 use crate::error::{Code, Failure, Result, argument};
 use crate::{Cache, FormatOptions};
-use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Objects};
-use entresol_engine::disk::{Caching, Disk, FileDisk, file_identity, take_room};
-use entresol_engine::store::{Geometry, Layout};
+use entresol_cache::{BlockCache, CacheConfig, Mode, Objects};
+use entresol_disk::{Caching, Disk, FileDisk, file_identity, take_room};
 use entresol_files::record::{Record, StorePair, place_of, read_record};
 use entresol_policy::{Info, Options, catalogue};
+use entresol_store::{Geometry, Layout};
 use std::ffi::{CStr, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -123,7 +123,7 @@ pub(crate) fn tiers(info: &Info, pages: u64, memory_bytes: u64, page_bytes: u32)
 
 pub(crate) fn open(cache: &Path, backing: &Path, how: How) -> Result<Cache> {
     let (held, below, identity) = hold_both(cache, backing)?;
-    let geometry = entresol_engine::store::geometry(&held)?;
+    let geometry = entresol_store::geometry(&held)?;
     let pages = if how.cache_pages == 0 { geometry.capacity_pages() } else { how.cache_pages };
     let (info, options) = how.policy;
     let tiers = tiers(info, pages, how.memory_bytes, geometry.page_bytes)?;

@@ -6,8 +6,8 @@ mod files;
 
 pub use error::Code;
 
-use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
+use entresol_cache::Block;
+use entresol_cache::{BlockCache, CacheConfig, Mode};
 use entresol_files::record::StorePair;
 use error::{Result, argument, call, text};
 use std::ffi::{c_char, c_int, c_void};

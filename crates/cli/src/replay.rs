@@ -6,13 +6,13 @@ use crate::trace_source::ReadArgs;
 use crate::values;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use entresol_cache::Block;
+use entresol_cache::{BlockCache, CacheConfig, CacheStats, Maintenance, Tag};
 use entresol_core::{Op, Page, Size};
-use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Maintenance, Tag};
-use entresol_engine::disk::{Caching, FileDisk};
-use entresol_engine::store::{Geometry, Layout as StoreLayout};
+use entresol_disk::{Caching, FileDisk};
 use entresol_report::{Cell, Column, Progress, Table, TextStyle, Unit, percent};
 use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, Row, parse_policies, run_cell};
+use entresol_store::{Geometry, Layout as StoreLayout};
 use entresol_trace::Trace;
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use entresol_core::Size;
-use entresol_engine::store::Layout;
+use entresol_store::Layout;
 use std::fmt;
 use std::time::Duration;
 

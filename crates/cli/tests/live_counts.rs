@@ -1,12 +1,12 @@
 //! Decide once, drive twice, with the real engine: on one stream of requests, one at a time, the block cache's counts
 //! equal the simulator's, and every byte is right.
 
+use entresol_cache::{BlockCache, CacheConfig, Tag};
 use entresol_core::{Op, Page, Size};
 use entresol_crashtest::{Power, SimDisk};
-use entresol_engine::cache::{BlockCache, CacheConfig, Tag};
-use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Info, Options, catalogue};
 use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, parse_policies, run_cell};
+use entresol_store::{Geometry, Layout};
 use entresol_trace::native::{self, Spool};
 use entresol_trace::{ObjectKind, OpByte, Trace, generate};
 use std::collections::HashMap;

@@ -2,13 +2,13 @@
 //! many objects. Totals and the counts of each object agree. The history of pages that a policy does not hold is
 //! bounded live, and reported.
 
+use entresol_cache::{CacheConfig, ObjectCounts, REST};
 use entresol_core::{Op, Random, Size};
-use entresol_engine::cache::{CacheConfig, ObjectCounts, REST};
-use entresol_engine::disk::{Caching, FileDisk};
-use entresol_engine::store::{Geometry, Layout};
+use entresol_disk::{Caching, FileDisk};
 use entresol_files::{AtOnce, Backing, CachedFiles, FileData, FileId, FileLayer};
 use entresol_policy::{Info, Options, catalogue};
 use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, run_cell};
+use entresol_store::{Geometry, Layout};
 use entresol_trace::{Column, Object, ObjectKind, OpByte, Trace};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};

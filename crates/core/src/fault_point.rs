@@ -4,31 +4,31 @@
 
 /// Declares the enum `Mutant` of a crate's steps, and the switch that leaves one of them out.
 ///
-/// To be called once in a crate, in a module named `mutant`. The crate's Cargo.toml has the feature `mutants`, which no
-/// other feature and no build of the workspace enables. The macro makes:
+/// To be called once in a crate, in a module named `mutant`. The crate's Cargo.toml has the feature `mutants`, which tests of other crates
+/// may enable and no program that is shipped does. The macro makes:
 ///
 /// - `Mutant::ALL`, for tests and with the feature.
 /// - `is(Mutant) -> bool`, the test at the place of the step. Without tests and without the feature it is the constant
 ///   `false`, and nothing of the switch is compiled.
-/// - `activate(Option<Mutant>)`, for the crate's tests: leaves a step out on the calling thread, or none.
+/// - `activate(Option<Mutant>)`, for tests and with the feature: leaves a step out on the calling thread, or none.
 /// - `leave_out(&str) -> bool`, with the feature: leaves out the named step on all threads until the process ends.
 ///   False if there is no such step, or one is left out already.
 #[macro_export]
 macro_rules! fault_points {
-    ($(#[$about:meta])* pub(crate) enum Mutant { $($(#[$left_out:meta])* $step:ident),+ $(,)? }) => {
+    ($(#[$about:meta])* $visible:vis enum Mutant { $($(#[$left_out:meta])* $step:ident),+ $(,)? }) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Mutant {
+        $visible enum Mutant {
             $($(#[$left_out])* $step),+
         }
 
         #[cfg(any(test, feature = "mutants"))]
         impl Mutant {
             /// All steps.
-            pub(crate) const ALL: [Mutant; [$(Mutant::$step),+].len()] = [$(Mutant::$step),+];
+            $visible const ALL: [Mutant; [$(Mutant::$step),+].len()] = [$(Mutant::$step),+];
         }
 
-        #[cfg(test)]
+        #[cfg(any(test, feature = "mutants"))]
         ::std::thread_local! {
             static ON_THIS_THREAD: ::std::cell::Cell<Option<Mutant>> = const { ::std::cell::Cell::new(None) };
         }
@@ -39,14 +39,13 @@ macro_rules! fault_points {
         /// True if this step is left out.
         #[cfg(not(any(test, feature = "mutants")))]
         #[inline(always)]
-        pub(crate) const fn is(_mutant: Mutant) -> bool {
+        $visible const fn is(_mutant: Mutant) -> bool {
             false
         }
 
         /// True if this step is left out.
         #[cfg(any(test, feature = "mutants"))]
-        pub(crate) fn is(mutant: Mutant) -> bool {
-            #[cfg(test)]
+        $visible fn is(mutant: Mutant) -> bool {
             if ON_THIS_THREAD.get() == Some(mutant) {
                 return true;
             }
@@ -58,8 +57,8 @@ macro_rules! fault_points {
         }
 
         /// Leaves a step out on this thread, or none.
-        #[cfg(test)]
-        pub(crate) fn activate(mutant: Option<Mutant>) {
+        #[cfg(any(test, feature = "mutants"))]
+        $visible fn activate(mutant: Option<Mutant>) {
             ON_THIS_THREAD.set(mutant);
         }
 

@@ -10,7 +10,7 @@
 //! # Where the histories are
 //!
 //! A history draws the steps of one run and drives the code under test. A history stays beside that code:
-//! `crates/engine/src/crash` for the block cache, `crates/files/src/cached/crash` for files. Both leave out steps
+//! `crates/cache/src/crash` for the block cache, `crates/files/src/cached/crash` for files. Both leave out steps
 //! of their crate's protocol, one at a time and on one thread (`entresol_core::fault_points`). Both look at
 //! internals, such as stores of older formats. In a crate of their own they would need all of that to be public.
 //!

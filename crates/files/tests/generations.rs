@@ -1,14 +1,14 @@
 //! A cache, its backing store and its record, with the power cut after every durable write of an open, a minute, a
 //! drain and a close. The right cache is always accepted; a copy older than the last generation never is.
 
+use entresol_cache::Block;
+use entresol_cache::{BlockCache, CacheConfig, CacheError, Maintenance, Objects};
 use entresol_core::Random;
 use entresol_crashtest::{Fault, Power, SimDisk};
-use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Maintenance, Objects};
-use entresol_engine::disk::Disk;
-use entresol_engine::store::{Geometry, Layout};
+use entresol_disk::Disk;
 use entresol_files::record::{Mismatch, Pairing, Record, RecordPlace};
 use entresol_policy::catalogue;
+use entresol_store::{Geometry, Layout};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

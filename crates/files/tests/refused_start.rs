@@ -1,11 +1,11 @@
 //! A refused start changes nothing: neither the cache, nor the file map, nor the files, nor what is known of them.
 #![cfg(target_os = "linux")]
 
-use entresol_engine::cache::{CacheConfig, Mode};
-use entresol_engine::disk::{Caching, FileDisk};
-use entresol_engine::store::{Geometry, Layout, repair};
+use entresol_cache::{CacheConfig, Mode};
+use entresol_disk::{Caching, FileDisk};
 use entresol_files::{Backing, CachedFiles, FileData, FileId, FileLayer, FilesError, Found, HIDDEN, Keep};
 use entresol_policy::catalogue;
+use entresol_store::{Geometry, Layout, repair};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;

@@ -2,12 +2,12 @@
 //! that brings the name back must bring back a file with its synced bytes.
 #![cfg(target_os = "linux")]
 
-use entresol_engine::Block;
-use entresol_engine::cache::CacheConfig;
-use entresol_engine::disk::{Caching, FileDisk};
-use entresol_engine::store::{Geometry, Layout};
+use entresol_cache::Block;
+use entresol_cache::CacheConfig;
+use entresol_disk::{Caching, FileDisk};
 use entresol_files::{Backing, CachedFiles, FileData, FileId, FileLayer, FilesError, HIDDEN};
 use entresol_policy::catalogue;
+use entresol_store::{Geometry, Layout};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io;

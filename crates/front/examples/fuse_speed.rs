@@ -5,11 +5,11 @@
 //!
 //! `cargo run --release -p entresol-front --example fuse_speed -- [SECONDS [ROUNDS]]`
 
-use entresol_engine::cache::CacheConfig;
-use entresol_engine::disk::{Caching, FileDisk};
-use entresol_engine::store::{Geometry, Layout};
+use entresol_cache::CacheConfig;
+use entresol_disk::{Caching, FileDisk};
 use entresol_files::{AtOnce, Backing, CachedFiles, FileData, FileId, FileLayer, OpenDirectory, Sought};
 use entresol_front::fuse::{Mount, Options};
+use entresol_store::{Geometry, Layout};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io;

@@ -8,7 +8,7 @@
 //!
 //! `cargo run --release -p entresol-front --example nbd_speed -- [SECONDS [ROUNDS]]`
 
-use entresol_engine::Block;
+use entresol_cache::Block;
 use entresol_front::MemoryBlock;
 use entresol_front::nbd::{Export, Limits, Listener, Server};
 use std::io::{self, BufReader, Read, Write};

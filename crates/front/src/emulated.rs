@@ -1,8 +1,8 @@
 //! The file of an emulated device, locked by this process like every served file.
 
 use crate::file::FileBlock;
+use entresol_cache::Block;
 use entresol_device::emulated::Storage;
-use entresol_engine::Block;
 use std::io;
 
 impl Storage for FileBlock {

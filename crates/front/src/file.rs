@@ -2,7 +2,7 @@
 
 use crate::memory::within;
 use crate::{Error, Result};
-use entresol_engine::Block;
+use entresol_cache::Block;
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::ReadWriteFlags;
 use std::fs::{File, OpenOptions};

@@ -1,4 +1,4 @@
-//! Front-ends of the engine: each serves a [`Block`](entresol_engine::Block) or files by a protocol of other programs.
+//! Front-ends of the engine: each serves a [`Block`](entresol_cache::Block) or files by a protocol of other programs.
 //!
 //! `docs/SEMANTICS.md` describes each operation of each front-end.
 

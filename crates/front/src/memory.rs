@@ -1,6 +1,6 @@
 //! A block of memory: benchmarks measure a front-end's own cost on it, and tests compare with it.
 
-use entresol_engine::Block;
+use entresol_cache::Block;
 use std::io;
 use std::sync::{PoisonError, RwLock};
 

@@ -2,7 +2,7 @@
 
 use entresol_device::emulated::{Accuracy, EmulatedDevice, Part, Storage, WallClock};
 use entresol_device::{Device, Wear};
-use entresol_engine::disk::{Disk, Transfer};
+use entresol_disk::{Disk, Transfer};
 use entresol_files::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Pattern, Sought};
 use rustix::fs::FallocateFlags;
 use std::collections::HashMap;

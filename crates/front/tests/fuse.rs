@@ -4,9 +4,9 @@
 
 mod support;
 
+use entresol_cache::Mode;
 use entresol_device::profile::Profile;
-use entresol_engine::cache::Mode;
-use entresol_engine::disk::{Disk, FileDisk};
+use entresol_disk::{Disk, FileDisk};
 use entresol_files::{
     AtOnce, DirectFile, DirectFiles, EmulatedFiles, FileData, FileId, FileLayer, HIDDEN, OpenDirectory, Sought,
 };

@@ -2,7 +2,7 @@
 
 mod support;
 
-use entresol_engine::Block;
+use entresol_cache::Block;
 use entresol_front::nbd::{Export, Limits, Listener, Server};
 use entresol_front::{Error, FileBlock};
 use std::io::{self, ErrorKind, Read, Write};

@@ -2,7 +2,7 @@
 
 mod support;
 
-use entresol_engine::Block;
+use entresol_cache::Block;
 use entresol_front::nbd::{Export, Limits, serve_stream};
 use entresol_front::{Error, MemoryBlock};
 use proptest::prelude::*;

@@ -3,7 +3,7 @@
 
 mod support;
 
-use entresol_engine::Block;
+use entresol_cache::Block;
 use entresol_front::MemoryBlock;
 use entresol_front::nbd::{Export, Limits, Listener, Server};
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use entresol_engine::Block;
+use entresol_cache::Block;
 use entresol_front::Error;
 use entresol_front::nbd::{Counts, Export, Limits, Listener, Peers, Server};
 use rustix::process::Uid;

@@ -3,7 +3,7 @@
 
 use entresol_crashtest::{Power, SimDisk};
 use entresol_device::profile;
-use entresol_engine::disk::{Disk, Transfer};
+use entresol_disk::{Disk, Transfer};
 use entresol_files::{FileId, FileLayer};
 use entresol_front::paced::{Listener, Paced, PacedDisk, PacedFiles};
 use proptest::prelude::*;

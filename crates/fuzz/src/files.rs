@@ -1,10 +1,10 @@
 //! File maps: the file of each region of a cache.
 
+use entresol_cache::CacheConfig;
 use entresol_crashtest::{Power, SimDisk};
-use entresol_engine::cache::CacheConfig;
-use entresol_engine::store::{Geometry, Layout};
 use entresol_files::{Backing, CachedFiles, HIDDEN};
 use entresol_policy::catalogue;
+use entresol_store::{Geometry, Layout};
 use std::fs;
 
 /// Bytes of a record, including its checksum.

@@ -15,7 +15,7 @@ macro_rules! say {
 #[path = "../../cli/src/config.rs"]
 mod config;
 mod files;
-#[path = "../../engine/tests/common/hostile.rs"]
+#[path = "../../cache/tests/common/hostile.rs"]
 mod hostile;
 #[allow(dead_code, reason = "the program's own module, of which only the reading is wanted")]
 #[path = "../../cli/src/journal.rs"]

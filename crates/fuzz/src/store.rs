@@ -2,7 +2,7 @@
 
 use crate::Bytes;
 use crate::hostile::{self, BACKING_PAGES, Chance, ID, disks};
-use entresol_engine::store::repair;
+use entresol_store::repair;
 use std::sync::OnceLock;
 
 fn sound() -> &'static [Vec<u8>] {

@@ -1,6 +1,6 @@
 //! The database file as a cache's backing store: its size is fixed and large to the cache, and the database's on disk.
 
-use entresol_engine::disk::Disk;
+use entresol_disk::Disk;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};

@@ -1,8 +1,8 @@
 //! Errors of opening a database through its cache, and SQLite's codes for them.
 
 use crate::ffi;
-use entresol_engine::cache::CacheError;
-use entresol_engine::store::StoreError;
+use entresol_cache::CacheError;
+use entresol_store::StoreError;
 use std::ffi::c_int;
 use std::io;
 use std::path::PathBuf;

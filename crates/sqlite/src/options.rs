@@ -4,9 +4,9 @@
 use crate::api::Api;
 use crate::backing::GrowingFile;
 use crate::error::Error;
+use entresol_cache::Mode;
 use entresol_core::Size;
-use entresol_engine::cache::Mode;
-use entresol_engine::disk::Disk;
+use entresol_disk::Disk;
 use entresol_policy::{Info, catalogue};
 use std::ffi::{CStr, OsStr, c_char};
 use std::io;

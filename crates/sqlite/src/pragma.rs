@@ -2,7 +2,7 @@
 
 use crate::options::{mode, mode_name};
 use crate::shared::Shared;
-use entresol_engine::cache::Mode;
+use entresol_cache::Mode;
 use std::ffi::{CStr, c_char};
 use std::fmt::Write as _;
 use std::io;

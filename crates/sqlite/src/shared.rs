@@ -4,13 +4,13 @@ use crate::backing::GrowingFile;
 use crate::error::Error;
 use crate::options::{Options, policy};
 use crate::record::Recorder;
+use entresol_cache::Block;
+use entresol_cache::{BlockCache, CacheConfig, CacheError, Mode, Objects, Tag};
 use entresol_core::{Op, Size};
-use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Objects, Tag};
-use entresol_engine::disk::{Caching, Disk, FileDisk, take_room};
-use entresol_engine::store::{self, Geometry, StoreError};
+use entresol_disk::{Caching, Disk, FileDisk, take_room};
 use entresol_files::record::{FileRecord, PairError, Record, RecordPlace, StorePair, compare, read_record};
 use entresol_policy::Info;
+use entresol_store::{Geometry, StoreError};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -402,7 +402,7 @@ fn formatted(
         File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut uuid)).map_err(at)?;
         make(&device, geometry, below, [uuid, identity], path, place)?;
     }
-    let geometry = store::geometry(&device).map_err(cache)?;
+    let geometry = entresol_store::geometry(&device).map_err(cache)?;
     Ok((device, geometry))
 }
 

@@ -9,7 +9,7 @@ use entresol_cli::shared::Waf;
 use entresol_cli::shared::{Limit, OnOff, word};
 use entresol_cli::shared::{ModeArg, one_policy};
 use entresol_core::Size;
-use entresol_engine::store::Layout;
+use entresol_store::Layout;
 use std::path::PathBuf;
 
 /// A cache of the comparison.
@@ -81,7 +81,7 @@ impl Devices {
     /// Layout in which a variant's cache keeps its pages; none for a variant without a cache.
     pub fn layout_of(&self, variant: &Variant) -> Option<Layout> {
         let Variant::Cached(Cached { policy, .. }) = variant else { return None };
-        self.layout.or_else(|| Some(Layout::suiting(one_policy(policy).ok()?.info)))
+        self.layout.or_else(|| Some(entresol_cache::layout_suiting(one_policy(policy).ok()?.info)))
     }
 
     /// Mounts the working copy; a cache is made if there is none. Returns the figures of its open.

@@ -3,7 +3,7 @@
 use entresol_device::Device;
 use entresol_device::emulated::{EmulatedDevice, Storage, WallClock};
 use entresol_device::profile::Profile;
-use entresol_engine::disk::Disk;
+use entresol_disk::Disk;
 use entresol_sqlite::{Below, GrowingFile};
 use std::io;
 use std::sync::Arc;

@@ -6,9 +6,9 @@
 use super::conflicts::ConflictFigures;
 use super::objects::ObjectFigures;
 use super::open_cache::Below;
+use entresol_cache::Block;
+use entresol_cache::BlockCache;
 use entresol_core::ObjectId;
-use entresol_engine::Block;
-use entresol_engine::cache::BlockCache;
 use entresol_files::FileCounts;
 use std::io;
 use std::path::PathBuf;

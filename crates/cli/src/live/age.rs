@@ -1,6 +1,6 @@
 //! The bound on the age of dirty pages, as figures of a running cache.
 
-use entresol_engine::cache::DirtyAge;
+use entresol_cache::DirtyAge;
 use entresol_report::NumberFormat;
 use serde::{Deserialize, Serialize};
 

@@ -11,10 +11,10 @@ use super::{Damage, ReadFile, check_apart, hold, is_damage};
 use crate::output;
 use anyhow::{Context, Result};
 use clap::Args;
-use entresol_engine::disk::{Caching, Disk};
-use entresol_engine::store::{self, Doubtful, Generations, StoreError};
+use entresol_disk::{Caching, Disk};
 use entresol_files::record::compare;
 use entresol_files::{FilesDisk, Nowhere};
+use entresol_store::{Doubtful, Generations, StoreError};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -87,9 +87,9 @@ fn repair(arguments: &CheckArgs) -> Result<String> {
     let superblock = survey::superblock(&cache).map_err(|error| beyond_repair(&arguments.cache, error))?;
     let (backing, pages) = (superblock.backing, superblock.backing_pages);
     let repaired = match arguments.doubtful {
-        None => store::repair(cache, backing, pages),
-        Some(DoubtfulArg::Keep) => store::repair_past(cache, backing, pages, Doubtful::Keep),
-        Some(DoubtfulArg::Lose) => store::repair_past(cache, backing, pages, Doubtful::Lose),
+        None => entresol_store::repair(cache, backing, pages),
+        Some(DoubtfulArg::Keep) => entresol_store::repair_past(cache, backing, pages, Doubtful::Keep),
+        Some(DoubtfulArg::Lose) => entresol_store::repair_past(cache, backing, pages, Doubtful::Lose),
     };
     let repaired = match repaired {
         Ok(repaired) => repaired,

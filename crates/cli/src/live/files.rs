@@ -10,7 +10,7 @@ use super::tally::Dropped;
 use super::{ReadFile, hold_cache, survey};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use entresol_engine::disk::Caching;
+use entresol_disk::Caching;
 use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
 use std::path::Path;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 use super::metadata;
 use super::survey::Superblock;
 use anyhow::{Context, Result, bail};
-use entresol_engine::disk::file_identity;
+use entresol_disk::file_identity;
 use std::fs;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -3,8 +3,8 @@
 //! A cache that cannot fit is refused with a message. Otherwise a failed allocation would end the process.
 
 use anyhow::{Result, bail};
-use entresol_engine::cache::HANDLE_BYTES;
-use entresol_engine::store::Geometry;
+use entresol_cache::HANDLE_BYTES;
+use entresol_store::Geometry;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::path::Path;
@@ -77,7 +77,7 @@ fn group_limit(root: &Path, group: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use entresol_engine::store::Layout;
+    use entresol_store::Layout;
 
     #[test]
     fn limits_are_read_as_the_kernel_writes_them() {

@@ -44,7 +44,7 @@ mod unwritten;
 
 use crate::values::bytes;
 use anyhow::{Context, Result, anyhow, bail};
-use entresol_engine::disk::{Caching, Disk, FileDisk};
+use entresol_disk::{Caching, Disk, FileDisk};
 use rustix::fs::FlockOperation;
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};

@@ -1,7 +1,7 @@
 //! Accounts of the objects in a cache: of each file of a directory, or of the whole backing store if that is a file or
 //! device.
 
-use entresol_engine::cache::ObjectCounts;
+use entresol_cache::ObjectCounts;
 use entresol_report::{Cell, Column, NumberFormat, Table, TextStyle};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;

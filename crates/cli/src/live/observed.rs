@@ -1,7 +1,7 @@
 //! Calls of a front-end to its cache: their counts and their latency.
 
+use entresol_cache::Block;
 use entresol_device::load::Histogram;
-use entresol_engine::Block;
 use entresol_files::places::Places;
 use entresol_files::{AtOnce, FileData, FileId, FileLayer, OpenDirectory, Sought};
 use rustix::fs::FallocateFlags;

@@ -14,11 +14,11 @@ use super::tally::Dropped;
 use super::unwritten::{self, ADVICE, by_file};
 use crate::values::word;
 use anyhow::{Context, Result, bail};
-use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheStats};
-use entresol_engine::store::{Geometry, Layout};
+use entresol_cache::Block;
+use entresol_cache::{BlockCache, CacheStats};
 use entresol_files::CachedFiles;
 use entresol_policy::Info;
+use entresol_store::{Geometry, Layout};
 use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -102,7 +102,7 @@ impl OpenCache {
     /// know.
     fn mention_layout(&self, log: &Log) {
         let (name, layout) = (self.policy.name, self.geometry.layout);
-        if layout == Layout::Log && Layout::suiting(self.policy) != layout {
+        if layout == Layout::Log && entresol_cache::layout_suiting(self.policy) != layout {
             let message = format!(
                 "{name} evicts in an order of its own, so that a log copies what it keeps to make room; drained and made anew by \
                  `entresol format --layout slots` it would not"

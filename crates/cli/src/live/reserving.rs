@@ -1,6 +1,6 @@
 //! A cache in front of a file with holes: blocks are allocated before a write into a hole is answered.
 
-use entresol_engine::Block;
+use entresol_cache::Block;
 use entresol_files::Reserved;
 use std::fs::OpenOptions;
 use std::io;

@@ -17,13 +17,13 @@ use super::serve::{LOW_BY_HIGH, ModeArg, above_bytes, one_policy, percent, top_t
 use crate::values::{Limit, bytes_or_none, seconds_or_none, word};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
+use entresol_cache::Block;
+use entresol_cache::{BlockCache, CacheConfig, Mode};
 use entresol_core::Size;
-use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_engine::store::Geometry;
 use entresol_files::{CachedFiles, FileLayer};
 use entresol_front::hints::Hints;
 use entresol_sim::PolicySpec;
+use entresol_store::Geometry;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};

@@ -9,7 +9,7 @@ use super::{ReadFile, hex};
 use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use entresol_engine::store::{Geometry, Layout};
+use entresol_store::{Geometry, Layout};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@
 //! of them therefore shows in the other.
 
 use super::survey_slots;
-use entresol_engine::store::{Generation, Generations, Geometry, Layout};
+use entresol_store::{Generation, Generations, Geometry, Layout};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
@@ -753,14 +753,14 @@ pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
 }
 
 #[cfg(test)]
-#[path = "../../../engine/tests/common/hostile.rs"]
+#[path = "../../../cache/tests/common/hostile.rs"]
 mod hostile;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entresol_cache::BlockCache;
     use entresol_core::Random;
-    use entresol_engine::cache::BlockCache;
     use std::collections::BTreeMap;
     use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 
 use super::open_cache::{Below, OpenCache};
 use anyhow::{Result, bail};
-use entresol_engine::cache::Mode;
+use entresol_cache::Mode;
 
 impl OpenCache {
     /// Fails, naming the first such file, so that the end is not reported as a good one. A read-only cache

@@ -2,7 +2,7 @@
 
 use super::open_cache::{Below, OpenCache};
 use anyhow::anyhow;
-use entresol_engine::cache::Refused;
+use entresol_cache::Refused;
 use entresol_files::CachedFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

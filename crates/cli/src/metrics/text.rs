@@ -5,7 +5,7 @@ use crate::live::choice::CandidateFigures;
 use crate::live::figures::{DeviceCalls, DeviceFigures, Figures, HintFigures};
 use crate::live::objects::ObjectFigures;
 use crate::live::observed::CallFigures;
-use entresol_engine::disk::TIME_BUCKETS;
+use entresol_disk::TIME_BUCKETS;
 use std::fmt::Write as _;
 
 /// A sample: labels besides the cache's, and the value.

@@ -8,7 +8,7 @@ use crate::notify;
 use crate::output;
 use anyhow::{Context, Result};
 use clap::Args;
-use entresol_engine::Block;
+use entresol_cache::Block;
 use entresol_front::FileBlock;
 use entresol_front::ublk::Device;
 use signal_hook::consts::SIGTERM;

@@ -3,8 +3,8 @@
 use super::CachedFiles;
 use crate::Advised;
 use crate::FileId;
+use entresol_cache::REST;
 use entresol_core::ObjectId;
-use entresol_engine::cache::REST;
 
 impl Advised for CachedFiles {
     fn query_begins(&self, query: u32, files: &[FileId]) -> usize {

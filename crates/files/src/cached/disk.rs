@@ -10,7 +10,7 @@ use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
 use crate::below::{Attributes, File, Modified, OpenFile};
 use crate::mutant::{self, Mutant};
 use crate::places::{Holder, Place, Places};
-use entresol_engine::disk::Disk;
+use entresol_disk::Disk;
 use nowhere::{NotWrittenCounts, Went};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;

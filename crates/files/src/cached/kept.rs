@@ -3,7 +3,7 @@
 
 use super::map::{BLOCK, Contents, FileKey, number, record};
 use crate::record::{Choices, Record};
-use entresol_engine::store::Generation;
+use entresol_store::Generation;
 
 const GENERATION: u32 = 5;
 const MARK: u32 = 6;
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::below::Directory;
     use crate::record::CacheKind;
-    use entresol_engine::store::{Geometry, Layout};
+    use entresol_store::{Geometry, Layout};
     use std::fs::File;
 
     fn example() -> Record {

@@ -272,10 +272,10 @@ mod tests {
     use crate::below::{File, FileSystem, OpenFile as _};
     use crate::cached::{Backing, CachedFiles};
     use crate::simulated::{Call, SimFileSystem};
+    use entresol_cache::{CacheConfig, Maintenance};
     use entresol_crashtest::{Power, SimDisk};
-    use entresol_engine::cache::{CacheConfig, Maintenance};
-    use entresol_engine::store::{Geometry, Layout};
     use entresol_policy::catalogue;
+    use entresol_store::{Geometry, Layout};
     use rustix::io::Errno;
     use std::ffi::OsStr;
     use std::path::Path;

@@ -1,6 +1,6 @@
 //! A thread that prefetches the objects placed by the policy, at a limited rate, beside requests.
 
-use entresol_engine::cache::{BlockCache, Filled, Filling};
+use entresol_cache::{BlockCache, Filled, Filling};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};

@@ -12,11 +12,11 @@ use crate::kind;
 use crate::mutant::{self, Mutant};
 use crate::places::Places;
 use crate::record::{Choices, Record, volume};
+use entresol_cache::Block;
+use entresol_cache::{BlockCache, CacheConfig, Mode, Objects, Opening};
 use entresol_core::ObjectId;
-use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Objects, Opening};
-use entresol_engine::disk::Disk;
-use entresol_engine::store::{Geometry, StoreError};
+use entresol_disk::Disk;
+use entresol_store::{Geometry, StoreError};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -386,7 +386,7 @@ impl CachedFiles {
         direct: Vec<Pattern>,
         below: impl FnOnce(Arc<FilesDisk>) -> io::Result<Arc<dyn Disk>>,
     ) -> Result<(Self, Found), FilesError> {
-        let page_bytes = entresol_engine::store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
+        let page_bytes = entresol_store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
         let (present, absent) = backing.present(true)?;
         let (missing, missing_aside) = (backing.missing(&present), backing.missing_aside(&present, page_bytes)?);
         let disk = Arc::new(FilesDisk::new(page_bytes));

@@ -14,7 +14,7 @@ pub use pairing::{Mismatch, Pairing, compare};
 pub use place::{FileRecord, STATE_DIRECTORY, StateFile};
 pub use store::{PairError, StorePair, place_of, read_record};
 
-use entresol_engine::store::{Generation, Geometry, Layout};
+use entresol_store::{Generation, Geometry, Layout};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;

@@ -11,8 +11,8 @@
 
 use super::minutes::Minutes;
 use super::{Choices, Record, RecordPlace};
-use entresol_engine::cache::{BlockCache, Mode, Opening};
-use entresol_engine::store::{Generation, Generations, Geometry};
+use entresol_cache::{BlockCache, Mode, Opening};
+use entresol_store::{Generation, Generations, Geometry};
 use std::io::{self, Read};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! A cache of one backing file or device, kept in step with its record.
 
 use super::{FileRecord, Mismatch, Pairing, Record, RecordPlace, StateFile};
-use entresol_engine::cache::{BlockCache, CacheError, Mode, Opening};
-use entresol_engine::store::Geometry;
+use entresol_cache::{BlockCache, CacheError, Mode, Opening};
+use entresol_store::Geometry;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Memory for answers, which is reused because new memory is zeroed first, by this process or, per page, by the kernel.
 
-use entresol_engine::disk::AlignedBytes;
+use entresol_disk::AlignedBytes;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Buffers kept while free. More exist while more requests are under way.

@@ -15,7 +15,7 @@ pub mod wire;
 pub use server::{Counts, Listener, Server};
 
 use crate::Result;
-use entresol_engine::Block;
+use entresol_cache::Block;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;

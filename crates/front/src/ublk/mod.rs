@@ -10,7 +10,7 @@ mod queue;
 
 use crate::{Error, Result};
 use control::Control;
-use entresol_engine::Block;
+use entresol_cache::Block;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};

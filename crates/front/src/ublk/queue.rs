@@ -2,7 +2,7 @@
 
 use super::abi::{IoCommand, IoDescriptor, data_at, io, operation};
 use super::control::SECTOR;
-use entresol_engine::Block;
+use entresol_cache::Block;
 use io_uring::{IoUring, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};

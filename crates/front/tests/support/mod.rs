@@ -4,7 +4,7 @@
 pub mod client;
 pub mod mounted;
 
-use entresol_engine::Block;
+use entresol_cache::Block;
 use entresol_front::MemoryBlock;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

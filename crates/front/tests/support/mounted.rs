@@ -1,10 +1,10 @@
 //! A backing directory and its mount, where this system allows mounts.
 
-use entresol_engine::cache::{CacheConfig, Mode};
-use entresol_engine::disk::{Caching, Disk, FileDisk};
-use entresol_engine::store::{Geometry, Layout};
+use entresol_cache::{CacheConfig, Mode};
+use entresol_disk::{Caching, Disk, FileDisk};
 use entresol_files::{Backing, CachedFiles, DirectFiles, FileLayer};
 use entresol_front::fuse::{Mount, Options};
+use entresol_store::{Geometry, Layout};
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ pub struct Behind {
 }
 
 impl Behind {
-    /// Returns the limits of the live cache (`crates/engine/src/cache/watermarks.rs`).
+    /// Returns the limits of the live cache (`crates/cache/src/watermarks.rs`).
     ///
     /// The thread begins when half a segment waits, four segments may wait, and 4 to 64 writes are under way at a time.
     /// Segments are of 1 MiB, or smaller if fewer than 64 of them fit (`entresol format`). The log has a third more

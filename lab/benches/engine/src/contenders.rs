@@ -1,9 +1,9 @@
 //! The contenders: ways to read words of pages, through our buffer manager and through other libraries.
 
 use crate::vmcache::VmCache;
+use entresol_buffer::table::{HashTable, PageTable};
+use entresol_buffer::{BufferManager, BufferOptions, PageIo};
 use entresol_core::{Address, ObjectId, Random};
-use entresol_engine::buffer::{BufferManager, BufferOptions, PageIo};
-use entresol_engine::table::{HashTable, PageTable};
 use entresol_policy::{Options, catalogue};
 use foyer_memory::{Cache, CacheBuilder, LruConfig, S3FifoConfig};
 use std::hint::black_box;

@@ -1,9 +1,9 @@
 //! Misses at depth: one thread that takes many pages at once from a file, beside fio on the same file.
 
 use entresol_bench_common::{median, thread_time};
+use entresol_buffer::{BufferManager, BufferOptions, DiskIo, PageIo, PageSource, QueuedPage};
 use entresol_core::{Address, ObjectId, Random};
-use entresol_engine::buffer::{BufferManager, BufferOptions, DiskIo, PageIo, PageSource, QueuedPage};
-use entresol_engine::disk::{Caching, Disk, FileDisk};
+use entresol_disk::{Caching, Disk, FileDisk};
 use entresol_policy::{Options, catalogue};
 use std::fmt::Write as _;
 use std::io;
@@ -155,7 +155,7 @@ fn fill(disk: &FileDisk) -> io::Result<()> {
 
 fn take<T, I>(manager: &BufferManager<T, I>, way: Way, random: &mut Random) -> Result<Measured, String>
 where
-    T: entresol_engine::table::PageTable,
+    T: entresol_buffer::table::PageTable,
     I: PageIo,
 {
     let misses = manager.stats().misses;

@@ -2,9 +2,9 @@
 
 use crate::contenders::{MISS_PAGES, manager_of};
 use entresol_bench_common::{median, thread_time};
+use entresol_buffer::table::PageTable;
+use entresol_buffer::{BufferManager, PageIo};
 use entresol_core::{Address, ObjectId, Random};
-use entresol_engine::buffer::{BufferManager, PageIo};
-use entresol_engine::table::PageTable;
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::sync::Barrier;

@@ -1,12 +1,12 @@
 //! Work of the processes that are killed: fill a cache, open it again, use it.
 
 use crate::report::{Filled, Opened};
+use entresol_cache::Block;
+use entresol_cache::{BlockCache, CacheConfig};
 use entresol_core::Random;
-use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig};
-use entresol_engine::disk::{Caching, FileDisk};
-use entresol_engine::store::{Geometry, Layout};
+use entresol_disk::{Caching, FileDisk};
 use entresol_policy::{Info, catalogue};
+use entresol_store::{Geometry, Layout};
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@ mod report;
 
 use clap::{Parser, Subcommand};
 use entresol_core::Size;
-use entresol_engine::store::Layout;
+use entresol_store::Layout;
 use load::Sizes;
 use report::{Filled, Opened};
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@
 
 use super::protocol::{self, ANSWER_MAX, Answer};
 use anyhow::{Context, Result};
-use entresol_engine::cache::Recording;
+use entresol_cache::Recording;
 use entresol_trace::OpByte;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufReader, Read, Write};

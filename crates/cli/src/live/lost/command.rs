@@ -6,8 +6,8 @@ use crate::live::hex;
 use crate::live::identity::Identity;
 use crate::output::quoted;
 use crate::values::word;
-use entresol_engine::store::Layout;
 use entresol_files::record::Choices;
+use entresol_store::Layout;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -69,8 +69,8 @@ pub fn format(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use entresol_engine::store::Geometry;
     use entresol_files::record::CacheKind;
+    use entresol_store::Geometry;
 
     fn words(line: &str) -> Vec<OsString> {
         line.split(' ').map(OsString::from).collect()

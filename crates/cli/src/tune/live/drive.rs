@@ -3,9 +3,9 @@
 use super::Below;
 use crate::tune::Plan;
 use anyhow::{Result, ensure};
+use entresol_buffer::{PageRead, Prepared, TieredBuffer, Tuning};
 use entresol_core::{Op, Request};
 use entresol_device::emulated::Clock as DeviceClock;
-use entresol_engine::buffer::{PageRead, Prepared, TieredBuffer, Tuning};
 use entresol_policy::miniature::Miniatures;
 use entresol_trace::Trace;
 use entresol_tune::{EpochRow, Tuner};

@@ -6,6 +6,7 @@ use crate::tune::Plan;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use drive::Drive;
+use entresol_buffer::{Clock, EmulatedIo, TieredBuffer, TieredOptions, TieredStats};
 use entresol_core::Random;
 use entresol_device::emulated::{
     Calibration, Clock as DeviceClock, Curve, EmulatedDevice, Mapped, Slowdown, VirtualClock, WallClock,
@@ -13,7 +14,6 @@ use entresol_device::emulated::{
 use entresol_device::load::closed_loop;
 use entresol_device::profile::{Model, Profile};
 use entresol_device::{Device, Io, IoKind};
-use entresol_engine::buffer::{Clock, EmulatedIo, TieredBuffer, TieredOptions, TieredStats};
 use entresol_policy::miniature::{Access, Awaits, Miniatures, Prices, Terms};
 use entresol_sim::{Addresses, PolicySpec, prices};
 use entresol_tune::{EpochRow, Tuner};

@@ -7,7 +7,7 @@ use super::super::map::{REGION_BYTES, Stamp};
 use super::Change;
 use crate::below::OpenFile;
 use crate::mutant::{self, Mutant};
-use entresol_engine::Block;
+use entresol_cache::Block;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io;

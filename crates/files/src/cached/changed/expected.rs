@@ -68,7 +68,7 @@ mod tests {
     use crate::cached::disk::{Below, FilesDisk};
     use crate::cached::map::Extent;
     use entresol_core::Random;
-    use entresol_engine::disk::Disk as _;
+    use entresol_disk::Disk as _;
     use rustix::fs::FallocateFlags;
     use std::fs::{self, OpenOptions};
     use std::io::Write as _;

@@ -10,7 +10,7 @@ mod setup;
 use crate::mutant::{self, Mutant};
 use entresol_core::Random;
 use entresol_crashtest::runs::{self, number};
-use entresol_engine::store::Layout;
+use entresol_store::Layout;
 use history::{History, Tally};
 use setup::Setup;
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! Kinds of caches that the histories use.
 
+use entresol_cache::{CacheConfig, Maintenance, Mode};
 use entresol_core::Random;
-use entresol_engine::cache::{CacheConfig, Maintenance, Mode};
-use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
+use entresol_store::{Geometry, Layout};
 
 /// Least capacity of a cache in pages.
 const CAPACITY_MIN: u64 = 8;

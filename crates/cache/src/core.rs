@@ -1,0 +1,653 @@
+//! One policy and its executor: serves pages, one request at a time.
+
+use super::counts::Counts;
+use super::executor::{Executor, Left, request};
+use super::maintenance;
+use super::objects::Objects;
+use super::ranges::LOOKED_AT;
+use super::search::Search;
+use super::write_back::{Source, WriteBack, WriteBackCounts};
+use super::{CacheStats, FRAMES_PER_HOLD, Mode, Refused, Tag};
+use entresol_core::{Hint, ObjectId, Op, Outcome, Page};
+use entresol_policy::{Choice, Driver, Policy, Streams};
+use entresol_store::mutant::{self, Mutant};
+use entresol_store::{Clock, Entry, Step};
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+/// A core of any policy: one virtual call per step. Methods do I/O only where their doc or the head of `locks.rs` says
+/// so.
+pub(super) trait Core: Send {
+    /// The store and the way to the backing store.
+    fn write_back(&mut self) -> &mut WriteBack;
+    /// Begins to serve the recovered pages, at most so many of them.
+    fn start(&mut self, pages: usize);
+    /// The pages of each object, and its account.
+    fn objects(&mut self) -> &mut Objects;
+    /// Tells the policy of a query.
+    fn hint(&mut self, hint: Hint);
+    /// Pages of an object that the policy holds whole; 0 for any other.
+    fn placed(&self, object: ObjectId) -> u64;
+    /// Has the policy do a little of the work that a hint left. True if more is left.
+    fn go_on(&mut self) -> bool;
+    /// True if the policy holds the page.
+    fn holds(&mut self, page: u64) -> bool;
+    /// Prefetches a page of an object that the policy holds whole; `bytes` are those of its newest version. True if
+    /// the policy holds the page now and did not before. A prefetch is no request.
+    fn prefetch_object(&mut self, page: u64, bytes: &[u8], tag: Tag) -> bool;
+    /// True if the cache device is out of use.
+    fn is_off(&self) -> bool;
+    /// Handling of writes.
+    fn mode(&self) -> Mode;
+    /// Sets the detector of long sequential streams that bypass the cache from now on. None: no stream bypasses it.
+    fn follow(&mut self, streams: Option<Box<Streams>>);
+    /// Finds the newest version of a page, and copies its bytes if memory has them.
+    fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source>;
+    /// Handles an unreadable copy in the store. An error if the page is lost; otherwise the page is found elsewhere.
+    fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()>;
+    /// Decides on a read of a page; `bytes` are those of its newest version.
+    fn read(&mut self, page: u64, bytes: &[u8], tag: Tag);
+    /// Reads whole pages from `first` on and decides on each; true if it did. All must be in memory where a hit moves
+    /// nothing.
+    fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool;
+    /// Checks whether whole pages from `first` on can be read from the backing store in one piece. If so, returns as
+    /// bits the pages that the cache holds as well. `bytes` may then hold anything.
+    fn find_below(&mut self, first: u64, bytes: &mut [u8]) -> Option<u64>;
+    /// Stops reading gaps: the backing store did not have one in its memory.
+    fn skip_gaps(&mut self);
+    /// Writes a page. `whole` when none of its bytes were read for the write.
+    fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
+    /// Frames that a flush has to hand to the store by [`store_frames`](Core::store_frames): at most `most`, from
+    /// handle `from` on, ascending.
+    fn unstored(&self, from: u32, most: usize) -> Vec<Page>;
+    /// Hands frames to the store.
+    fn store_frames(&mut self, handles: &[Page]) -> io::Result<()>;
+    /// Queues those of these pages that are still to be written below, from memory where a frame has the bytes.
+    fn queue_owed(&mut self, pages: &[u64]) -> io::Result<()>;
+    /// Queues pages that only memory has to be written below.
+    fn hand_down(&mut self, pages: &[u64]) -> io::Result<()>;
+    /// Sets the bound on the time for which a page may differ from the backing store.
+    fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock);
+    /// Takes a failed cache device out of use, and writes below all that can be saved. Does I/O.
+    fn give_up_cache(&mut self) -> io::Result<()>;
+    /// True if a search is shorter than a look at every page of its range.
+    fn should_search(&self, search: &Search) -> bool;
+    /// Goes on with a search and adds the pages found. True if more is left to search.
+    fn search(&self, search: &mut Search, found: &mut Vec<u64>) -> bool;
+    /// Begins to discard or invalidate pages. Returns those of which anything is held.
+    fn begin_to_void(&mut self, pages: &[u64]) -> Vec<u64>;
+    /// Queues a discard of a page of which something is held. Called within the hard limits only.
+    fn discard_held(&mut self, page: u64) -> io::Result<()>;
+    /// Invalidates pages that were changed below: no held version is served or written there. Returns the held ones.
+    fn make_void(&mut self, pages: &[u64]) -> Vec<u64>;
+    /// Declares an invalidated page gone in the store. Called within the hard limits only.
+    fn declare_void(&mut self, page: u64) -> io::Result<()>;
+    /// Changes the mode; dirty pages stay dirty.
+    fn set_mode(&mut self, mode: Mode);
+    /// Begins or ends sending writes below at once, in write-back mode too.
+    fn send_through(&mut self, through: bool);
+    /// Marks the cache as closed in good order, after a flush. Does I/O.
+    fn close(&mut self) -> io::Result<()>;
+    /// Shows the policy some of the pages that it has not seen. Called within the hard limits only. True if more may be
+    /// left.
+    fn show_more(&mut self) -> bool;
+    /// Takes the core apart: the executor, the mode, and the policy with its memory, which takes a while to free.
+    fn leave(self: Box<Self>) -> (Executor, Mode, Box<dyn Send>);
+    /// Counts and state.
+    fn stats(&self) -> CacheStats;
+    /// Figures that the policy reports, by name.
+    fn gauges(&self) -> Vec<(&'static str, f64)>;
+    /// Candidates of a policy that lets one of several decide, with its figures on each.
+    fn choice(&self) -> Option<Choice>;
+    /// Use of an object as the policy has found it, in a word.
+    fn verdict(&self, object: ObjectId) -> Option<&'static str>;
+    /// Pages whose only copy was lost.
+    fn lost_pages(&self) -> Vec<u64>;
+    /// Dirty pages that the backing store refuses once more. Does I/O.
+    fn retry_refused(&mut self) -> io::Result<Refused>;
+    /// Writes below every dirty page that the backing store takes. Returns those that it refuses. Does I/O.
+    fn drain_past_refused(&mut self) -> io::Result<Refused>;
+    /// Pages that the store holds, in no order, and whether each is dirty.
+    fn held_pages(&self) -> Vec<(u64, bool)>;
+    /// Pages of a range of which anything is held, ascending, and whether the store has each as dirty.
+    fn held_in(&self, pages: &Range<u64>) -> Vec<(u64, bool)>;
+    /// Pages that count as cached though the policy does not hold them, once it has been shown all earlier pages.
+    #[cfg(test)]
+    fn unknown_residents(&self) -> Vec<u64>;
+}
+
+/// Recovered pages shown to the policy behind each request: few enough that the next request does not notice. A large
+/// cache has its policy back after about as many requests as it serves in a second.
+const SHOWN_PER_REQUEST: usize = 64;
+
+pub(super) struct Engine<P> {
+    pub(super) policy: P,
+    pub(super) executor: Executor,
+    mode: Mode,
+    /// Writes are sent below at once, in write-back mode too.
+    through: bool,
+    /// Position in the index from which on versions may be of recovered pages that the policy has not been shown.
+    pub(super) unseen: Option<u64>,
+    /// Frames of the previous policy that this policy has not been shown.
+    left: Option<Left>,
+    /// Copies that the previous policy did not hold and for which there is no space, of those still to come, oldest
+    /// first. None when the policy was not changed.
+    others_to_pass: Option<usize>,
+    /// The cache device has failed and is out of use.
+    off: bool,
+}
+
+impl<P: Policy> Engine<P> {
+    pub fn new(policy: P, executor: Executor, mode: Mode) -> Self {
+        Engine { policy, executor, mode, through: false, unseen: None, left: None, others_to_pass: None, off: false }
+    }
+
+    /// An engine that succeeds another; its policy has been shown none of the pages.
+    pub fn succeeding(policy: P, executor: Executor, mode: Mode, left: Left, others_to_pass: usize) -> Self {
+        let others_to_pass = Some(others_to_pass);
+        Engine { unseen: Some(0), left: Some(left), others_to_pass, ..Engine::new(policy, executor, mode) }
+    }
+
+    /// Begins to show the policy the recovered pages: a few behind each request, oldest first, and each at the latest
+    /// when it is requested. Until then the newest `pages` of them count as cached.
+    pub fn replay(&mut self, pages: usize) {
+        let space = self.executor.write_back.store.geometry().capacity_pages() as usize;
+        self.executor.write_back.store.index_mut().hold_newest(pages.min(space));
+        self.unseen = Some(0);
+    }
+
+    /// Shows the policy some of the pages that it has not seen.
+    fn show_some(&mut self) {
+        let Some(mut cursor) = self.unseen else { return };
+        let mut some = [0; SHOWN_PER_REQUEST];
+        let mut found = 0;
+        // The pages found are looked up as well.
+        let mut looks = LOOKED_AT as usize - 2 * SHOWN_PER_REQUEST;
+        // Pages that reclaim appends again before they were seen come later.
+        self.unseen = loop {
+            if found == some.len() {
+                break Some(cursor);
+            }
+            let rear = self.executor.write_back.store.rear();
+            match self.executor.write_back.store.index_mut().step(cursor, &mut looks, rear) {
+                Step::Page { page, next, is_first } => {
+                    if is_first {
+                        self.take_back(page);
+                    }
+                    (some[found], cursor) = (page, next);
+                    self.executor.directory.prefetch(page);
+                    found += 1;
+                }
+                Step::Later(after) => break Some(after),
+                Step::Done => {
+                    self.others_to_pass = None;
+                    break None;
+                }
+            }
+        };
+        some[..found].iter().for_each(|&page| self.show(page));
+    }
+
+    /// After a change of policy: counts a copy that the previous policy did not hold as cached again. There must be
+    /// space for it, and nothing newer on its way below.
+    fn take_back(&mut self, page: u64) {
+        if self.executor.write_back.store.index().get(page).is_none_or(|entry| entry.resident || entry.lost) {
+            return;
+        }
+        match self.others_to_pass {
+            Some(0) if !self.executor.write_back.is_overtaken(page) && !self.is_held(page) => {
+                self.executor.write_back.store.index_mut().update(page, |entry| entry.resident = true);
+            }
+            Some(others) => self.others_to_pass = Some(others.saturating_sub(1)),
+            None => {}
+        }
+    }
+
+    /// Shows the policy a few of the previous policy's frames. True if more are left.
+    fn show_left(&mut self) -> bool {
+        for _ in 0..FRAMES_PER_HOLD {
+            let Some((page, frame)) = self.left.as_mut().and_then(Left::pop) else {
+                self.left = None;
+                return false;
+            };
+            // The page was requested since, and the policy has decided where it is.
+            if self.is_cached(page) && !mutant::is(Mutant::LeftShownTwice) {
+                continue;
+            }
+            let entry = self.executor.write_back.store.index().get(page).filter(|entry| !entry.lost);
+            if entry.is_some_and(|entry| frame.stored == Some(entry.address)) {
+                self.executor.write_back.store.index_mut().update(page, |entry| entry.resident = true);
+                self.show(page);
+            } else if let Some(bytes) = frame.bytes.filter(|_| !self.is_cached(page)) {
+                self.access_unasked(page, &bytes, Tag { sequential: false, now_us: self.executor.now_us() });
+            }
+        }
+        true
+    }
+
+    /// Drops the previous policy's frame of a page that is written, discarded or invalidated.
+    fn void_left(&mut self, page: u64) {
+        if let Some(left) = self.left.as_mut().filter(|_| !mutant::is(Mutant::LeftNotVoided)) {
+            left.void(page);
+        }
+    }
+
+    /// Asks the policy about a page without a request; `bytes` are those of its newest version. Of the movements, only
+    /// write-backs and failed admissions are counted.
+    fn access_unasked(&mut self, page: u64, bytes: &[u8], tag: Tag) -> Option<Outcome> {
+        let policy = &self.policy;
+        let handle = self.executor.directory.handle(page, |handle| !policy.state(handle).known)?;
+        let before = self.executor.counts;
+        self.executor.begin(page, Op::Read, bytes, tag.now_us);
+        let outcome = self.policy.access(request(handle, Op::Read, tag.sequential), &mut self.executor);
+        let _trouble = self.executor.end();
+        let Counts { write_backs, write_back_ios, admissions_failed, .. } = self.executor.counts;
+        self.executor.counts = Counts { write_backs, write_back_ios, admissions_failed, ..before };
+        Some(outcome)
+    }
+
+    /// After a request: shows the policy more unless a hard limit is reached.
+    fn go_on_showing(&mut self) {
+        if (self.unseen.is_some() || self.left.is_some()) && self.executor.write_back.is_ready() {
+            self.show_more();
+        }
+    }
+
+    /// Shows the policy a page if it was recovered and not seen yet.
+    fn show(&mut self, page: u64) {
+        let Some(entry) = self.executor.write_back.store.index().get(page).filter(|entry| !entry.lost) else { return };
+        if self.is_held(page) {
+            return;
+        }
+        if !entry.resident {
+            // The cache has no space for the page: it leaves as it would if it had been shown.
+            if self.executor.write_back.is_owed(page, entry) {
+                self.executor.write_back.write_back_stored(page, entry);
+            }
+            return;
+        }
+        let policy = &self.policy;
+        let handle = self.executor.directory.handle(page, |handle| !policy.state(handle).known);
+        if let Some(handle) = handle {
+            let op = if entry.dirty { Op::Write } else { Op::Read };
+            self.executor.begin_replay(page, op);
+            self.policy.access(request(handle, op, false), &mut self.executor);
+            // Errors concern other pages, which stay queued or are listed.
+            let _trouble = self.executor.end();
+            self.executor.end_replay();
+        }
+        if !handle.is_some_and(|handle| self.policy.state(handle).tiers.contains(self.executor.store_tier())) {
+            self.executor.write_back.release(page);
+        }
+    }
+
+    /// Runs one page request through the policy. None when the directory has no handle for the page.
+    fn access(&mut self, page: u64, op: Op, bytes: &[u8], tag: Tag) -> Option<(Page, io::Result<()>)> {
+        self.meet(page);
+        let policy = &self.policy;
+        let handle = self.executor.directory.handle(page, |handle| !policy.state(handle).known);
+        let Some(handle) = handle else {
+            self.executor.counts.directory_full += 1;
+            return None;
+        };
+        self.executor.begin(page, op, bytes, tag.now_us);
+        let absorbed = op.is_write() && self.mode == Mode::WriteBack && self.policy.state(handle).dirty;
+        let outcome = self.policy.access(request(handle, op, tag.sequential), &mut self.executor);
+        self.executor.count(page, op, outcome, absorbed);
+        Some((handle, self.executor.end()))
+    }
+
+    /// Before a request for a page: shows the policy that the page is held.
+    fn meet(&mut self, page: u64) {
+        if self.unseen.is_some() && self.executor.write_back.store.index().resident(page).is_some() {
+            self.show(page);
+        }
+    }
+
+    /// Notes a request in its stream. True if the request is part of a long stream and bypasses the policy. Pages that
+    /// the policy holds, and pages of objects that it holds whole, do not bypass it.
+    fn passes(&mut self, page: u64) -> bool {
+        let Some(streams) = &mut self.executor.streams else { return false };
+        let at = self.executor.objects.address(page);
+        streams.passes(at) && self.policy.placed(at.object) == 0 && !self.is_cached(page)
+    }
+
+    fn is_cached(&mut self, page: u64) -> bool {
+        self.meet(page);
+        self.is_held(page)
+    }
+
+    fn is_held(&self, page: u64) -> bool {
+        self.executor.directory.find(page).is_some_and(|handle| !self.policy.state(handle).tiers.is_empty())
+    }
+
+    fn write_page(&mut self, page: u64, op: Op, bytes: &[u8], tag: Tag) -> io::Result<()> {
+        let passes = self.passes(page);
+        if self.mode == Mode::WriteAround && !self.is_cached(page) {
+            self.executor.counts.around += 1;
+            self.executor.counts.writes += 1;
+            self.executor.objects.went_around(page);
+            return self.executor.write_back.write_past(page, bytes);
+        }
+        if passes {
+            self.executor.count_passed(page, op);
+            return self.executor.write_back.write_past(page, bytes);
+        }
+        let Some((handle, result)) = self.access(page, op, bytes, tag) else {
+            return self.executor.write_back.write_past(page, bytes);
+        };
+        result?;
+        if (self.through || self.mode != Mode::WriteBack) && !self.executor.went_past() {
+            self.executor.write_through(handle)?;
+        }
+        Ok(())
+    }
+
+    /// Ends an operation. A failure of the cache device is an error only where it cost data or an acknowledgement.
+    fn after(&mut self, result: io::Result<()>, again: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
+        if self.off || !self.executor.write_back.is_broken() {
+            return result;
+        }
+        self.give_up_cache()?;
+        if result.is_err() { again(self) } else { Ok(()) }
+    }
+}
+
+impl<P: Policy> Core for Engine<P> {
+    fn write_back(&mut self) -> &mut WriteBack {
+        &mut self.executor.write_back
+    }
+
+    fn start(&mut self, pages: usize) {
+        self.replay(pages);
+    }
+
+    fn objects(&mut self) -> &mut Objects {
+        &mut self.executor.objects
+    }
+
+    fn hint(&mut self, hint: Hint) {
+        if !self.off {
+            self.policy.hint(hint, &mut self.executor);
+        }
+    }
+
+    fn placed(&self, object: ObjectId) -> u64 {
+        if self.off { 0 } else { self.policy.placed(object) }
+    }
+
+    fn go_on(&mut self) -> bool {
+        if self.off {
+            return false;
+        }
+        let more = self.policy.go_on(&mut self.executor);
+        // Pages that could not be written below stay queued or are listed.
+        let _trouble = self.executor.end();
+        more
+    }
+
+    fn holds(&mut self, page: u64) -> bool {
+        self.is_cached(page)
+    }
+
+    fn prefetch_object(&mut self, page: u64, bytes: &[u8], tag: Tag) -> bool {
+        let object = self.executor.objects.address(page).object;
+        if self.placed(object) == 0 || self.is_cached(page) {
+            return false;
+        }
+        let Some(outcome) = self.access_unasked(page, bytes, tag) else { return false };
+        let brought = outcome == Outcome::ADMITTED;
+        self.executor.counts.placed += u64::from(brought);
+        // Recovered pages not yet shown count as cached: beside as many prefetched pages there is no space for them.
+        self.go_on_showing();
+        brought
+    }
+
+    fn is_off(&self) -> bool {
+        self.off
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn follow(&mut self, streams: Option<Box<Streams>>) {
+        self.executor.streams = streams;
+    }
+
+    fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source> {
+        if self.off {
+            return self.executor.write_back.locate_below(page, bytes);
+        }
+        let handle = self.executor.directory.find(page);
+        self.executor.locate(page, handle, bytes)
+    }
+
+    fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()> {
+        self.executor.copy_is_bad(page, entry, error)
+    }
+
+    fn read(&mut self, page: u64, bytes: &[u8], tag: Tag) {
+        if self.off {
+            return;
+        }
+        if self.passes(page) {
+            self.executor.count_passed(page, Op::Read);
+        } else if let Some((handle, _trouble)) = self.access(page, Op::Read, bytes, tag) {
+            // The read has succeeded. Errors concern other pages, which stay queued or are listed.
+            let in_store = self.policy.state(handle).tiers.contains(self.executor.store_tier());
+            self.executor.fill(handle, in_store);
+        }
+        self.go_on_showing();
+    }
+
+    fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool {
+        self.read_uppermost(first, bytes, tag)
+    }
+
+    fn find_below(&mut self, first: u64, bytes: &mut [u8]) -> Option<u64> {
+        Engine::find_below(self, first, bytes)
+    }
+
+    fn skip_gaps(&mut self) {
+        self.executor.gaps.leave();
+    }
+
+    fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
+        if self.off {
+            self.executor.write_back.write_without_store(page, bytes);
+            return Ok(());
+        }
+        self.void_left(page);
+        let result = self.write_page(page, if whole { Op::Write } else { Op::Update }, bytes, tag);
+        self.go_on_showing();
+        result
+    }
+
+    fn unstored(&self, from: u32, most: usize) -> Vec<Page> {
+        self.executor.unstored(from, most)
+    }
+
+    fn store_frames(&mut self, handles: &[Page]) -> io::Result<()> {
+        if self.off { Ok(()) } else { self.executor.store_frames(handles) }
+    }
+
+    fn queue_owed(&mut self, pages: &[u64]) -> io::Result<()> {
+        pages.iter().try_for_each(|&page| self.executor.queue_owed(page))
+    }
+
+    fn hand_down(&mut self, pages: &[u64]) -> io::Result<()> {
+        pages.iter().try_for_each(|&page| self.executor.hand_down(page))
+    }
+
+    fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock) {
+        self.executor.write_back.set_dirty_age(bound, clock);
+        self.executor.age_frames();
+    }
+
+    fn give_up_cache(&mut self) -> io::Result<()> {
+        self.off = true;
+        self.unseen = None;
+        self.left = None;
+        let late = mutant::is(Mutant::FramesAfterLog);
+        if late {
+            self.executor.write_back.abandon_store();
+        }
+        // Memory first: the store's copies of those pages are older, and no loss where they cannot be read.
+        self.executor.write_frames_below_without_store();
+        if !late {
+            self.executor.write_back.abandon_store();
+        }
+        maintenance::flush_without_store(&mut self.executor.write_back)
+    }
+
+    fn should_search(&self, search: &Search) -> bool {
+        search.is_shorter(self.left.as_ref(), &self.executor)
+    }
+
+    fn search(&self, search: &mut Search, found: &mut Vec<u64>) -> bool {
+        search.go_on(self.left.as_ref(), &self.executor, found)
+    }
+
+    fn begin_to_void(&mut self, pages: &[u64]) -> Vec<u64> {
+        pages.iter().for_each(|&page| self.void_left(page));
+        pages.iter().copied().filter(|&page| self.executor.holds(page)).collect()
+    }
+
+    fn discard_held(&mut self, page: u64) -> io::Result<()> {
+        self.executor.invalidate(page);
+        if self.off {
+            self.executor.write_back.discard_without_store(page);
+            return Ok(());
+        }
+        let result = self.executor.write_back.discard_past(page);
+        self.after(result, |engine| {
+            engine.executor.write_back.discard_without_store(page);
+            Ok(())
+        })
+    }
+
+    fn make_void(&mut self, pages: &[u64]) -> Vec<u64> {
+        let held = self.begin_to_void(pages);
+        for &page in &held {
+            self.executor.invalidate(page);
+            if self.off {
+                self.executor.write_back.forget_without_store(page);
+            } else {
+                self.executor.write_back.make_void(page);
+            }
+        }
+        held
+    }
+
+    fn declare_void(&mut self, page: u64) -> io::Result<()> {
+        if self.off {
+            self.executor.write_back.forget_without_store(page);
+            return Ok(());
+        }
+        let result = self.executor.write_back.declare_void(page);
+        self.after(result, |engine| {
+            engine.executor.write_back.forget_without_store(page);
+            Ok(())
+        })
+    }
+
+    fn set_mode(&mut self, mode: Mode) {
+        self.mode = mode;
+    }
+
+    fn send_through(&mut self, through: bool) {
+        self.through = through;
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        if self.off {
+            return Ok(());
+        }
+        let result = self.executor.write_back.close();
+        self.after(result, |_| Ok(()))
+    }
+
+    fn show_more(&mut self) -> bool {
+        if self.off {
+            return false;
+        }
+        if self.unseen.is_some() {
+            self.show_some();
+            return true;
+        }
+        self.show_left()
+    }
+
+    fn leave(self: Box<Self>) -> (Executor, Mode, Box<dyn Send>) {
+        (self.executor, self.mode, Box::new((self.policy, self.left)))
+    }
+
+    fn stats(&self) -> CacheStats {
+        let counts: Counts = self.executor.counts;
+        let write_back: WriteBackCounts = self.executor.write_back.counts;
+        CacheStats {
+            counts,
+            write_back,
+            store: self.executor.write_back.store.counts(),
+            dirty_pages: self.executor.write_back.store.index().dirty_len() as u64,
+            dirty_age: self.executor.write_back.dirty_age(),
+            index_bytes: self.executor.write_back.store.index().memory_bytes() as u64,
+            directory_bytes: self.executor.directory.memory_bytes() as u64,
+            ages_bytes: self.executor.write_back.store.ages().map_or(0, |ages| ages.memory_bytes() as u64),
+            mode: self.mode,
+            failed: self.off.then(|| self.executor.write_back.failure.clone().unwrap_or_default()),
+        }
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        let mut gauges = Vec::new();
+        self.policy.gauges(&mut |name, value| gauges.push((name, value)));
+        gauges
+    }
+
+    fn choice(&self) -> Option<Choice> {
+        self.policy.choice()
+    }
+
+    fn verdict(&self, object: ObjectId) -> Option<&'static str> {
+        self.policy.verdict(object)
+    }
+
+    fn lost_pages(&self) -> Vec<u64> {
+        self.executor.write_back.lost_pages()
+    }
+
+    fn retry_refused(&mut self) -> io::Result<Refused> {
+        if self.off { Ok(Refused::default()) } else { self.executor.write_back.retry_refused() }
+    }
+
+    fn drain_past_refused(&mut self) -> io::Result<Refused> {
+        if self.off { Ok(Refused::default()) } else { self.executor.write_back.drain_past_refused() }
+    }
+
+    fn held_pages(&self) -> Vec<(u64, bool)> {
+        self.executor.write_back.store.index().iter().map(|(page, entry)| (page, entry.dirty)).collect()
+    }
+
+    #[cfg(test)]
+    fn unknown_residents(&self) -> Vec<u64> {
+        if self.off || self.unseen.is_some() {
+            return Vec::new();
+        }
+        let is_known = |page: u64| {
+            let handle = self.executor.directory.find(page);
+            handle.is_some_and(|handle| self.policy.state(handle).tiers.contains(self.executor.store_tier()))
+        };
+        let residents =
+            self.executor.write_back.store.index().iter().filter(|(_, entry)| entry.resident && !entry.lost);
+        residents.map(|(page, _)| page).filter(|&page| !is_known(page)).collect()
+    }
+
+    fn held_in(&self, pages: &Range<u64>) -> Vec<(u64, bool)> {
+        let index = self.executor.write_back.store.index();
+        let is_dirty = |page: u64| index.get(page).is_some_and(|entry| entry.dirty);
+        self.executor.held_in(pages).into_iter().map(|page| (page, is_dirty(page))).collect()
+    }
+}

@@ -1,0 +1,184 @@
+//! Holds of the core's lock, counted: none grows with what an operation is about.
+
+use crate::Block;
+use crate::{BlockCache, CacheConfig, LOOKED_AT, Maintenance, Mode};
+use entresol_core::Random;
+use entresol_crashtest::{Power, SimDisk};
+use entresol_disk::Disk;
+use entresol_policy::{Options, catalogue};
+use entresol_store::{Geometry, Layout};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+const PAGE: u64 = 512;
+const ID: [u8; 16] = [4; 16];
+
+/// A disk that counts calls made within a hold of the core's lock, and may report more bytes than it has.
+struct Watched {
+    disk: SimDisk,
+    calls: Arc<AtomicU64>,
+    said_bytes: Option<u64>,
+}
+
+impl Watched {
+    fn note(&self) {
+        self.calls.fetch_add(u64::from(entresol_store::holds::holding()), Relaxed);
+    }
+}
+
+impl Disk for Watched {
+    fn size_bytes(&self) -> u64 {
+        self.said_bytes.unwrap_or_else(|| self.disk.size_bytes())
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.note();
+        self.disk.read_at(at, bytes)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.note();
+        self.disk.write_at(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.note();
+        self.disk.sync()
+    }
+
+    fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.note();
+        let end = (at + bytes).min(self.disk.size_bytes());
+        if at < end { self.disk.discard(at, end - at) } else { Ok(()) }
+    }
+
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        self.note();
+        self.disk.grow(bytes)
+    }
+}
+
+/// An operation on a cache of `pages` pages, half of them dirty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Discard,
+    ChangeBelow,
+    Policy,
+    Drain,
+    Mode,
+    Flush,
+    Grow,
+}
+
+/// Entries that the longest hold looks at, and device calls within holds.
+fn measure(operation: Operation, layout: Layout, pages: u64) -> (u64, u64) {
+    let least = Geometry { page_bytes: PAGE as u32, segment_pages: 64, segments: 1, layout };
+    let segments = (16..).find(|&segments| Geometry { segments, ..least }.capacity_pages() >= 2 * pages + 500);
+    let geometry = Geometry { segments: segments.expect("some number"), ..least };
+    let power = Power::steady();
+    let calls = Arc::new(AtomicU64::new(0));
+    let watched = |bytes| Watched { disk: SimDisk::new(bytes, &power), calls: calls.clone(), said_bytes: None };
+    let (cache, backing) = (watched(geometry.size_bytes()), watched(2 * pages * PAGE));
+    BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
+    let lru = catalogue::info("lru").expect("a policy");
+    let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(lru, &[pages as usize]) };
+    let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache");
+    let mut random = Random::new(pages);
+    // Every second page of twice as many is requested, and about half of these are written.
+    for page in (0..2 * pages).step_by(2) {
+        if random.chance(0.5) {
+            cache.write(page * PAGE, &[1; PAGE as usize], false).expect("a write");
+        } else {
+            cache.read(page * PAGE, &mut [0; PAGE as usize]).expect("a read");
+        }
+    }
+    cache.flush().expect("a flush");
+    entresol_store::holds::longest();
+    calls.store(0, Relaxed);
+    match operation {
+        Operation::Discard => cache.discard(0, 2 * pages * PAGE).expect("a discard"),
+        Operation::ChangeBelow => cache.change_below(0, 2 * pages * PAGE, || Ok(())).expect("a change"),
+        Operation::Policy => {
+            let arc = catalogue::info("arc").expect("a policy");
+            cache.set_policy(arc, &Options::defaults(arc), &[pages as usize]).expect("another policy");
+        }
+        Operation::Drain => cache.drain().expect("a drain"),
+        Operation::Mode => cache.set_mode(Mode::WriteThrough).expect("another mode"),
+        Operation::Flush => cache.flush().expect("a flush"),
+        Operation::Grow => drop(cache.grow(geometry.size_bytes() + 64 * 64 * PAGE).expect("more room")),
+    }
+    let longest = entresol_store::holds::longest();
+    let calls = calls.load(Relaxed);
+    if matches!(operation, Operation::Discard | Operation::ChangeBelow) {
+        assert!(cache.held_pages().expect("a list").iter().all(|&(_, dirty)| dirty), "what is left is obsolete");
+        (0..2 * pages).step_by(101).for_each(|page| {
+            let mut bytes = [0; PAGE as usize];
+            cache.read(page * PAGE, &mut bytes).expect("a read");
+            assert!(operation == Operation::ChangeBelow || bytes == [0; PAGE as usize], "page {page}");
+        });
+    }
+    (longest, calls)
+}
+
+/// The longest holds do not grow from `few` cached pages to `many`, and no device is called within a hold.
+fn check(few: u64, many: u64) {
+    use Operation::{ChangeBelow, Discard, Drain, Flush, Grow, Mode, Policy};
+    for layout in [Layout::Log, Layout::Slots] {
+        for operation in [Discard, ChangeBelow, Policy, Drain, Mode, Flush, Grow] {
+            // Growth is not measured over slots, whose store cannot grow. Growing a log rebuilds its index.
+            if (operation, layout) == (Grow, Layout::Slots) {
+                continue;
+            }
+            let [(of_few, calls_of_few), (of_many, calls_of_many)] =
+                [few, many].map(|pages| measure(operation, layout, pages));
+            let calls = [calls_of_few, calls_of_many];
+            println!(
+                "{layout:?}, {operation:?}: entries in the longest hold {of_few} of {few} pages, {of_many} of {many}; \
+                 calls of devices in holds {calls:?}"
+            );
+            let is_bounded = of_many <= 3 * LOOKED_AT && calls == [0, 0];
+            assert!(is_bounded || operation == Grow, "{layout:?}, {operation:?}: {of_many}, {calls:?}");
+        }
+    }
+}
+
+#[test]
+fn no_hold_of_a_long_operation_grows_with_what_it_is_about() {
+    check(1000, 32_000);
+}
+
+/// A change or a discard of a petabyte takes no longer than the pages held of the range take.
+#[test]
+fn a_range_far_longer_than_the_cache_costs_what_is_held() {
+    for layout in [Layout::Log, Layout::Slots] {
+        for bytes in [1 << 24, 1 << 50] {
+            let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 64, segments: 40, layout };
+            let (power, calls) = (Power::steady(), Arc::default());
+            let cache = SimDisk::new(geometry.size_bytes(), &power);
+            let backing = Watched { disk: SimDisk::new(1 << 24, &power), calls, said_bytes: Some(bytes) };
+            BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
+            let lru = catalogue::info("lru").expect("a policy");
+            let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(lru, &[600]) };
+            let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache");
+            for operation in [Operation::ChangeBelow, Operation::Discard] {
+                (0..500).for_each(|page| cache.write(page * 7 * PAGE, &[1; PAGE as usize], false).expect("a write"));
+                entresol_store::holds::all();
+                if operation == Operation::Discard {
+                    cache.discard(0, bytes).expect("a discard");
+                } else {
+                    cache.forget(0, bytes).expect("a change");
+                }
+                let looked = entresol_store::holds::all();
+                println!("{layout:?}, {operation:?} of {bytes} bytes: {looked} looks");
+                assert!(looked < 4 * u64::from(geometry.segments * geometry.segment_pages), "{looked}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "a million pages take six gigabytes and two minutes: `make test-long` runs it"]
+fn no_hold_of_a_long_operation_grows_with_a_million_pages() {
+    check(1000, 1_000_000);
+}

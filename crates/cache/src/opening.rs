@@ -1,0 +1,213 @@
+//! From a formatted device to a cache that serves: every refusal comes before anything is changed anywhere.
+
+use super::background::Background;
+use super::core::{Core, Engine};
+use super::executor::Executor;
+use super::grown::Grown;
+use super::locks::Locks;
+use super::recorder::Recorder;
+use super::unflushed::Unflushed;
+use super::write_back::{SharedDisk, WriteBack};
+use super::{BlockCache, CacheConfig, CacheError, Maintenance, Mode, Objects, check_live, check_room};
+use entresol_disk::{Disk, MeterReader, Metered};
+use entresol_policy::Policy;
+use entresol_policy::catalogue::{self, Visitor};
+use entresol_store::{AnyStore, Generation, Generations, Identity, Recovered, StoreError};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// A cache found in order, with the policy that is to run it. The cache has only been read so far; dropping this
+/// leaves everything as it was.
+pub struct Opening {
+    core: Box<dyn Core>,
+    config: CacheConfig,
+    size_bytes: u64,
+    page_bytes: u64,
+    room_pages: u64,
+    objects_max: usize,
+    recovered: Recovered,
+    uuid: [u8; 16],
+    generations: Generations,
+    keeps_generations: bool,
+    meters: [MeterReader; 2],
+    grown: Grown,
+    leave_dirty: bool,
+}
+
+struct Build {
+    write_back: WriteBack,
+    config: CacheConfig,
+    objects: Objects,
+}
+
+impl Visitor for Build {
+    type Output = Box<dyn Core>;
+
+    fn visit<P: Policy>(self, policy: P) -> Self::Output {
+        let CacheConfig { tiers, handles, mode, .. } = self.config;
+        let page_bytes = self.write_back.store.geometry().page_bytes as usize;
+        let executor = Executor::new(self.write_back, tiers.len(), handles, page_bytes, self.objects);
+        Box::new(Engine::new(policy, executor, mode))
+    }
+}
+
+impl BlockCache {
+    /// Finds the pages that a formatted cache holds and builds its policy, without changing anything. For a caller
+    /// with work of its own to do before the cache is in use. [`Opening::start`] does the rest.
+    ///
+    /// # Errors
+    /// As [`open`](BlockCache::open).
+    pub fn find<C: Disk + 'static, B: Disk + 'static>(
+        cache: C,
+        backing: B,
+        identity: [u8; 16],
+        config: &CacheConfig,
+        mut objects: Objects,
+    ) -> Result<Opening, CacheError> {
+        check_live(config, objects.objects_max())?;
+        let geometry = entresol_store::geometry(&cache)?;
+        let room_pages = entresol_store::room_pages(&cache)?;
+        check_room(config, room_pages)?;
+        let (size_bytes, page_bytes) = (backing.size_bytes(), u64::from(geometry.page_bytes));
+        let backing_pages = size_bytes.div_ceil(page_bytes);
+        let (cache, backing) = (Metered::new(cache), Metered::new(backing));
+        let meters = [cache.meter(), backing.meter()];
+        let (cache, backing): (SharedDisk, SharedDisk) = (Arc::new(cache), Arc::new(backing));
+        let clock = config.dirty_age.map(|_| &config.clock);
+        let (mut store, recovered) = AnyStore::find(cache, identity, backing_pages, clock)?;
+        let grown = Grown::found(&mut store, &backing, config.mode)?;
+        let uuid = store.identity().uuid;
+        let (generations, keeps_generations) = (store.generations(), store.keeps_generations());
+        let objects_max = objects.objects_max();
+        objects.set_all_pages(backing_pages);
+        let built_for = config.built_for(page_bytes, objects_max);
+        let mut write_back = WriteBack::new(store, backing, config.maintenance != Maintenance::Requests);
+        write_back.serve(&config.tiers);
+        write_back.set_dirty_age(config.dirty_age, &config.clock);
+        let build = Build { write_back, config: config.clone(), objects };
+        let core = catalogue::build(config.policy, &built_for, &config.built_with()?, build)?;
+        let config = config.clone();
+        Ok(Opening {
+            core,
+            config,
+            size_bytes,
+            page_bytes,
+            room_pages,
+            objects_max,
+            recovered,
+            uuid,
+            generations,
+            keeps_generations,
+            meters,
+            grown,
+            leave_dirty: false,
+        })
+    }
+}
+
+impl Opening {
+    pub(super) fn write_back(&mut self) -> &mut WriteBack {
+        self.core.write_back()
+    }
+
+    /// Pages of which the cache device holds a version, in no order, and whether each is dirty.
+    pub fn held_pages(&self) -> Vec<(u64, bool)> {
+        self.core.held_pages()
+    }
+
+    /// Leaves dirty pages in the cache in modes other than write-back too, because nothing can be written below.
+    pub fn leave_dirty(&mut self) {
+        self.leave_dirty = true;
+    }
+
+    /// Sets the backing store's identity; the superblock that marks the cache as in use states it. For a grown backing
+    /// store whose identity depends on its size.
+    pub fn rename_backing(&mut self, identity: [u8; 16]) {
+        let store = &mut self.core.write_back().store;
+        store.set_identity(Identity { backing: identity, ..store.identity() });
+    }
+
+    /// UUID of the cache, new with every format.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// Mode in which the cache will begin.
+    pub fn mode(&self) -> Mode {
+        self.config.mode
+    }
+
+    /// Generations of the cache, one of which its backing store must have.
+    pub fn generation(&self) -> Generations {
+        self.generations
+    }
+
+    /// True if the cache keeps generations, so that one may be raised below. A cache that a program before version 3 of
+    /// the store left without closing it keeps none until it is opened after a good end.
+    pub fn keeps_generations(&self) -> bool {
+        self.keeps_generations
+    }
+
+    /// Proposes a generation that the backing store is about to get. The superblock that marks the cache as in use
+    /// states it.
+    pub fn propose_generation(&mut self, generation: Generation) {
+        self.generations.pending = Some(generation);
+        self.core.write_back().store.propose_generation(generation);
+    }
+
+    /// Settles the pending generation, which the backing store has. The superblock that marks the cache as in use
+    /// states so.
+    pub fn settle_generation(&mut self) {
+        self.generations.settle();
+        self.core.write_back().store.settle_generation();
+    }
+
+    /// Marks the cache as in use, has `begin` do the same with other records of it, and serves. Returns the cache and
+    /// the result of `begin`. Until then nothing is written below, and a crash leaves everything as it was.
+    ///
+    /// # Errors
+    /// The error of `begin`, or else of a store: the cache is then as after a crash.
+    pub fn start<T, E: From<CacheError>>(mut self, begin: impl FnOnce() -> Result<T, E>) -> Result<(BlockCache, T), E> {
+        let failed = |error: io::Error| E::from(CacheError::from(StoreError::Io(error)));
+        let started = Instant::now();
+        self.core.write_back().store.begin().map_err(failed)?;
+        self.recovered.took += started.elapsed();
+        let begun = begin()?;
+        let drain = self.config.mode != Mode::WriteBack && !self.leave_dirty;
+        self.core.start(self.config.tiers.iter().sum());
+        let locks = Arc::new(Locks::new(self.core, self.config.watch));
+        let threads = (self.config.maintenance == Maintenance::Threads).then(|| Background::start(&locks));
+        let background = threads.transpose().map_err(failed)?;
+        let cache = BlockCache {
+            locks,
+            read_only: AtomicBool::new(self.config.mode == Mode::ReadOnly),
+            config: Mutex::new(self.config),
+            changing: Mutex::default(),
+            background: Mutex::new(background),
+            room_pages: AtomicU64::new(self.room_pages),
+            size_bytes: self.size_bytes,
+            page_bytes: self.page_bytes,
+            objects_max: self.objects_max,
+            recovered: self.recovered,
+            started: Instant::now(),
+            recorder: Arc::<Recorder>::default(),
+            unflushed: Unflushed::default(),
+            meters: self.meters,
+        };
+        if drain {
+            // Pages that a crash left dirty must no longer depend on the cache device. A page whose only copy is bad
+            // is listed, and the others go below without it.
+            loop {
+                let lost = cache.lost_pages().map_err(failed)?.len();
+                match cache.write_all_below() {
+                    Err(_) if cache.lost_pages().map_err(failed)?.len() > lost => {}
+                    drained => break drained.map_err(failed)?,
+                }
+            }
+        }
+        self.grown.settle(&cache).map_err(failed)?;
+        Ok((cache, begun))
+    }
+}

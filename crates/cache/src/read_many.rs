@@ -1,0 +1,171 @@
+//! Reads of several pages. Each device reads its pages that are not in memory together, neighbours in one transfer. The
+//! policy is told page by page, in order, as if the pages had been read one by one.
+
+use super::locks::CoreGuard;
+use super::maintenance::{StoreAccess, runs};
+use super::write_back::Source;
+use super::{BlockCache, Tag};
+use entresol_core::Op;
+use entresol_disk::{AlignedBytes, Transfer};
+use entresol_store::mutant::{self, Mutant};
+use entresol_store::{Entry, check_page};
+use std::io;
+use std::ops::Range;
+
+/// Source at which a page was found.
+enum Found {
+    /// Memory: the bytes have been copied.
+    InMemory,
+    /// The store: an entry, and its byte on the device.
+    InStore(Entry, u64),
+    Below,
+    /// None: there was an error.
+    Nowhere,
+}
+
+/// Pages read together; their locks are held meanwhile.
+const TOGETHER: u64 = 32;
+
+impl BlockCache {
+    /// Reads, with the facts that the tag states. The pages of one call after the first continue a run.
+    ///
+    /// # Errors
+    /// As [`Block::read`](crate::Block::read).
+    pub fn read_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
+        self.check_range(offset, bytes.len() as u64)?;
+        let (mut at, mut rest, mut tag, mut first) = (offset, bytes, tag, true);
+        while !rest.is_empty() {
+            let end = ((at / self.page_bytes + TOGETHER) * self.page_bytes).min(at + rest.len() as u64);
+            let (these, others) = rest.split_at_mut((end - at) as usize);
+            self.with_whole_pages(at, these, |pages, bytes| self.read_pages(pages, bytes, tag, first))?;
+            (at, rest, tag.sequential, first) = (end, others, true, false);
+        }
+        Ok(())
+    }
+
+    /// Has `read` fill all pages that a range touches, and copies the wanted bytes from them.
+    pub(super) fn with_whole_pages<R>(
+        &self,
+        offset: u64,
+        bytes: &mut [u8],
+        read: impl FnOnce(Range<u64>, &mut [u8]) -> R,
+    ) -> R {
+        let pages = offset / self.page_bytes..(offset + bytes.len() as u64).div_ceil(self.page_bytes);
+        let whole_bytes = (pages.end - pages.start) as usize * self.page_bytes as usize;
+        if bytes.len() == whole_bytes {
+            return read(pages, bytes);
+        }
+        let mut whole = AlignedBytes::zeroed(whole_bytes);
+        let result = read(pages, &mut whole);
+        let within = (offset % self.page_bytes) as usize;
+        bytes.copy_from_slice(&whole[within..within + bytes.len()]);
+        result
+    }
+
+    /// `first` when these are the first pages of a call.
+    fn read_pages(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> io::Result<()> {
+        if pages.end - pages.start == 1 {
+            let _page = self.locks.pages.page(pages.start);
+            return self.read_one(pages.start, bytes, false, tag, first);
+        }
+        let _pages = self.locks.pages.range(&pages);
+        let together = self.read_together(pages.start, bytes);
+        let there = together.unwrap_or_else(|_| vec![false; (pages.end - pages.start) as usize]);
+        let each = pages.zip(bytes.chunks_exact_mut(self.page_bytes as usize));
+        for (at, ((page, bytes), there)) in each.zip(there).enumerate() {
+            let tag = Tag { sequential: tag.sequential || at > 0, ..tag };
+            self.read_one(page, bytes, there, tag, first && at == 0)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a page unless its newest bytes are `there`, and has the policy decide on it. Where the decision needs
+    /// space that cannot be freed, because writes below fail, the page is read without telling the policy.
+    fn read_one(&self, page: u64, bytes: &mut [u8], there: bool, tag: Tag, first: bool) -> io::Result<()> {
+        let guard = if there { self.locks.ready() } else { self.newest(page, bytes) };
+        match guard {
+            Ok(guard) => self.decide(guard, page, bytes, tag, first),
+            Err(error) => {
+                let mut guard = self.locks.guard()?;
+                // The hard limits are not checked again, since a maintenance thread may have freed space by now. An
+                // error of a write below must not reach a reader.
+                if guard.must_mend() {
+                    return Err(error);
+                }
+                drop(guard);
+                if there { Ok(()) } else { self.newest_by(page, bytes, || self.locks.guard()).map(drop) }
+            }
+        }
+    }
+
+    fn decide(&self, mut guard: CoreGuard, page: u64, bytes: &[u8], tag: Tag, first: bool) -> io::Result<()> {
+        self.recorder.note(page, Op::Read, tag, first);
+        guard.core().read(page, bytes, tag);
+        guard.mend()
+    }
+
+    /// Reads the newest versions of locked pages from `first` on. Returns for each page whether it was read. The
+    /// others are to be read one by one, which gives their errors.
+    pub(super) fn read_together(&self, first: u64, bytes: &mut [u8]) -> io::Result<Vec<bool>> {
+        let page_bytes = self.page_bytes as usize;
+        let mut guard = self.locks.ready()?;
+        let mut find = |(page, bytes)| match guard.core().locate(page, bytes) {
+            Ok(_) if mutant::is(Mutant::TogetherFromBelow) => Found::Below,
+            Ok(Source::Memory) => Found::InMemory,
+            Ok(Source::Below) => Found::Below,
+            Ok(Source::Store(entry)) => Found::InStore(entry, guard.write_back().store.byte_of(entry.address)),
+            Err(_) => Found::Nowhere,
+        };
+        let found: Vec<Found> = (first..).zip(bytes.chunks_exact_mut(page_bytes)).map(&mut find).collect();
+        let (store, backing) = guard.stores();
+        drop(guard);
+        let (mut from_store, mut from_below) = self.transfers(first, &found, bytes);
+        let store_reads = found.iter().filter(|found| matches!(found, Found::InStore(..))).count() as u64;
+        let below_read = from_below.is_empty() || backing.submit(&mut from_below).is_ok();
+        let store_read = from_store.is_empty() || store.submit(&mut from_store).is_ok();
+        let is_there = |(found, bytes): (&Found, &[u8])| match *found {
+            Found::InMemory => true,
+            Found::Below => below_read,
+            Found::InStore(entry, _) => store_read && check_page(entry, bytes).is_ok(),
+            Found::Nowhere => false,
+        };
+        let there = found.iter().zip(bytes.chunks_exact(page_bytes)).map(is_there).collect();
+        let below_reads = found.iter().filter(|found| below_read && matches!(found, Found::Below)).count();
+        let mut guard = self.locks.guard()?;
+        guard.write_back().store.count_reads(store_reads);
+        guard.write_back().counts.below_reads += below_reads as u64;
+        Ok(there)
+    }
+
+    /// Transfers for the pages in the store, and for those in the backing store.
+    fn transfers<'a>(
+        &self,
+        first: u64,
+        found: &[Found],
+        bytes: &'a mut [u8],
+    ) -> (Vec<Transfer<'a>>, Vec<Transfer<'a>>) {
+        let (mut from_store, mut from_below) = (Vec::new(), Vec::new());
+        let mut rest = bytes;
+        // Pages that were admitted together lie together on the cache device.
+        let follows = |at: usize| match (&found[at - 1], &found[at]) {
+            (Found::Below, Found::Below) => true,
+            (Found::InStore(_, before), Found::InStore(_, at)) => before + self.page_bytes == *at,
+            _ => false,
+        };
+        for run in runs(found.len(), follows) {
+            let (these, others) = rest.split_at_mut(run.len() * self.page_bytes as usize);
+            rest = others;
+            match found[run.start] {
+                Found::Below => {
+                    let at = (first + run.start as u64) * self.page_bytes;
+                    let (inside, beyond) = these.split_at_mut((self.size_bytes - at).min(these.len() as u64) as usize);
+                    beyond.fill(0);
+                    from_below.push(Transfer::Read { at, bytes: inside });
+                }
+                Found::InStore(_, at) => from_store.push(Transfer::Read { at, bytes: these }),
+                Found::InMemory | Found::Nowhere => {}
+            }
+        }
+        (from_store, from_below)
+    }
+}

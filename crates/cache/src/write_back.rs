@@ -1,0 +1,739 @@
+//! The write-back state: the store on the cache device, the way to the backing store, and the pages between them.
+//! Whatever the policy decides, no durable write is lost and no page becomes older, by the rules of
+//! `docs/cache-format.md`.
+
+use super::aging::Aging;
+use super::clean::DirtyLimits;
+use super::maintenance;
+use super::unsynced::Unsynced;
+use super::watermarks::{self, FREE_MIN};
+use super::write_batch::{InFlight, LogRelation, Payload, read_page_below};
+use entresol_disk::Disk;
+use entresol_store::mutant::{self, Mutant};
+use entresol_store::{AnyStore, Entry};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A disk that is also used while the core's lock is free.
+pub(super) type SharedDisk = Arc<dyn Disk>;
+
+/// A page on its way below.
+pub(super) struct QueuedPage {
+    pub payload: Payload,
+    pub relation: LogRelation,
+    /// Number that tells this queued version from later ones of the page.
+    pub ticket: u64,
+    /// A write batch is writing the page.
+    pub writing: bool,
+    /// Second at which the page was queued; later changes of the page are not in this version.
+    pub taken: u64,
+    /// Rear of the store when the page was queued. The store must be durable up to it before the page goes below (rule
+    /// 1).
+    pub after: u64,
+}
+
+/// Source of a version's bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    /// Memory: the bytes have been copied.
+    Memory,
+    /// The store, on the cache device.
+    Store(Entry),
+    /// The backing store.
+    Below,
+}
+
+/// Counts of the work for durability, in pages unless stated otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteBackCounts {
+    /// Pages written to the backing store.
+    pub below_pages: u64,
+    /// Writes that this took.
+    pub below_ios: u64,
+    /// Syncs of the backing store.
+    pub below_syncs: u64,
+    /// Pages read from the backing store.
+    pub below_reads: u64,
+    /// Those of them in gaps of long sequential streams, which the cache held as well.
+    pub below_gap_reads: u64,
+    /// Pages that reclaim appended again.
+    pub copied: u64,
+    /// Dirty pages that reclaim wrote below because the policy no longer held them.
+    pub evicted_dirty: u64,
+    /// Pages written below because more were dirty than the limit allows.
+    pub cleaned_ahead: u64,
+    /// Pages written below because they lay beside a page that was.
+    pub cleaned_beside: u64,
+    /// Segments reclaimed.
+    pub segments_reclaimed: u64,
+    /// Slots given up because the policy no longer held their pages (slots layout only).
+    pub slots_freed: u64,
+    /// Clean copies with wrong or unreadable bytes; these pages were read from below instead.
+    pub clean_copies_bad: u64,
+    /// Pages whose only copy could not be read.
+    pub pages_lost: u64,
+}
+
+/// Pages to be written to the backing store, by page.
+pub(super) type DirtyQueue = BTreeMap<u64, QueuedPage>;
+
+/// The store on the cache device, the backing store, and the pages between them.
+pub(super) struct WriteBack {
+    pub store: AnyStore<SharedDisk>,
+    backing: SharedDisk,
+    pub(super) backing_bytes: u64,
+    pub(super) page_bytes: usize,
+    /// Queue of pages to be written below, by page.
+    pub(super) dirty_queue: DirtyQueue,
+    pub(super) queue_max: usize,
+    /// Queued pages from which on maintenance threads write them below. None without such threads.
+    pub(super) queue_soft: Option<usize>,
+    /// Rear that the store must reach before the next reclaim ahead of need.
+    pub(super) reclaim_from: u64,
+    /// Page at which the sweep through the queue goes on.
+    pub(super) sweep: u64,
+    /// Queued pages in a write batch.
+    pub(super) writing: usize,
+    tickets: u64,
+    /// Pages written below since the last sync of the backing store.
+    pub(super) unsynced: Unsynced,
+    /// Ranges of pages changed below, bypassing the queue, since the last sync of the backing store.
+    pub(super) changed: Vec<Range<u64>>,
+    /// Pages that the backing store refused at the last try.
+    pub(super) refused: BTreeSet<u64>,
+    /// Failures, of a sync below or of the cache device, that may have lost changes which cannot be repeated from here.
+    pub(super) changes_failed: u64,
+    /// Number of these failures that a flush has reported.
+    pub changes_told: u64,
+    /// Rear up to which the store must be durable for all invalidations to be durable.
+    forgot: u64,
+    /// Pages that are being invalidated: none of them is queued, whatever the policy decides meanwhile.
+    voiding: Option<Range<u64>>,
+    pub(super) dirty_limits: DirtyLimits,
+    pub(super) aging: Aging,
+    /// A sync of the store is under way.
+    pub syncing: bool,
+    /// A hold of the core's lock owns maintenance.
+    pub owned: bool,
+    /// Threads that wait for ownership.
+    pub wanting: usize,
+    /// The owner of maintenance has given the core's lock back for a while.
+    pub apart: bool,
+    /// Pages that one request may make the policy append.
+    pub moved_max: u64,
+    /// Pages that the policy may hold in the store.
+    pub held_max: u64,
+    /// Description of the cache device's failure, if it failed. Nothing unsynced on the device can then be relied on.
+    pub failure: Option<String>,
+    pub counts: WriteBackCounts,
+}
+
+impl WriteBack {
+    /// `background` when maintenance threads work ahead of need.
+    pub fn new(store: AnyStore<SharedDisk>, backing: SharedDisk, background: bool) -> Self {
+        let geometry = store.geometry();
+        let segment_pages = geometry.segment_pages as usize;
+        WriteBack {
+            backing_bytes: backing.size_bytes(),
+            page_bytes: geometry.page_bytes as usize,
+            queue_max: watermarks::queue_max(segment_pages, background),
+            queue_soft: background.then_some(segment_pages.div_ceil(2)),
+            reclaim_from: 0,
+            sweep: 0,
+            store,
+            backing,
+            dirty_queue: DirtyQueue::new(),
+            writing: 0,
+            tickets: 0,
+            unsynced: Unsynced::default(),
+            changed: Vec::new(),
+            refused: BTreeSet::new(),
+            changes_failed: 0,
+            changes_told: 0,
+            forgot: 0,
+            voiding: None,
+            dirty_limits: DirtyLimits::NONE,
+            aging: Aging::new(None),
+            syncing: false,
+            owned: false,
+            wanting: 0,
+            apart: false,
+            moved_max: watermarks::moved_max(2),
+            held_max: geometry.capacity_pages(),
+            failure: None,
+            counts: WriteBackCounts::default(),
+        }
+    }
+
+    /// The backing store.
+    pub fn backing(&self) -> &SharedDisk {
+        &self.backing
+    }
+
+    /// True if the cache device has failed.
+    pub fn is_broken(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Notes that the cache device has failed; the first description stays.
+    pub fn fail(&mut self, why: &impl std::fmt::Display) {
+        self.failure.get_or_insert_with(|| why.to_string());
+    }
+
+    /// Passes a result of the cache device on, and notes a failure.
+    pub fn noted<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &result {
+            self.fail(error);
+        }
+        result
+    }
+
+    /// Finds the version that a request gets when it misses the tiers; bytes in memory are copied. The order is: the
+    /// queue, the store's copy if still to be written below, a version sent below but not durable there, the backing
+    /// store.
+    pub fn locate_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source> {
+        let stored = self.store.index().get(page);
+        // A queued version that is older than the store's dirty copy does not count.
+        let newest = |queued: &&QueuedPage| match (queued.relation, stored) {
+            (LogRelation::Same(address) | LogRelation::Newer(Some(address)), Some(entry)) => {
+                address == entry.address || !entry.dirty
+            }
+            (LogRelation::Newer(None), Some(entry)) => !entry.dirty || mutant::is(Mutant::OlderQueuedServed),
+            (_, None) => true,
+        };
+        match self.dirty_queue.get(&page).filter(newest).map(|queued| &queued.payload) {
+            Some(Payload::Bytes(held)) => bytes.copy_from_slice(held),
+            Some(Payload::Discard) => bytes.fill(0),
+            Some(&Payload::Stored(entry)) => return self.locate_stored(entry, bytes),
+            None => {
+                return match stored.filter(|&entry| self.is_owed(page, entry)) {
+                    Some(entry) => self.locate_stored(entry, bytes),
+                    None => self.locate_sent(page, stored, bytes),
+                };
+            }
+        }
+        Ok(Source::Memory)
+    }
+
+    /// Finds a version sent below and not durable there: a failing sync may drop it before the failure is known here.
+    fn locate_sent(&self, page: u64, stored: Option<Entry>, bytes: &mut [u8]) -> io::Result<Source> {
+        match (self.unsynced.get(page), stored) {
+            (Some(InFlight { relation: LogRelation::Same(address), .. }), Some(entry))
+                if *address == entry.address && !entry.lost =>
+            {
+                self.locate_stored(entry, bytes)
+            }
+            (Some(InFlight { payload: Some(Payload::Bytes(in_flight)), .. }), _) => {
+                bytes.copy_from_slice(in_flight);
+                Ok(Source::Memory)
+            }
+            _ => Ok(Source::Below),
+        }
+    }
+
+    /// Finds a version in the store.
+    pub fn locate_stored(&self, entry: Entry, bytes: &mut [u8]) -> io::Result<Source> {
+        if entry.lost {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of this page was lost"));
+        }
+        Ok(if self.store.read_open(entry, bytes) { Source::Memory } else { Source::Store(entry) })
+    }
+
+    /// Reads the version that [`locate_below`](WriteBack::locate_below) finds.
+    pub fn read_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
+        match self.locate_below(page, bytes)? {
+            Source::Memory => Ok(()),
+            Source::Store(entry) => match self.store.read(entry, bytes) {
+                Err(error) if self.is_sent(page, entry) => {
+                    self.copy_is_bad(page, entry, error)?;
+                    self.read_backing(page, bytes)
+                }
+                other => other,
+            },
+            Source::Below => self.read_backing(page, bytes),
+        }
+    }
+
+    fn read_backing(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.counts.below_reads += 1;
+        read_page_below(&*self.backing, self.backing_bytes, page, bytes)
+    }
+
+    /// True if this version, or a newer one, was written below and nothing of the page is queued.
+    fn is_sent(&self, page: u64, entry: Entry) -> bool {
+        !self.dirty_queue.contains_key(&page) && self.covers(page, entry.address)
+    }
+
+    /// Reads the store's copy. A bad clean copy is forgotten, a bad dirty one is declared lost.
+    pub fn read_store(&mut self, page: u64, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
+        let Err(error) = self.store.read(entry, bytes) else { return Ok(()) };
+        self.copy_is_bad(page, entry, error)?;
+        self.read_below(page, bytes)
+    }
+
+    /// Handles an unreadable copy in the store. An error if the page is lost; otherwise the page is read below.
+    pub fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()> {
+        let Some(entry) = self.store.index().get(page).filter(|now| now.address == entry.address) else {
+            // The version has moved meanwhile.
+            return Ok(());
+        };
+        if !entry.dirty {
+            self.counts.clean_copies_bad += 1;
+            let declared = self.declare_gone(page);
+            // Without its device the cache is given up, and the page is read below.
+            return if self.is_broken() { Ok(()) } else { declared };
+        }
+        if self
+            .dirty_queue
+            .get(&page)
+            .is_some_and(|queued| matches!(queued.payload, Payload::Stored(_)) && !queued.writing)
+        {
+            self.dirty_queue.remove(&page);
+        }
+        // A version on its way below, or just written there, is not lost with the copy.
+        if self.covers(page, entry.address) {
+            self.release(page);
+            // The backing store's version serves from now on. If it cannot be synced, no copy of the page is left.
+            if let Some(in_flight) =
+                self.unsynced.get_mut(page).filter(|in_flight| in_flight.relation == LogRelation::Same(entry.address))
+            {
+                in_flight.relation = LogRelation::Newer(Some(entry.address));
+            }
+            return Ok(());
+        }
+        if error.kind() == io::ErrorKind::InvalidData && !entry.lost {
+            self.counts.pages_lost += 1;
+            self.store.lost(page)?;
+        }
+        Err(error)
+    }
+
+    /// True if this version, or a newer one, is queued or was written below and not yet synced.
+    fn covers(&self, page: u64, address: u64) -> bool {
+        let relation = self
+            .dirty_queue
+            .get(&page)
+            .map(|queued| queued.relation)
+            .or(self.unsynced.get(page).map(|in_flight| in_flight.relation));
+        matches!(relation, Some(LogRelation::Same(p) | LogRelation::Newer(Some(p))) if p == address)
+    }
+
+    /// Notes that the version at one log address has been appended again at another.
+    fn moved(&mut self, page: u64, from: u64, to: Entry) {
+        let moved = |relation: &mut LogRelation| match relation {
+            LogRelation::Same(address) | LogRelation::Newer(Some(address)) if *address == from => *address = to.address,
+            _ => {}
+        };
+        if let Some(in_flight) = self.unsynced.get_mut(page) {
+            moved(&mut in_flight.relation);
+        }
+        let rear = self.store.rear();
+        if let Some(queued) = self.dirty_queue.get_mut(&page) {
+            moved(&mut queued.relation);
+            if matches!(queued.payload, Payload::Stored(entry) if entry.address == from) {
+                queued.payload = Payload::Stored(to);
+                // The version can be read at its new address only once it is there.
+                queued.after = rear;
+            }
+        }
+    }
+
+    /// Appends a version for the policy, or for durability alone when it is not `resident`. `dirty` when it is newer
+    /// than the version sent below; otherwise `bytes` are those that [`read_below`](WriteBack::read_below) returns.
+    pub fn put(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<Entry> {
+        if !self.apart {
+            maintenance::make_room(self)?;
+        } else if self.store.free_segments() < FREE_MIN - 1 {
+            // The remaining free segments are for the maintenance that is under way.
+            return Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                "the request moves more pages than there is room for",
+            ));
+        }
+        let changed = self.changed.iter().any(|pages| pages.contains(&page));
+        let on_its_way = changed || self.dirty_queue.contains_key(&page) || self.unsynced.contains(page);
+        let owed = self.store.index().get(page).is_some_and(|entry| self.is_owed(page, entry));
+        let marked = dirty || owed || (on_its_way && !mutant::is(Mutant::CleanTooEarly));
+        if marked {
+            self.differs(page);
+        }
+        // An append, not a replacement, if the open batch's version may be the one queued or written below.
+        if (!on_its_way || mutant::is(Mutant::RewriteCovered))
+            && self.store.rewrite(page, bytes, marked, resident).is_some()
+        {
+            return Ok(self.store.index().get(page).expect("it was just written"));
+        }
+        let appended = self.store.append(page, bytes, marked, resident);
+        let address = self.noted(appended)?;
+        let entry = self.store.index().get(page).expect("it was just appended");
+        if owed && !dirty {
+            // These are the store's own bytes: the version on its way below is older.
+            return Ok(entry);
+        }
+        match self.dirty_queue.get_mut(&page) {
+            // The appended version makes the queued one superfluous, whose bytes may soon be gone from the store.
+            Some(QueuedPage { payload: Payload::Stored(_), writing: false, .. }) if dirty => {
+                self.dirty_queue.remove(&page);
+            }
+            // A discard need not leave zeros below, as these bytes are.
+            Some(QueuedPage { payload: Payload::Discard, .. }) => {}
+            // The queued version is newer than any written before.
+            Some(queued) if !dirty => {
+                queued.relation = LogRelation::Same(address);
+                if matches!(queued.payload, Payload::Stored(_)) {
+                    queued.payload = Payload::Stored(entry);
+                    queued.after = self.store.rear();
+                }
+            }
+            None if !dirty && on_its_way => {
+                self.unsynced.replace(page, InFlight::elsewhere(LogRelation::Same(address), self.second()));
+            }
+            _ => {}
+        }
+        Ok(entry)
+    }
+
+    /// Notes that the policy no longer holds the page. A copy needed for durability stays.
+    pub fn release(&mut self, page: u64) {
+        self.store.index_mut().update(page, |entry| entry.resident = false);
+    }
+
+    /// Queues a version of the store, with these bytes, to be written below.
+    pub fn write_page_back(&mut self, page: u64, bytes: &[u8], address: u64) {
+        self.queue(page, Payload::Bytes(bytes.into()), LogRelation::Same(address));
+    }
+
+    /// Queues a version of the store to be written below.
+    pub fn write_back_stored(&mut self, page: u64, entry: Entry) {
+        let mut bytes = vec![0; self.page_bytes];
+        let open = self.store.read_open(entry, &mut bytes);
+        let payload = if open { Payload::Bytes(bytes.into()) } else { Payload::Stored(entry) };
+        self.queue(page, payload, LogRelation::Same(entry.address));
+    }
+
+    /// True if the version of this entry still has to be written below.
+    pub fn is_owed(&self, page: u64, entry: Entry) -> bool {
+        entry.dirty && !self.covers(page, entry.address)
+    }
+
+    /// Queues a version that bypasses the store.
+    pub fn write_past(&mut self, page: u64, bytes: &[u8]) -> io::Result<()> {
+        self.queue_past(page, Payload::Bytes(bytes.into()))
+    }
+
+    /// Queues a discard of a page below.
+    pub fn discard_past(&mut self, page: u64) -> io::Result<()> {
+        self.queue_past(page, Payload::Discard)
+    }
+
+    fn queue_past(&mut self, page: u64, payload: Payload) -> io::Result<()> {
+        let obsolete = self.supersede(page);
+        self.queue(page, payload, LogRelation::Newer(obsolete));
+        if obsolete.is_some() || self.store.index().get(page).is_none() {
+            return Ok(());
+        }
+        let declared = self.declare_gone(page);
+        if !mutant::is(Mutant::GoneNotAwaited) {
+            self.await_store(page);
+        }
+        declared
+    }
+
+    /// Makes a queued page wait for all entries that the store has by now.
+    fn await_store(&mut self, page: u64) {
+        let rear = self.store.rear();
+        if let Some(queued) = self.dirty_queue.get_mut(&page) {
+            queued.after = rear;
+        }
+    }
+
+    /// Stops serving the store's copy of a page. Returns a dirty copy's address, needed until its replacement is
+    /// durable.
+    fn supersede(&mut self, page: u64) -> Option<u64> {
+        self.release(page);
+        let dirty = self.store.index().get(page).filter(|entry| entry.dirty && !mutant::is(Mutant::GoneTooEarly));
+        dirty.map(|entry| entry.address)
+    }
+
+    /// Invalidates the queued and stored versions of a page that somebody else changed in the backing store.
+    pub fn make_void(&mut self, page: u64) {
+        self.is_void(page);
+        self.dirty_queue.remove(&page);
+        if let Some(address) = self.supersede(page) {
+            self.unsynced.insert(page, InFlight::elsewhere(LogRelation::Newer(Some(address)), 0));
+        } else {
+            self.unsynced.remove(page);
+        }
+    }
+
+    /// Declares an invalidated page gone in the store. A dirty copy is obsolete only once the version below is durable.
+    pub fn declare_void(&mut self, page: u64) -> io::Result<()> {
+        let is_obsolete = |entry: &Entry| !entry.dirty || mutant::is(Mutant::GoneTooEarly);
+        if self.store.index().get(page).filter(is_obsolete).is_some() { self.declare_gone(page) } else { Ok(()) }
+    }
+
+    /// Begins to invalidate pages that were changed below, bypassing the queue, and not synced since: none is queued
+    /// any more.
+    pub fn begin_void(&mut self, pages: Range<u64>) {
+        let queued: Vec<u64> = self.dirty_queue.range(pages.clone()).map(|(&page, _)| page).collect();
+        for page in queued {
+            self.dirty_queue.remove(&page);
+        }
+        if !mutant::is(Mutant::ForgottenNotSynced) {
+            self.changed.push(pages.clone());
+        }
+        self.voiding = Some(pages).filter(|_| !mutant::is(Mutant::VoidQueued));
+    }
+
+    /// True if a version newer than the store's copy is queued or was sent below, or the page is yet to be invalidated.
+    pub(super) fn is_overtaken(&self, page: u64) -> bool {
+        let queued = self.dirty_queue.get(&page).is_some_and(|queued| queued.relation.is_past());
+        queued
+            || self.unsynced.get(page).is_some_and(|in_flight| in_flight.relation.is_past())
+            || self.awaits_void(page)
+    }
+
+    /// True if a page is about to be invalidated and is not yet.
+    fn awaits_void(&self, page: u64) -> bool {
+        let is_within = self.voiding.as_ref().is_some_and(|pages| pages.contains(&page));
+        is_within
+            && !matches!(self.unsynced.get(page), Some(InFlight { relation: LogRelation::Newer(_), payload: None, .. }))
+    }
+
+    /// Invalidates a page ahead of its part of the range: its block is wanted, and the page can no longer be queued.
+    pub(super) fn hasten_void(&mut self, page: u64) {
+        if self.awaits_void(page) && !mutant::is(Mutant::VoidAwaited) {
+            self.make_void(page);
+        }
+    }
+
+    /// Ends an invalidation: all of the range is invalid, durably so once the store is durable up to here.
+    pub fn end_void(&mut self) {
+        self.voiding = None;
+        self.forgot = self.store.rear();
+    }
+
+    /// As [`make_void`](WriteBack::make_void) when the store has been given up.
+    pub fn forget_without_store(&mut self, page: u64) {
+        self.dirty_queue.remove(&page);
+        self.store.index_mut().remove(page);
+    }
+
+    /// True if the queue, the store or the account of unsynced writes holds something of a page.
+    pub fn holds(&self, page: u64) -> bool {
+        self.store.index().get(page).is_some() || self.dirty_queue.contains_key(&page) || self.unsynced.contains(page)
+    }
+
+    /// Pages of a range of which the queue, the store or the account of unsynced writes holds something, ascending.
+    pub fn held_in(&self, range: &Range<u64>) -> Vec<u64> {
+        let inside = |page: &u64| range.contains(page);
+        let mut held: Vec<u64> = self.dirty_queue.range(range.clone()).map(|(&page, _)| page).collect();
+        held.extend(self.unsynced.pages().filter(inside));
+        if range.end - range.start < self.store.index().len() as u64 {
+            held.extend(range.clone().filter(|&page| self.store.index().get(page).is_some()));
+        } else {
+            held.extend(self.store.index().iter().map(|(page, _)| page).filter(inside));
+        }
+        held.sort_unstable();
+        held.dedup();
+        held
+    }
+
+    pub(super) fn declare_gone(&mut self, page: u64) -> io::Result<()> {
+        if mutant::is(Mutant::NoGone) {
+            self.store.index_mut().remove(page);
+            return Ok(());
+        }
+        let result = self.store.gone(page);
+        self.noted(result)
+    }
+
+    pub(super) fn queue(&mut self, page: u64, payload: Payload, relation: LogRelation) {
+        if self.voiding.as_ref().is_some_and(|pages| pages.contains(&page)) {
+            return;
+        }
+        self.tickets += 1;
+        self.differs(page);
+        let (ticket, after, taken) = (self.tickets, self.store.rear(), self.second());
+        let replaced =
+            self.dirty_queue.insert(page, QueuedPage { payload, relation, ticket, writing: false, taken, after });
+        self.writing -= usize::from(replaced.is_some_and(|queued| queued.writing));
+    }
+
+    /// Reports failures that may have lost changes below. `told` of them were already reported when the flush began.
+    pub fn tell_failed_changes(&mut self, told: u64) -> io::Result<()> {
+        if self.changes_failed == told {
+            return Ok(());
+        }
+        self.changes_told = self.changes_failed;
+        Err(io::Error::other("an earlier failure of the cache or of the backing store may have lost a change"))
+    }
+
+    /// True if the backing store has something that no sync has made durable.
+    pub fn owes_sync_below(&self) -> bool {
+        !self.unsynced.is_empty() || !self.changed.is_empty()
+    }
+
+    /// True if a version has gone below, or is about to, that the store does not have.
+    pub fn went_past(&self) -> bool {
+        !self.changed.is_empty()
+            || self.dirty_queue.values().any(|queued| queued.relation.is_past())
+            || self.unsynced.values().any(|in_flight| in_flight.relation.is_past())
+    }
+
+    /// True if the version must be read before its block can be given up.
+    pub fn must_move(&self, page: u64, entry: Entry) -> bool {
+        let evicted_dirty = entry.dirty && !mutant::is(Mutant::DirtyNotKept) && !self.covers(page, entry.address);
+        !entry.lost && (entry.resident || evicted_dirty) && !self.awaits_void(page)
+    }
+
+    /// Makes the version at a log address superfluous there; true when that takes a sync of the backing store. `bytes`
+    /// are those of the version, if they are known.
+    pub fn empty_address(&mut self, page: u64, address: u64, bytes: Option<&[u8]>) -> io::Result<bool> {
+        let Some(entry) = self.store.index().get(page).filter(|entry| entry.address == address) else {
+            return Ok(false);
+        };
+        if entry.lost && !self.covers(page, address) {
+            let result = self.store.lost(page);
+            return self.noted(result).map(|()| false);
+        }
+        self.hasten_void(page);
+        let entry = self.store.index().get(page).expect("what is void is there until it is declared gone");
+        if !entry.resident && (!entry.dirty || mutant::is(Mutant::DirtyNotKept)) {
+            return Ok(false);
+        }
+        if !entry.resident && self.covers(page, address) {
+            return Ok(true);
+        }
+        let mut again = Vec::new();
+        let bytes = match bytes {
+            Some(bytes) => bytes,
+            None => {
+                again.resize(self.page_bytes, 0);
+                if self.store.read(entry, &mut again).is_err() {
+                    return self.give_up(page, entry);
+                }
+                &again
+            }
+        };
+        if !entry.resident {
+            self.counts.evicted_dirty += 1;
+            self.write_page_back(page, bytes, address);
+            return Ok(true);
+        }
+        self.counts.copied += 1;
+        let appended = self.store.append(page, bytes, entry.dirty, true);
+        let to = self.noted(appended)?;
+        self.moved(page, address, Entry { address: to, ..entry });
+        Ok(false)
+    }
+
+    /// Pages of these versions that are not yet durable below, ascending. Each is queued or was written there.
+    pub fn needed_of(&mut self, segments: &[Vec<(u64, u64)>]) -> io::Result<Vec<u64>> {
+        let mut needed = Vec::new();
+        for &(page, address) in segments.iter().flatten() {
+            if self.store.index().get(page).is_some_and(|entry| entry.address == address && entry.dirty && !entry.lost)
+                && self.empty_address(page, address, None)?
+            {
+                needed.push(page);
+            }
+        }
+        needed.sort_unstable();
+        Ok(needed)
+    }
+
+    /// Drops the oldest segments, whose versions these are.
+    pub fn drop_segments(&mut self, segments: &[Vec<(u64, u64)>]) {
+        for (page, address) in segments.iter().flatten() {
+            if self.store.index().get(*page).is_some_and(|entry| entry.address == *address) {
+                self.store.index_mut().remove(*page);
+            }
+        }
+        segments.iter().for_each(|_| self.store.drop_oldest_segment());
+        self.counts.segments_reclaimed += segments.len() as u64;
+    }
+
+    /// Handles a copy that reclaim cannot read: only one that is to be written below is a loss.
+    fn give_up(&mut self, page: u64, entry: Entry) -> io::Result<bool> {
+        if !self.is_owed(page, entry) {
+            self.counts.clean_copies_bad += 1;
+            return Ok(entry.dirty);
+        }
+        self.counts.pages_lost += 1;
+        let result = self.store.lost(page);
+        self.noted(result).map(|()| false)
+    }
+
+    /// True if an invalidation is not yet durable.
+    pub fn must_commit_what_was_forgotten(&self) -> bool {
+        !self.is_broken() && !self.store.is_durable_to(self.forgot)
+    }
+
+    /// Notes that pages are about to be changed below, bypassing the queue. Returns their first byte and size in bytes.
+    pub fn changes_below(&mut self, pages: Range<u64>) -> (u64, u64) {
+        let at = pages.start * self.page_bytes as u64;
+        let inside = (self.backing_bytes - at).min((pages.end - pages.start) * self.page_bytes as u64);
+        self.changed.push(pages);
+        (at, inside)
+    }
+
+    /// Closes the store in good order, with all that is known to be clean entered. Comes after a flush.
+    pub fn close(&mut self) -> io::Result<()> {
+        maintenance::settle(self)?;
+        maintenance::sync_store(self)?;
+        let result = self.store.close();
+        self.noted(result)
+    }
+
+    /// Gives the store up after its device failed. Versions that only the store has are queued as far as they can
+    /// still be read. The other pages are lost until they are written again.
+    pub fn abandon_store(&mut self) {
+        self.aging = Aging::new(None);
+        self.store.drop_ages();
+        // Versions queued by log address are not safe either.
+        self.dirty_queue.retain(|_, queued| !matches!(queued.payload, Payload::Stored(_)));
+        self.writing = 0;
+        let owed: Vec<(u64, Entry)> =
+            self.store.index().iter().filter(|&(page, entry)| self.is_owed(page, entry)).collect();
+        let lost_before = self.counts.pages_lost;
+        for (page, entry) in owed {
+            let mut bytes = vec![0; self.page_bytes];
+            // A queued version of the page is older, or it would cover this one.
+            if self.store.read(entry, &mut bytes).is_ok() {
+                self.queue(page, Payload::Bytes(bytes.into()), LogRelation::Newer(None));
+            } else {
+                self.counts.pages_lost += 1;
+                self.store.index_mut().update(page, |entry| entry.lost = true);
+            }
+        }
+        if self.counts.pages_lost > lost_before {
+            // Some may belong to writes that no flush has covered: the next flush must not report them as durable.
+            self.changes_failed += 1;
+        }
+        self.store.index_mut().retain_lost();
+        // The device may refuse this too; then only a format helps, as the documentation says.
+        let _refused = self.store.retire();
+    }
+
+    /// Queues a discard of a page when the store has been given up.
+    pub fn discard_without_store(&mut self, page: u64) {
+        self.store.index_mut().remove(page);
+        self.queue(page, Payload::Discard, LogRelation::Newer(None));
+    }
+
+    /// Queues a write of a page when the store has been given up.
+    pub fn write_without_store(&mut self, page: u64, bytes: &[u8]) {
+        self.store.index_mut().remove(page);
+        self.queue(page, Payload::Bytes(bytes.into()), LogRelation::Newer(None));
+    }
+
+    /// Pages whose only copy was lost, ascending.
+    pub fn lost_pages(&self) -> Vec<u64> {
+        let mut lost: Vec<u64> =
+            self.store.index().iter().filter(|(_, entry)| entry.lost).map(|(page, _)| page).collect();
+        lost.sort_unstable();
+        lost
+    }
+}

@@ -1,0 +1,63 @@
+//! Sealed batches on their way to the device. Any thread may write one, without the core's lock.
+
+use entresol_disk::{AlignedBytes, Disk, Transfer};
+use std::io;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+/// A batch to which nothing is added any more.
+pub struct Batch {
+    /// Log address of its table.
+    pub(super) address: u64,
+    /// Its blocks, the table first.
+    pub(super) blocks: usize,
+    /// Writes of the batch: offset on the device, and the range of the batch's bytes that goes there.
+    writes: Vec<(u64, Range<usize>)>,
+    /// Memory of the batch: its blocks first, unused space after them.
+    bytes: AlignedBytes,
+    /// True once the device has the batch. Locked while the batch is being written.
+    written: Mutex<bool>,
+}
+
+impl Batch {
+    pub(super) fn new(address: u64, blocks: usize, writes: Vec<(u64, Range<usize>)>, bytes: AlignedBytes) -> Self {
+        Batch { address, blocks, writes, bytes, written: Mutex::new(false) }
+    }
+
+    /// Writes the batch, or waits until the thread that is writing it has done so.
+    ///
+    /// # Errors
+    /// The error that the device returned. The write can be tried again.
+    pub fn write<D: Disk + ?Sized>(&self, disk: &D) -> io::Result<()> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*written {
+            let writes = self.writes.iter();
+            let mut writes: Vec<Transfer> =
+                writes.map(|(at, range)| Transfer::Write { at: *at, bytes: &self.bytes[range.clone()] }).collect();
+            disk.submit(&mut writes)?;
+            *written = true;
+        }
+        Ok(())
+    }
+
+    /// True if the device has the batch. False while it is being written.
+    pub(super) fn is_written(&self) -> bool {
+        self.written.try_lock().is_ok_and(|written| *written)
+    }
+
+    /// True if a log address lies in the batch.
+    pub(super) fn holds(&self, address: u64) -> bool {
+        (self.address..self.address + self.blocks as u64).contains(&address)
+    }
+
+    /// The block at a log address in the batch.
+    pub(super) fn block(&self, address: u64, page_bytes: usize) -> &[u8] {
+        let at = (address - self.address) as usize * page_bytes;
+        &self.bytes[at..at + page_bytes]
+    }
+
+    /// Its memory, for another batch.
+    pub(super) fn into_bytes(self) -> AlignedBytes {
+        self.bytes
+    }
+}

@@ -1,0 +1,166 @@
+//! Faults that tests put into the engine, one at a time, to see whether the crash suite finds them: see
+//! [`entresol_core::fault_points`].
+
+#[cfg(any(test, feature = "mutants"))]
+use crate::Layout;
+
+entresol_core::fault_points! {
+    /// A step of the protocol of `docs/cache-format.md` that is left out.
+    pub enum Mutant {
+        /// A flush does not sync the store.
+        NoLogSync,
+        /// A flush does not sync the backing store.
+        NoBackingSync,
+        /// Recovery does not check the pages of unsynced batches.
+        NoPageCheck,
+        /// Tables are believed without their CRC.
+        NoTableCheck,
+        /// The UUID of a table is not compared.
+        NoUuidCheck,
+        /// Neither the epoch nor the chain of a table is compared. (Either alone catches the faults that the other
+        /// lets pass, except batches that repeat one another to the byte.)
+        NoLineageCheck,
+        /// A page read from the store is not checked.
+        NoReadCheck,
+        /// Rule 1: writes below do not wait for the store.
+        BelowOvertakes,
+        /// Rule 2: a page read from below before its last write there was durable is entered as clean.
+        CleanTooEarly,
+        /// Rules 3 and 4: obsolete copies are not declared gone.
+        NoGone,
+        /// Rule 4: a dirty copy is declared gone before the newer version is durable.
+        GoneTooEarly,
+        /// Rule 5: a dirty copy is dropped as soon as the policy gives the page up.
+        DirtyNotKept,
+        /// Rule 6: a slot is written again before the new tail is durable.
+        ReuseTooEarly,
+        /// Rule 6: the tail moves before the backing store was synced.
+        TailTooEarly,
+        /// Forgotten pages are not remembered as changed below.
+        ForgottenNotSynced,
+        /// Pages that are being invalidated are queued when the policy gives them up meanwhile.
+        VoidQueued,
+        /// A page that is yet to be invalidated keeps its log address until its part of the range is reached.
+        VoidAwaited,
+        /// A page that is written during a drain is not sent below at once.
+        DrainedBehind,
+        /// A change of policy counts copies as cached that newer versions on their way below have superseded.
+        SupersededShown,
+        /// A frame of the previous policy is shown to the next although its page was written since.
+        LeftNotVoided,
+        /// A frame left of the previous policy counts as cached in the store although the new one holds the page
+        /// elsewhere.
+        LeftShownTwice,
+        /// A change of policy drops pages that only frames hold.
+        FramesDropped,
+        /// A version in the open batch is replaced although the bytes sent below count as the version at its address.
+        RewriteCovered,
+        /// Growth: the superblock names segments before the device has them durably.
+        GrownTooEarly,
+        /// Growth: segments are used that the superblock does not name.
+        GrownUnsaid,
+        /// A slot is written again when the entry that frees it is durable, though no durable block states so yet.
+        FreedUnsaid,
+        /// A block of the journal is written again before a durable block states that it is dead.
+        BlockTooEarly,
+        /// A block of the journal is given up without repeating the entries that still hold.
+        NotRenewed,
+        /// A repair forgets damaged dirty copies as if they were clean.
+        RepairForgets,
+        /// The cache device is synced before it has all batches that the sync is to cover.
+        SyncBeforeBatches,
+        /// Rule 2: a page that is cleaned ahead is declared clean before it is durable below.
+        CleanedTooEarly,
+        /// Rule 1: a part of the queue is written below without waiting for the store.
+        UnripeTaken,
+        /// A version in the open batch is replaced although the batch states that it was cleaned.
+        RewriteCleaned,
+        /// Rule 4: a dirty copy becomes clean while a newer version that bypasses it is on its way below.
+        SupersededCleaned,
+        /// Rule 3: a write that bypasses the store does not wait until `gone` of the clean copy is durable.
+        GoneNotAwaited,
+        /// Pages that went below bypassing the store are not written again after a failed sync.
+        PastNotKept,
+        /// Pages read together, as those of a prefetched table are, come from below even where a newer version exists.
+        TogetherFromBelow,
+        /// Bytes that disagree with their CRC are not read again.
+        ReadOnce,
+        /// No commit record is written.
+        CommitUnwritten,
+        /// Commit records are believed without their CRC.
+        CommitUnchecked,
+        /// Recovery looks for nothing beyond the apparent end of the log.
+        NothingBeyond,
+        /// Beyond the apparent end of the log, a segment is looked at only where its first table can be read.
+        AnnouncedUnread,
+        /// A format does not continue the write count of the superblocks that it finds.
+        FormatForgetsWrites,
+        /// Both superblocks are written before either is synced.
+        SuperblocksTogether,
+        /// A table that cannot be read is not looked for elsewhere.
+        CopyIgnored,
+        /// Tables that an earlier epoch left of a segment are taken for the segment's own where it has fewer tables.
+        VoidNotTried,
+        /// Queued bytes of a page are read although the store had a newer version, which is lost.
+        OlderQueuedServed,
+        /// Rule 3: a write that bypasses the store does not wait until the tail is durable.
+        TailNotAwaited,
+        /// A flush checks for pages that bypassed the store only after the store is durable.
+        FlushAskedAfter,
+        /// Neither the identity nor the size of the backing store is compared.
+        OwnerUnchecked,
+        /// A cache whose device failed is not marked as retired.
+        RetireUnmarked,
+        /// After a failure of the cache device the store is read before the frames in memory.
+        FramesAfterLog,
+        /// A proposed generation is not written before the proposal returns.
+        GenerationUnwritten,
+        /// The generation of the backing store is not compared.
+        GenerationUncompared,
+        /// An overwritten dirty page counts as dirty since the overwrite only.
+        AgeRefreshed,
+        /// Ages are not written to the device.
+        AgeUnwritten,
+        /// Cache time is not written to the device while nothing else is written.
+        ClockUnwritten,
+        /// Old pages are looked for only when a request comes.
+        AgeOnlyOnAccess,
+        /// Old pages count as durable below once written, without a sync.
+        AgeNotSynced,
+        /// Dirty pages that only memory holds have no age.
+        AgeNotOfFrames,
+        /// Write-back begins when the oldest page has already reached the bound.
+        AgeBegunLate,
+        /// Writes do not wait where the rate cannot keep the bound.
+        AgeNobodyWaits,
+    }
+}
+
+#[cfg(any(test, feature = "mutants"))]
+impl Mutant {
+    /// Faults that cost no durable byte; the tests of the bound on ages find them.
+    pub const OF_AGES: [Mutant; 8] = [
+        Mutant::AgeRefreshed,
+        Mutant::AgeUnwritten,
+        Mutant::ClockUnwritten,
+        Mutant::AgeOnlyOnAccess,
+        Mutant::AgeNotSynced,
+        Mutant::AgeNotOfFrames,
+        Mutant::AgeBegunLate,
+        Mutant::AgeNobodyWaits,
+    ];
+
+    /// True if a layout has the step.
+    pub fn is_of(self, layout: Layout) -> bool {
+        match self {
+            Mutant::FreedUnsaid | Mutant::BlockTooEarly | Mutant::NotRenewed => layout == Layout::Slots,
+            Mutant::GrownTooEarly | Mutant::GrownUnsaid => layout == Layout::Log,
+            // A journal is read whole before its end is known; reclaim of slots drops no segment.
+            Mutant::NothingBeyond | Mutant::AnnouncedUnread => layout == Layout::Log,
+            Mutant::TailNotAwaited | Mutant::VoidNotTried => layout == Layout::Log,
+            // Over slots no entry says `cleaned` of a page that the policy does not hold, as it never holds this one.
+            Mutant::SupersededCleaned => layout == Layout::Log,
+            _ => true,
+        }
+    }
+}
