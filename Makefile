@@ -127,8 +127,19 @@ try-deb: deb
 
 lint: deps
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked -q
+
+# Licences, bans and sources of all packages, the laboratory's too (deny.toml); advisories where their database is to be had, else that check is
+# counted as skipped. cargo-deny is built where there is none (a minute).
+CARGO_DENY := 0.20.2
+.PHONY: deny
+deny: export PATH := $(PATH):$(CURDIR)/target/tools/bin
+deny: deps
+	@command -v cargo-deny >/dev/null || cargo install -q --locked --debug --root target/tools cargo-deny@$(CARGO_DENY)
+	cargo deny --locked check licenses bans sources
+	@mkdir -p target; if cargo deny --locked fetch db >target/advisories 2>&1; then cargo deny --locked check advisories; \
+	else head -n 1 target/advisories; echo "1 check skipped: advisories, whose database is not to be had here"; fi
 
 clean:
 	cargo clean
@@ -151,7 +162,7 @@ test-interleavings: deps
 	LOOM_MAX_PREEMPTIONS=3 $(call modelled,loom) frame::
 	$(call modelled,shuttle) interleavings::
 
-# What hits and misses of the buffer manager cost, beside foyer-memory, a vmcache-like floor and fio (three minutes).
+# What hits and misses of the buffer manager cost, beside quick_cache, a vmcache-like floor and fio (three minutes).
 # Say BENCH_ENGINE="--out docs/results/bench-engine.md" to keep the report.
 BENCH_ENGINE :=
 .PHONY: bench-engine

@@ -61,7 +61,9 @@ const GIVEN_UP: &[(&str, &str)] = &[
     ("place", "crates/cache/src/write_back.rs"),
     ("AnyLog", ""),
     ("LogCounts", ""),
-    ("log", "crates/cache/src"),
+    ("log", "crates/cache/src/write_back.rs"),
+    ("log", "crates/cache/src/maintenance.rs"),
+    ("log", "crates/cache/src/executor.rs"),
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

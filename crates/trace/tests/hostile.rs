@@ -9,6 +9,9 @@ use proptest::test_runner::RngSeed;
 use std::io::Cursor;
 use std::path::Path;
 
+/// Formats without a sample: the house's own has tests of its own.
+const WITHOUT_SAMPLE: &[Format] = &[Format::Native];
+
 /// A valid sample of every foreign format.
 fn samples() -> Vec<(Format, Vec<u8>)> {
     let text = |text: &str| text.as_bytes().to_vec();
@@ -89,6 +92,20 @@ fn samples_are_recognised_and_read() {
         assert_eq!(detected, entresol_trace::Detection::Format(format));
         assert!(read(format, bytes).expect("a valid sample") > 0, "{format}");
     }
+}
+
+/// A variant that the list lacks could not be named on a command line.
+#[test]
+fn every_format_is_in_the_list_and_has_a_sample() {
+    let source = include_str!("../src/formats/mod.rs");
+    let (_, variants) = source.split_once("pub enum Format {").expect("the formats");
+    let (variants, _) = variants.split_once("\n}").expect("their end");
+    let variants: Vec<&str> = variants.lines().filter_map(|line| line.trim().strip_suffix(',')).collect();
+    let listed: Vec<String> = Format::ALL.iter().map(|format| format!("{format:?}")).collect();
+    assert_eq!(listed, variants);
+    let sampled: Vec<Format> = samples().into_iter().map(|(format, _)| format).collect();
+    let without: Vec<&Format> = Format::ALL.iter().filter(|format| !sampled.contains(format)).collect();
+    assert_eq!(without, WITHOUT_SAMPLE.iter().collect::<Vec<_>>());
 }
 
 #[test]

@@ -87,6 +87,17 @@ fn a_file_is_loaded_by_its_path_and_an_unknown_name_lists_the_known_ones() {
 }
 
 #[test]
+fn every_profile_that_has_a_file_comes_with_the_program() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("profiles");
+    let files = std::fs::read_dir(folder).expect("the profiles").map(|entry| entry.expect("an entry").path());
+    let mut files: Vec<String> = files.map(|path| path.file_stem().expect("a name").to_string_lossy().into()).collect();
+    let mut known: Vec<String> = names().into_iter().map(str::to_owned).collect();
+    files.sort();
+    known.sort();
+    assert_eq!(known, files);
+}
+
+#[test]
 fn the_example_of_the_manual_loads_and_its_error_is_the_one_it_shows() {
     let manual = include_str!("../../../../docs/devices.md");
     let (_, rest) = manual.split_once("```toml\n").expect("an example");

@@ -1,4 +1,4 @@
-//! `make bench-engine`: the cost of a hit and a miss of the buffer manager in processor time, beside foyer-memory and
+//! `make bench-engine`: the cost of a hit and a miss of the buffer manager in processor time, beside quick_cache and
 //! a vmcache-like floor in the same run; the cost of two threads to each other; misses at depth beside fio.
 
 mod contenders;
