@@ -2,29 +2,29 @@
 
 use crate::advise::AdviseArgs;
 use crate::burst::BurstCommand;
+use crate::drain::DrainArgs;
 use crate::emulate::EmulateArgs;
-use crate::live::check::CheckArgs;
-use crate::live::drain::DrainArgs;
-use crate::live::format::FormatArgs;
-use crate::live::namer::NamerArgs;
-use crate::live::record::RecordArgs;
-use crate::live::resolve::ResolveArgs;
-use crate::live::set::SetArgs;
-use crate::live::stats::StatsArgs;
 use crate::metrics::MetricsArgs;
 use crate::mount::MountArgs;
 use crate::moved::MovedArgs;
+use crate::namer::NamerArgs;
 use crate::names::NamesArgs;
 use crate::policies::PoliciesArgs;
 use crate::probe::ProbeArgs;
+use crate::record::RecordArgs;
 use crate::replay::ReplayArgs;
+use crate::resolve::ResolveArgs;
 use crate::run::RunArgs;
 use crate::serve::ServeCommand;
+use crate::set::SetArgs;
 use crate::simulate::SimulateArgs;
+use crate::stats::StatsArgs;
 use crate::top::TopArgs;
 use crate::trace::TraceCommand;
 use crate::tune::TuneArgs;
 use clap::{Parser, Subcommand};
+use entresol_service::check::CheckArgs;
+use entresol_service::format::FormatArgs;
 use std::path::PathBuf;
 
 /// Version, commit, and features of this build.

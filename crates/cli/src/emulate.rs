@@ -1,7 +1,6 @@
 //! `entresol emulate`: compares an emulated device with its model.
 
 use crate::output;
-use crate::values::bytes;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_core::Random;
@@ -10,6 +9,7 @@ use entresol_device::load::{Load, closed_loop};
 use entresol_device::profile::{self, Profile};
 use entresol_device::{Io, IoKind};
 use entresol_report::{Column, Progress, Table, TextStyle, Unit};
+use entresol_service::values::bytes;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};

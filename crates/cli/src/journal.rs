@@ -2,6 +2,7 @@
 
 use crate::output;
 use anyhow::{Context, Result};
+use entresol_service::words::beside;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -34,7 +35,7 @@ impl<Row: Serialize + DeserializeOwned> Journal<Row> {
 
     /// The journal beside a results file, ignoring any earlier run.
     pub fn anew(results: Option<&Path>, fingerprint: &str) -> Self {
-        let path = results.map(|results| output::beside(results, "partial"));
+        let path = results.map(|results| beside(results, "partial"));
         Journal { path, fingerprint: fingerprint.to_owned(), file: None, rows: HashMap::new() }
     }
 
@@ -115,7 +116,7 @@ mod tests {
         journal.keep("b", &row(2)).expect("room");
         drop(journal);
         // The last line of a killed run may be truncated.
-        let partial = output::beside(&results, "partial");
+        let partial = beside(&results, "partial");
         let text = std::fs::read_to_string(&partial).expect("the journal");
         std::fs::write(&partial, &text[..text.len() - 10]).expect("the journal");
         let mut again = Journal::open(Some(&results), "sweep 1").expect("a journal");

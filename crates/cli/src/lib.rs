@@ -1,42 +1,51 @@
 //! The command `entresol`, and the parts that the laboratory's program shares with it.
 
-#[macro_use]
-#[doc(hidden)]
-pub mod say;
+#[macro_use(say)]
+extern crate entresol_service;
 
 mod advise;
 mod burst;
+mod check;
 mod commands;
 mod config;
+mod drain;
 mod emulate;
 mod ending;
+mod format;
 mod journal;
-mod live;
 mod metrics;
 mod mount;
 mod moved;
 #[cfg(feature = "mutants")]
 mod mutants;
+mod namer;
 mod names;
 mod notify;
 mod output;
 mod policies;
 mod probe;
+mod record;
 mod replay;
+mod resolve;
 mod run;
 mod serve;
+mod set;
 pub mod shared;
 mod simulate;
+mod stats;
 mod tiers;
 mod top;
 mod trace;
 mod trace_source;
 mod tune;
-mod values;
+
+#[doc(hidden)]
+pub use entresol_service::say;
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, FromArgMatches};
 use commands::{Cli, Command};
+use entresol_service::hold;
 use std::process::ExitCode;
 
 /// Runs the command named by this process's arguments.
@@ -72,8 +81,8 @@ fn ended(result: Result<ExitCode>) -> ExitCode {
             let code = refuse(&format!("{error:#}"));
             if probe::is_interruption(&error) {
                 ExitCode::from(probe::INTERRUPTED)
-            } else if live::is_damage(&error) {
-                ExitCode::from(live::DAMAGED)
+            } else if hold::is_damage(&error) {
+                ExitCode::from(hold::DAMAGED)
             } else {
                 code
             }
@@ -150,18 +159,18 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Mount(arguments) => mount::run(arguments, cli.quiet),
         Command::Run(_) => unreachable!("run where its code can be passed on"),
         Command::Serve(command) => serve::run(command, cli.quiet),
-        Command::Format(arguments) => live::format::run(arguments, cli.quiet),
-        Command::Check(arguments) => live::check::run(arguments),
-        Command::Drain(arguments) => live::drain::run(arguments, cli.quiet),
-        Command::Stats(arguments) => live::stats::run(arguments),
-        Command::Set(arguments) => live::set::run(arguments, cli.quiet),
-        Command::Resolve(arguments) => live::resolve::run(arguments, cli.quiet),
-        Command::Record(arguments) => live::record::run(arguments, cli.quiet),
+        Command::Format(arguments) => format::run(arguments, cli.quiet),
+        Command::Check(arguments) => check::run(arguments),
+        Command::Drain(arguments) => drain::run(arguments, cli.quiet),
+        Command::Stats(arguments) => stats::run(arguments),
+        Command::Set(arguments) => set::run(arguments, cli.quiet),
+        Command::Resolve(arguments) => resolve::run(arguments, cli.quiet),
+        Command::Record(arguments) => record::run(arguments, cli.quiet),
         Command::Top(arguments) => top::run(arguments),
         Command::Metrics(arguments) => metrics::run(arguments),
         Command::Advise(command) => advise::run(command, cli.quiet),
         Command::Names(arguments) => names::run(arguments, cli.quiet),
-        Command::Namer(arguments) => live::namer::run(arguments),
+        Command::Namer(arguments) => namer::run(arguments),
         Command::Config => output::print(&config::printed(&Cli::command())),
         Command::Completions { shell } => {
             let mut script = Vec::new();

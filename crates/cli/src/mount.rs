@@ -1,24 +1,23 @@
 //! `entresol mount`: mounts a directory at another place, optionally with a cache or at the speed of another device.
 
 use crate::ending;
-use crate::live;
-use crate::live::control;
-use crate::live::files::DirectArgs;
-use crate::live::guard::Guard;
-use crate::live::hints::{Heard, HintArgs};
-use crate::live::log::Level;
-use crate::live::lost::{Opened, without_backing};
-use crate::live::open_cache::Served;
-use crate::live::serve::CacheArgs;
 use crate::notify;
 use crate::output;
-use crate::values::{OnOff, bytes};
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_device::profile;
 use entresol_files::{DirectFiles, EmulatedFiles, FileLayer, Found};
 use entresol_front::Error;
 use entresol_front::fuse::{Mount, Options, Passing, Unmounter};
+use entresol_service::control;
+use entresol_service::files::DirectArgs;
+use entresol_service::guard::Guard;
+use entresol_service::hints::{Heard, HintArgs};
+use entresol_service::log::Level;
+use entresol_service::lost::{Opened, without_backing};
+use entresol_service::open_cache::Served;
+use entresol_service::serve::CacheArgs;
+use entresol_service::values::{OnOff, bytes};
 use serde_json::json;
 use signal_hook::iterator::Signals;
 use std::io;
@@ -94,7 +93,7 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
         begun.iter().for_each(|serving| passing(&served, &serving.mount));
         return end(served, heard, begun.map(|serving| serving.serve(arguments, &how)), quiet);
     }
-    live::files::check_complete(&arguments.backing)?;
+    entresol_service::files::check_complete(&arguments.backing)?;
     let Some(name) = &arguments.emulate else {
         let serving = Serving::begin(arguments, Arc::new(DirectFiles), 16, quiet)?;
         return said(serving.serve(arguments, "no cache"), "");
@@ -156,7 +155,7 @@ pub fn open(
     quiet: bool,
 ) -> Result<Opened<Opening>> {
     let seen = mountpoint.canonicalize().with_context(|| mountpoint.display().to_string())?;
-    let (held, files, names) = match live::files::open(cache, directory, arguments, direct)? {
+    let (held, files, names) = match entresol_service::files::open(cache, directory, arguments, direct)? {
         Opened::Cached(opened) => opened,
         Opened::Bypassed(bypass) => return Ok(Opened::Bypassed(bypass)),
     };

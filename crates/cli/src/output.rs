@@ -1,6 +1,7 @@
 //! Writes results whole or not at all.
 
 use anyhow::{Context, Result, bail};
+use entresol_service::words::quoted;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -51,14 +52,6 @@ fn temporary(target: &Path) -> PathBuf {
     target.with_file_name(format!(".{name}.{}.tmp", std::process::id()))
 }
 
-/// The path with an extension added to its name.
-pub fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".");
-    name.push(ending);
-    path.with_file_name(name)
-}
-
 /// Checks that the file can be written, before hours of work.
 pub fn check_writable(path: &Path) -> Result<()> {
     let probed = match Target::of(path)? {
@@ -94,13 +87,6 @@ pub fn command_line() -> String {
     let mut words = vec![program.unwrap_or_else(|| "entresol".to_owned())];
     words.extend(given.map(|word| quoted(&word.to_string_lossy())));
     words.join(" ")
-}
-
-/// A word quoted for a shell, if needed.
-pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./%+@".contains(c);
-    let is_plain = !word.is_empty() && word.chars().all(plain);
-    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use crate::output;
 use crate::trace_source;
 use crate::trace_source::ReadArgs;
-use crate::values;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_cache::Block;
@@ -11,6 +10,7 @@ use entresol_cache::{BlockCache, CacheConfig, CacheStats, Maintenance, Tag};
 use entresol_core::{Op, Page, Size};
 use entresol_disk::{Caching, FileDisk};
 use entresol_report::{Cell, Column, Progress, Table, TextStyle, Unit, percent};
+use entresol_service::values;
 use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, Row, parse_policies, run_cell};
 use entresol_store::{Geometry, Layout as StoreLayout};
 use entresol_trace::Trace;

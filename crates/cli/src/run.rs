@@ -1,17 +1,17 @@
 //! `entresol run`: runs a command that alone sees a directory through a cache.
 
 use crate::ending;
-use crate::live::files::DirectArgs;
-use crate::live::guard::Guard;
-use crate::live::hints::HintArgs;
-use crate::live::lost::{Opened, without_backing};
-use crate::live::serve::CacheArgs;
 use crate::mount;
-use crate::values::OnOff;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use entresol_files::{DirectFiles, FileLayer};
 use entresol_front::fuse::Mount;
+use entresol_service::files::DirectArgs;
+use entresol_service::guard::Guard;
+use entresol_service::hints::HintArgs;
+use entresol_service::lost::{Opened, without_backing};
+use entresol_service::serve::CacheArgs;
+use entresol_service::values::OnOff;
 use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions};

@@ -1,9 +1,9 @@
 //! Values, defaults and outputs of the command line that the laboratory's program shares with `entresol`.
 
-pub use crate::live::serve::{DIRTY_AGE, ModeArg, one_policy, top_tier};
 pub use crate::output::{check_writable, command_line, print, write_file};
 pub use crate::tiers::Waf;
-pub use crate::values::{Limit, OnOff, bytes, bytes_or_none, layout, seconds_or_none, word};
+pub use entresol_service::serve::{DIRTY_AGE, ModeArg, one_policy, top_tier};
+pub use entresol_service::values::{Limit, OnOff, bytes, bytes_or_none, layout, seconds_or_none, word};
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,9 +1,9 @@
 //! Traces that a command line names: files of any format, or generated traces.
 
-use crate::values::{count, page_size};
 use anyhow::Result;
 use clap::Args;
 use entresol_report::grouped;
+use entresol_service::values::{count, page_size};
 use entresol_trace::{Format, Split};
 use entresol_trace::{GenerateSpec, LoadOptions, Trace, generate, load};
 use std::path::Path;

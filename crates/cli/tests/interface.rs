@@ -64,10 +64,10 @@ fn configuration(names: &mut BTreeSet<String>) {
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             name.clone_into(&mut table);
             names.insert(format!("table [{table}]"));
-        } else if let Some((key, _)) = line.split_once(" = ") {
-            if key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_') {
-                names.insert(format!("key [{table}] {key}"));
-            }
+        } else if let Some((key, _)) = line.split_once(" = ")
+            && key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_')
+        {
+            names.insert(format!("key [{table}] {key}"));
         }
     }
 }
@@ -88,7 +88,9 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 /// Names of events, from the calls that emit them: not each can be made to happen here.
 fn events(names: &mut BTreeSet<String>) {
     let mut files = Vec::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    for folder in ["src", "../service/src"] {
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut files);
+    }
     for file in files {
         let text = fs::read_to_string(&file).expect("text");
         for (at, call) in text.match_indices(".event(") {

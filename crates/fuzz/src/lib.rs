@@ -26,7 +26,7 @@ mod names;
 mod output;
 mod program;
 #[allow(dead_code, reason = "the program's own module, of which only the reading is wanted")]
-#[path = "../../cli/src/live/control/protocol.rs"]
+#[path = "../../service/src/control/protocol.rs"]
 mod protocol;
 mod store;
 mod texts;

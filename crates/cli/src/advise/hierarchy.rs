@@ -4,7 +4,6 @@ use super::{hierarchy_report as report, hierarchy_text as text};
 use crate::output;
 use crate::trace_source::ReadArgs;
 use crate::trace_source::{self, Named};
-use crate::values::share;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use entresol_advise::hierarchy::{
@@ -13,6 +12,7 @@ use entresol_advise::hierarchy::{
 };
 use entresol_core::Size;
 use entresol_report::{Progress, TextStyle, Unit, percent};
+use entresol_service::values::share;
 use entresol_sim::{Addresses, Work};
 use entresol_trace::Trace;
 use serde::Serialize;

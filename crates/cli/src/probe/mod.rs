@@ -6,7 +6,6 @@ use crate::journal::Journal;
 use crate::output;
 use crate::trace_source;
 use crate::trace_source::ReadArgs;
-use crate::values::bytes;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{ArgGroup, Args, ValueEnum};
 use entresol_device::profile::{self, Profile};
@@ -15,6 +14,7 @@ use entresol_probe::{
     Replayed, SCHEMA, Session, Setup, Target, TargetError, Use,
 };
 use entresol_report::{Progress, Unit};
+use entresol_service::values::bytes;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

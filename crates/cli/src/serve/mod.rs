@@ -3,13 +3,8 @@
 mod ublk;
 
 use crate::ending;
-use crate::live;
-use crate::live::guard::Guard;
-use crate::live::lost::{Opened, without_backing};
-use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
 use crate::notify;
 use crate::output;
-use crate::values::bytes;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use entresol_cache::Block;
@@ -17,6 +12,10 @@ use entresol_device::emulated::{EmulatedDevice, WallClock};
 use entresol_device::{Device, profile};
 use entresol_front::nbd::{self, Export, Limits, Listener, Peers, Server};
 use entresol_front::{Error, FileBlock};
+use entresol_service::guard::Guard;
+use entresol_service::lost::{Opened, without_backing};
+use entresol_service::serve::{CacheArgs, DeviceArgs, ModeArg};
+use entresol_service::values::bytes;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,7 +106,7 @@ fn serve_nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
 fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Result<()> {
     let guard =
         Guard::check(backing, arguments.cached.writers_ok, quiet).map_err(|error| without_backing(path, error))?;
-    let mut served = match live::serve::open(path, backing, &arguments.cached, &arguments.devices)? {
+    let mut served = match entresol_service::serve::open(path, backing, &arguments.cached, &arguments.devices)? {
         Opened::Cached(held) => held.serve(quiet),
         Opened::Bypassed(bypass) => {
             guard.watch_without(bypass.tell(path, arguments.cached.log, quiet));
@@ -127,7 +126,7 @@ fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Resu
 }
 
 fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
-    live::backing_record::check_complete(path)?;
+    entresol_service::backing_record::check_complete(path)?;
     past(arguments, path, arguments.read_only, quiet)
 }
 

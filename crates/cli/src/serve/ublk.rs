@@ -1,9 +1,6 @@
 //! `entresol serve ublk`: serves a backing store through its cache as a block device of this machine.
 
 use crate::ending;
-use crate::live::guard::Guard;
-use crate::live::lost::{Opened, without_backing};
-use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg, open};
 use crate::notify;
 use crate::output;
 use anyhow::{Context, Result};
@@ -11,6 +8,9 @@ use clap::Args;
 use entresol_cache::Block;
 use entresol_front::FileBlock;
 use entresol_front::ublk::Device;
+use entresol_service::guard::Guard;
+use entresol_service::lost::{Opened, without_backing};
+use entresol_service::serve::{CacheArgs, DeviceArgs, ModeArg, open};
 use signal_hook::consts::SIGTERM;
 use std::path::PathBuf;
 use std::sync::Arc;

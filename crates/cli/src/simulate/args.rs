@@ -2,9 +2,9 @@
 
 use crate::tiers::TimedArgs;
 use crate::trace_source::ReadArgs;
-use crate::values::{bytes_or_none, count, share};
 use clap::Args;
 use entresol_core::Size;
+use entresol_service::values::{bytes_or_none, count, share};
 use std::path::PathBuf;
 
 const DEFAULT_SIZES: &str = "1%,5%,10%,20%";

@@ -4,21 +4,17 @@ mod screen;
 #[cfg(test)]
 mod tests;
 
-use crate::live::figures::Figures;
-use crate::live::stats::live;
-use crate::live::tables::{NameArgs, Tables};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use entresol_service::tables::{NameArgs, Tables};
+use entresol_service::top::{Reading, Readings, readings};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, crossterm};
 use screen::{View, draw};
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
-
-/// Longest time that the process that serves the cache may take to answer.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Watch a cache in use on the terminal
 ///
@@ -30,40 +26,22 @@ pub struct TopArgs {
     #[arg(value_name = "CACHE|SOCKET|DIR")]
     pub place: PathBuf,
     /// Seconds between two readings
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::live::stats::interval)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::stats::interval)]
     pub every: f64,
     #[command(flatten)]
     pub names: NameArgs,
 }
 
-/// State of the screen: the last two readings of the cache, and the choices made by keys.
+/// State of the screen: the readings of the cache, and the choices made by keys.
 #[derive(Default)]
 struct State {
-    before: Option<Figures>,
-    now: Option<Figures>,
-    /// Why there is no newer reading.
-    silent: Option<String>,
+    readings: Readings,
     paused: bool,
     /// True if only tables and files are shown.
     tables: bool,
 }
 
 impl State {
-    /// Adds a reading.
-    fn take(&mut self, reading: Result<Option<Figures>, String>) {
-        match reading {
-            Ok(Some(figures)) => {
-                let before = self.now.replace(figures);
-                let now = self.now.as_ref().expect("just put there");
-                // Another process counts from zero.
-                self.before = before.filter(|before| before.process == now.process && before.open_s < now.open_s);
-                self.silent = None;
-            }
-            Ok(None) => self.silent = Some("no process serves this cache; waiting for one".to_owned()),
-            Err(why) => self.silent = Some(format!("{why}; trying again")),
-        }
-    }
-
     /// Handles a key; false if the program shall end.
     fn key(&mut self, key: KeyEvent) -> bool {
         match key.code {
@@ -92,33 +70,17 @@ pub fn run(arguments: &TopArgs) -> Result<()> {
     shown
 }
 
-/// Reads repeatedly on a thread of its own, because a server that is busy with a change answers late.
-fn readings(cache: &Path, mut tables: Tables, every: Duration) -> Result<Receiver<Result<Option<Figures>, String>>> {
-    let (readings, taken) = sync_channel(1);
-    let cache = cache.to_owned();
-    std::thread::Builder::new().name("readings".into()).spawn(move || {
-        while readings.send(live(&cache, &mut tables, Some(ANSWER_MAX)).map_err(|error| format!("{error:#}"))).is_ok() {
-            std::thread::sleep(every);
-        }
-    })?;
-    Ok(taken)
-}
-
-fn show(
-    terminal: &mut DefaultTerminal,
-    arguments: &TopArgs,
-    readings: &Receiver<Result<Option<Figures>, String>>,
-) -> Result<()> {
+fn show(terminal: &mut DefaultTerminal, arguments: &TopArgs, taken: &Receiver<Reading>) -> Result<()> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let name = arguments.place.display().to_string();
     let mut state = State::default();
     loop {
-        while let Ok(reading) = readings.try_recv() {
+        while let Ok(reading) = taken.try_recv() {
             if !state.paused {
-                state.take(reading);
+                state.readings.take(reading);
             }
         }
-        let State { before, now, silent, paused, tables } = &state;
+        let State { readings: Readings { before, now, silent }, paused, tables } = &state;
         let (before, now, silent) = (before.as_ref(), now.as_ref(), silent.as_deref());
         let view = View { name: &name, before, now, silent, paused: *paused, tables: *tables, colours };
         terminal.draw(|frame| draw(frame, &view)).context("the terminal")?;

@@ -1,10 +1,11 @@
 //! The screen of `entresol top`: a function of two readings.
 
-use crate::live::choice::{CandidateFigures, ChoiceFigures};
-use crate::live::figures::{DeviceCalls, DeviceFigures, Figures, gauge};
-use crate::live::objects::{ObjectFigures, busiest};
-use crate::live::observed::CallFigures;
 use entresol_report::{NumberFormat, grouped, percent};
+use entresol_service::choice::{CandidateFigures, ChoiceFigures};
+use entresol_service::figures::{DeviceCalls, DeviceFigures, Figures, gauge};
+use entresol_service::objects::{ObjectFigures, busiest};
+use entresol_service::observed::CallFigures;
+use entresol_service::top;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -46,12 +47,12 @@ impl View<'_> {
 
     /// Seconds between the readings.
     fn elapsed(&self, now: &Figures) -> f64 {
-        (now.open_s - self.before.map_or(0.0, |before| before.open_s)).max(1e-6)
+        top::elapsed(now, self.before)
     }
 
     /// Returns the increase of a counter between the two readings.
     fn since(&self, now: &Figures, of: impl Fn(&Figures) -> u64) -> u64 {
-        of(now).saturating_sub(self.before.map_or(0, &of))
+        top::since(now, self.before, of)
     }
 }
 

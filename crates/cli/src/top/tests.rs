@@ -1,10 +1,11 @@
 //! The screen, drawn from readings as a server could give them.
 
 use super::screen::{View, draw};
-use super::{Figures, State};
-use crate::live::figures::HintFigures;
-use crate::live::objects::ObjectFigures;
+use super::{Readings, State};
 use entresol_report::grouped;
+use entresol_service::figures::Figures;
+use entresol_service::figures::HintFigures;
+use entresol_service::objects::ObjectFigures;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -145,18 +146,18 @@ fn what_is_wrong_stands_out_and_what_is_missing_is_said() {
 
 #[test]
 fn another_process_counts_anew_and_a_server_that_goes_is_waited_for() {
-    let mut state = State::default();
-    state.take(Ok(Some(reading(10))));
-    assert!(state.before.is_none());
-    state.take(Ok(Some(reading(11))));
-    assert_eq!(state.before.as_ref().map(|before| before.open_s), Some(10.0));
-    state.take(Ok(None));
-    assert!(state.silent.as_ref().is_some_and(|why| why.contains("waiting for one")));
-    assert!(state.now.is_some(), "the last figures stay");
-    state.take(Ok(Some(Figures { process: 78, ..reading(3) })));
-    assert!(state.before.is_none() && state.silent.is_none());
-    state.take(Err("no".to_owned()));
-    assert!(state.silent.as_ref().is_some_and(|why| why.contains("no; trying again")));
+    let mut readings = Readings::default();
+    readings.take(Ok(Some(reading(10))));
+    assert!(readings.before.is_none());
+    readings.take(Ok(Some(reading(11))));
+    assert_eq!(readings.before.as_ref().map(|before| before.open_s), Some(10.0));
+    readings.take(Ok(None));
+    assert!(readings.silent.as_ref().is_some_and(|why| why.contains("waiting for one")));
+    assert!(readings.now.is_some(), "the last figures stay");
+    readings.take(Ok(Some(Figures { process: 78, ..reading(3) })));
+    assert!(readings.before.is_none() && readings.silent.is_none());
+    readings.take(Err("no".to_owned()));
+    assert!(readings.silent.as_ref().is_some_and(|why| why.contains("no; trying again")));
 }
 
 #[test]

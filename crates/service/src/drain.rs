@@ -1,0 +1,54 @@
+//! The drain of a cache: writes all dirty pages to the backing store.
+
+use super::files::{self, DirectArgs};
+use super::hold::ReadFile;
+use super::identity::Identity;
+use super::serve::{CacheArgs, open_to_drain};
+use super::survey;
+use super::unwritten::{ADVICE, counted, list};
+use anyhow::{Result, anyhow};
+use rustix::fs::{StatVfsMountFlags, statvfs};
+use std::path::Path;
+
+/// Opens a cache that is not in use, writes everything dirty back and closes it.
+///
+/// With `drop_gone`, dirty pages of files that no longer exist are dropped. With `generation_ok`, the generations of the
+/// cache and the backing store are not compared.
+pub fn drain(
+    cache: &Path,
+    backing: &Path,
+    identity: Option<Identity>,
+    drop_gone: bool,
+    generation_ok: bool,
+    quiet: bool,
+) -> Result<()> {
+    let direct = DirectArgs { drop_gone, generation_ok, nested_ok: true, ..DirectArgs::default() };
+    let held = if backing.is_dir() {
+        let opened = files::open(cache, backing, &CacheArgs::any_policy(), &direct);
+        opened.map_err(|error| read_only(cache, backing).unwrap_or(error))?.cached()?.0
+    } else {
+        open_to_drain(cache, backing, identity, generation_ok)?
+    };
+    held.drain(quiet)
+}
+
+/// The refusal of a directory on a read-only file system, naming the pages that only the cache has; none for other
+/// directories.
+fn read_only(cache: &Path, directory: &Path) -> Option<anyhow::Error> {
+    if !statvfs(directory).ok()?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return None;
+    }
+    let store = ReadFile::open(cache).ok()?;
+    let (backing, superblock) = files::backing_of(cache, &store, directory).ok()?;
+    let page_bytes = u64::from(superblock.geometry.page_bytes);
+    let found = survey::survey(&store, false).ok()?;
+    let dirty = found.pages.iter().filter(|(_, version)| version.dirty).map(|(page, _)| page * page_bytes);
+    let counts = backing.by_file(&backing.disk(page_bytes).ok()?, &dirty.collect::<Vec<_>>()).ok()?;
+    let pages = counted(counts.values().sum(), "page");
+    let named = list(counts.into_iter().map(|(path, count)| (path.display().to_string(), count)).collect());
+    let (cache, directory) = (cache.display(), directory.display());
+    (!named.is_empty()).then(|| {
+        let why = "its file system is read-only";
+        anyhow!("{cache}: {pages} could not be written below ({directory}: {why}): {named}; they are dirty in the cache, and {ADVICE}")
+    })
+}

@@ -1,0 +1,607 @@
+//! The figures of a running cache, as `stats` prints them and as its JSON has them.
+
+use super::age::AgeFigures;
+use super::choice::ChoiceFigures;
+use super::conflicts::ConflictFigures;
+use super::objects::{self, ObjectFigures};
+use super::observed::{CallFigures, FrontEndFigures};
+use entresol_cache::CacheStats;
+use entresol_disk::{CallCounts, DeviceCounts};
+use entresol_front::hints::HintCounts;
+use entresol_policy::Choice;
+use entresol_report::{NumberFormat, grouped, percent};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Counts since the cache was opened, and its state now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figures {
+    /// The process that serves the cache.
+    pub process: u32,
+    /// Seconds for which the process has had the cache open.
+    pub open_s: f64,
+    /// The policy, with its options.
+    pub policy: String,
+    /// Treatment of writes, as the command line names it.
+    pub mode: String,
+    /// The cache device has failed: requests go to the backing store.
+    pub failed: bool,
+    /// Error with which the cache device failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Size of a page.
+    pub page_bytes: u32,
+    /// Capacity of each tier in pages; the last is the cache device.
+    pub tiers_pages: Vec<u64>,
+    /// Pages that the cache device can hold.
+    pub room_pages: u64,
+    /// Pages that are newer in the cache than in the backing store.
+    pub dirty_pages: u64,
+    /// The bound on the age of dirty pages, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirty_age: Option<AgeFigures>,
+    /// Pages whose only copy could not be read.
+    pub lost_pages: u64,
+    /// Change of the cache file while in use that may lose data, in words: unlinked, replaced or truncated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_file: Option<String>,
+    /// Page requests.
+    pub requests: Requests,
+    /// I/O on the cache device.
+    pub cache_device: CacheDevice,
+    /// I/O on the backing store.
+    pub backing: Backing,
+    /// Gauges that the policy reports about itself, by name.
+    pub policy_gauges: BTreeMap<String, f64>,
+    /// Figures of a policy that lets one of several candidate policies decide; none for other policies.
+    #[serde(default)]
+    pub choice: Option<ChoiceFigures>,
+    /// Calls of the front-end.
+    pub front_end: FrontEndFigures,
+    /// The account of each file, or of the backing store if that is a file or device.
+    #[serde(default)]
+    pub objects: Vec<ObjectFigures>,
+    /// True if the accounts of objects did not come in time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accounts_late: bool,
+    /// Processes seen to write to the backing store without the cache during the first ten minutes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub writers: Vec<String>,
+    /// Files that were changed without the cache while the cache had dirty pages of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<ConflictFigures>,
+    /// Directory where the cache is mounted, in the namespace of the process; for files only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mountpoint: Option<String>,
+    /// Counts of messages about queries; none if the cache receives none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hints: Option<HintFigures>,
+}
+
+/// Counts of messages about queries.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HintFigures {
+    /// Messages: datagrams, and events of an audit log.
+    pub received: u64,
+    /// Queries that began.
+    pub begins: u64,
+    /// Queries that ended.
+    pub ends: u64,
+    /// Queries that are running now.
+    pub running: u64,
+    /// Files of queries that the cache knows.
+    pub files_known: u64,
+    /// Files of queries that the cache does not know or that are elsewhere.
+    pub files_unknown: u64,
+    /// Messages that could not be parsed.
+    pub malformed: u64,
+    /// Messages about another directory.
+    pub elsewhere: u64,
+    /// Messages without room for all their relations.
+    pub truncated: u64,
+    /// Ends of queries without a beginning.
+    pub ends_unknown: u64,
+    /// Queries assumed to have ended because too many were running.
+    pub forgotten: u64,
+}
+
+impl HintFigures {
+    /// Makes the figures from the counts and the number of queries that run now.
+    pub(crate) fn new(counts: HintCounts, running: usize) -> Self {
+        let HintCounts { begins, ends, files_known, files_unknown, malformed, elsewhere, .. } = counts;
+        let HintCounts { truncated, ends_unknown, forgotten, .. } = counts;
+        HintFigures {
+            received: begins + ends + ends_unknown + malformed + elsewhere,
+            begins,
+            ends,
+            running: running as u64,
+            files_known,
+            files_unknown,
+            malformed,
+            elsewhere,
+            truncated,
+            ends_unknown,
+            forgotten,
+        }
+    }
+
+    /// The counts in one line; with an earlier reading, those of the time between.
+    pub(crate) fn line(&self, before: Option<&HintFigures>) -> String {
+        let since = |of: fn(&HintFigures) -> u64| count(of(self).saturating_sub(before.map_or(0, of)));
+        format!(
+            "{} messages, {} queries began and {} ended, {} run; {} files known, {} unknown; {} malformed, {} elsewhere",
+            since(|h| h.received),
+            since(|h| h.begins),
+            since(|h| h.ends),
+            count(self.running),
+            since(|h| h.files_known),
+            since(|h| h.files_unknown),
+            since(|h| h.malformed),
+            since(|h| h.elsewhere),
+        )
+    }
+}
+
+/// Page requests and what the policy did with them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Requests {
+    /// Reads.
+    pub reads: u64,
+    /// Reads found in some tier.
+    pub read_hits: u64,
+    /// Writes, whole or partial.
+    pub writes: u64,
+    /// Writes whose page was in some tier.
+    pub write_hits: u64,
+    /// Hits in each tier, as many entries as there are tiers.
+    pub tier_hits: Vec<u64>,
+    /// Pages that misses read from the backing store.
+    pub fetches: u64,
+    /// Misses whose page was admitted.
+    pub admissions: u64,
+    /// Pages that should have been kept but could not be.
+    pub admissions_failed: u64,
+    /// Requests that bypassed the cache by the policy's decision, or as part of a long sequential stream.
+    pub bypasses: u64,
+    /// Bypasses of long sequential streams.
+    #[serde(default)]
+    pub passed: u64,
+    /// Writes that bypassed the policy because of the mode.
+    pub around: u64,
+    /// Pages that the policy wrote back.
+    pub write_backs: u64,
+    /// Writes that the write-backs would take without a queue, which merges neighbours; the writes done are in
+    /// `backing`.
+    pub write_back_ios: u64,
+    /// Requests for which the directory had no handle.
+    pub directory_full: u64,
+    /// Pages that were prefetched without a request, because the policy holds their objects whole.
+    #[serde(default)]
+    pub placed: u64,
+}
+
+/// I/O on the cache device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheDevice {
+    /// Batches written.
+    pub writes: u64,
+    /// Bytes written, those of tables included.
+    pub written_bytes: u64,
+    /// Pages written.
+    pub written_pages: u64,
+    /// Syncs.
+    pub syncs: u64,
+    /// Pages read.
+    pub read_pages: u64,
+    /// Pages that reclaim appended again.
+    pub copied_pages: u64,
+    /// Segments reclaimed.
+    pub segments_reclaimed: u64,
+    /// Clean copies with wrong or unreadable bytes; these pages were read from the backing store instead.
+    pub clean_copies_bad: u64,
+    /// Calls of the device.
+    pub calls: DeviceFigures,
+}
+
+/// I/O on the backing store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Backing {
+    /// Writes.
+    pub writes: u64,
+    /// Pages written.
+    pub written_pages: u64,
+    /// Syncs.
+    pub syncs: u64,
+    /// Pages read.
+    pub read_pages: u64,
+    /// Dirty pages that reclaim wrote because the policy no longer held them.
+    pub evicted_dirty_pages: u64,
+    /// Syncs of directories that failed after a name was removed in them; each is tried again every second.
+    #[serde(default)]
+    pub directory_sync_errors: u64,
+    /// Calls of the device, or of the files.
+    pub calls: DeviceFigures,
+}
+
+/// Calls of a device and their times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceFigures {
+    /// Reads.
+    pub read: DeviceCalls,
+    /// Writes.
+    pub write: DeviceCalls,
+    /// Syncs.
+    pub sync: DeviceCalls,
+}
+
+/// Calls of one kind; transfers handed over together are one call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceCalls {
+    /// Calls that have returned.
+    pub calls: u64,
+    /// Calls that returned an error.
+    pub errors: u64,
+    /// Bytes of all calls that have returned.
+    pub bytes: u64,
+    /// Sum of the calls' times; its growth per microsecond is the mean number under way.
+    pub busy_us: u64,
+    /// Calls under way.
+    pub under_way: u64,
+    /// Histogram of latencies: calls that took less than 1, 2, 4, 8, ... microseconds, and not less than the bound
+    /// before. Zeros at the end are left out.
+    pub took: Vec<u64>,
+}
+
+impl From<CallCounts> for DeviceCalls {
+    fn from(counts: CallCounts) -> Self {
+        let CallCounts { calls, errors, bytes, busy_ns, under_way, took } = counts;
+        let used = took.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
+        DeviceCalls { calls, errors, bytes, busy_us: busy_ns / 1000, under_way, took: took[..used].to_vec() }
+    }
+}
+
+impl From<DeviceCounts> for DeviceFigures {
+    fn from(DeviceCounts { read, write, sync }: DeviceCounts) -> Self {
+        DeviceFigures { read: read.into(), write: write.into(), sync: sync.into() }
+    }
+}
+
+impl DeviceCalls {
+    /// Returns the counts between an earlier reading and this one; calls under way are those of now.
+    ///
+    /// Without an earlier reading nothing is subtracted. Callers pass none where the earlier one is of another process.
+    pub fn since(&self, before: Option<&DeviceCalls>) -> DeviceCalls {
+        let Some(before) = before else { return self.clone() };
+        let was = |at: usize| before.took.get(at).copied().unwrap_or(0);
+        DeviceCalls {
+            calls: self.calls.saturating_sub(before.calls),
+            errors: self.errors.saturating_sub(before.errors),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            busy_us: self.busy_us.saturating_sub(before.busy_us),
+            under_way: self.under_way,
+            took: self.took.iter().enumerate().map(|(at, took)| took.saturating_sub(was(at))).collect(),
+        }
+    }
+
+    /// Time in microseconds that this share of the calls did not exceed: the upper bound of the bucket.
+    pub fn quantile_us(&self, share: f64) -> f64 {
+        let rank = (self.took.iter().sum::<u64>() as f64 * share).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let within = |&count: &u64| {
+            seen += count;
+            seen >= rank
+        };
+        self.took.iter().position(within).map_or(0.0, |bucket| (1u64 << bucket) as f64)
+    }
+
+    /// Mean time of a call in microseconds; 0 without calls.
+    pub fn mean_us(&self) -> f64 {
+        self.busy_us as f64 / self.calls.max(1) as f64
+    }
+}
+
+/// State of a cache, besides its counts.
+pub(crate) struct State {
+    pub(crate) open_s: f64,
+    pub(crate) policy: String,
+    pub(crate) mode: String,
+    pub(crate) page_bytes: u32,
+    pub(crate) tiers_pages: Vec<u64>,
+    pub(crate) room_pages: u64,
+    pub(crate) lost_pages: u64,
+    pub(crate) cache_file: Option<String>,
+    pub(crate) policy_gauges: Vec<(&'static str, f64)>,
+    pub(crate) policy_choice: Option<Choice>,
+    /// Calls of the cache device and of the backing store.
+    pub(crate) devices: [DeviceCounts; 2],
+    pub(crate) objects: Vec<ObjectFigures>,
+    pub(crate) accounts_late: bool,
+    pub(crate) writers: Vec<String>,
+    pub(crate) conflicts: Vec<ConflictFigures>,
+    pub(crate) directory_sync_errors: u64,
+    pub(crate) mountpoint: Option<String>,
+    pub(crate) hints: Option<HintFigures>,
+}
+
+impl Figures {
+    /// The figures of this process's cache.
+    pub(crate) fn new(state: State, stats: &CacheStats, front_end: FrontEndFigures) -> Self {
+        let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages, .. } = state;
+        let State { policy_gauges, policy_choice, devices, objects, mountpoint, hints, cache_file, .. } = state;
+        let (accounts_late, writers, conflicts) = (state.accounts_late, state.writers, state.conflicts);
+        let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
+        let (counts, write_back, log) = (stats.counts, stats.write_back, stats.store);
+        let tiers = tiers_pages.len();
+        // A gauge that is not finite has no value yet, and is left out.
+        let gauges = policy_gauges.into_iter().filter(|(_, value)| value.is_finite());
+        Figures {
+            process: std::process::id(),
+            open_s,
+            policy,
+            mode,
+            failed: stats.failed.is_some(),
+            failure: stats.failed.clone(),
+            page_bytes,
+            tiers_pages,
+            room_pages,
+            dirty_pages: stats.dirty_pages,
+            dirty_age: stats.dirty_age.map(AgeFigures::from),
+            lost_pages,
+            cache_file,
+            requests: Requests {
+                reads: counts.reads,
+                read_hits: counts.read_hits,
+                writes: counts.writes,
+                write_hits: counts.write_hits,
+                tier_hits: counts.tier_hits[..tiers].to_vec(),
+                fetches: counts.fetches,
+                admissions: counts.admissions,
+                admissions_failed: counts.admissions_failed,
+                bypasses: counts.bypasses,
+                passed: counts.passed,
+                around: counts.around,
+                write_backs: counts.write_backs,
+                write_back_ios: counts.write_back_ios,
+                directory_full: counts.directory_full,
+                placed: counts.placed,
+            },
+            cache_device: CacheDevice {
+                writes: log.batches,
+                written_bytes: log.blocks * u64::from(page_bytes),
+                written_pages: log.pages,
+                syncs: log.syncs,
+                read_pages: log.reads,
+                copied_pages: write_back.copied,
+                segments_reclaimed: write_back.segments_reclaimed,
+                clean_copies_bad: write_back.clean_copies_bad,
+                calls: cache_calls,
+            },
+            backing: Backing {
+                writes: write_back.below_ios,
+                written_pages: write_back.below_pages,
+                syncs: write_back.below_syncs,
+                read_pages: write_back.below_reads,
+                evicted_dirty_pages: write_back.evicted_dirty,
+                directory_sync_errors: state.directory_sync_errors,
+                calls: backing_calls,
+            },
+            policy_gauges: gauges.map(|(name, value)| (name.to_owned(), value)).collect(),
+            choice: policy_choice.map(ChoiceFigures::from),
+            front_end,
+            objects,
+            accounts_late,
+            writers,
+            conflicts,
+            mountpoint,
+            hints,
+        }
+    }
+
+    /// Error of the failed cache device, as the end of a message; empty if the error is not known.
+    pub fn why_failed(&self) -> String {
+        self.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"))
+    }
+
+    /// A table for a terminal. With `before`, an earlier reading, hits and rates are those of the time between.
+    pub fn table(&self, before: Option<&Figures>) -> String {
+        let mut lines: Vec<(&str, String)> = vec![
+            ("served by", format!("process {}, for {}", self.process, seconds(self.open_s))),
+            ("policy", self.policy.clone()),
+            ("mode", self.mode.clone()),
+            ("tiers", self.tiers()),
+        ];
+        if self.failed {
+            lines.push(("failed", format!("the cache device{}; requests go to the backing store", self.why_failed())));
+        }
+        lines.push(("dirty", format!("{} pages, {}", count(self.dirty_pages), self.bytes(self.dirty_pages))));
+        lines.extend(self.dirty_age.as_ref().map(|age| ("dirty age", age.line())));
+        if let Some(change) = &self.cache_file {
+            lines.push(("cache file", format!("{change}; at its end it is drained")));
+        }
+        if !self.writers.is_empty() {
+            lines.push(("writers", format!("without the cache, which loses data: {}", self.writers.join("; "))));
+        }
+        if !self.conflicts.is_empty() {
+            let files: Vec<String> = self.conflicts.iter().map(ConflictFigures::line).collect();
+            let what = "changed without the cache, which has dirty pages of them";
+            lines.push(("conflicts", format!("{what}: {}; see `entresol resolve`", files.join(", "))));
+        }
+        if self.accounts_late {
+            lines.push(("files", "not told: their accounts did not come in time; what is below may stall".to_owned()));
+        }
+        if self.lost_pages > 0 {
+            lines.push(("lost", format!("{} pages", count(self.lost_pages))));
+        }
+        lines.extend(self.request_lines(before));
+        lines.extend(self.gauge_line());
+        let heard = before.and_then(|before| before.hints.as_ref());
+        lines.extend(self.hints.as_ref().map(|hints| ("queries told", hints.line(heard))));
+        let of_candidates = self.choice.as_ref().map(choice_lines).unwrap_or_default();
+        lines.extend(of_candidates.iter().map(|(name, value)| (name.as_str(), value.clone())));
+        let elapsed_us = (self.open_s - before.map_or(0.0, |before| before.open_s)) * 1e6;
+        lines.push(("cache device", self.cache_device_line()));
+        lines.extend(self.cache_device.calls.lines(before.map(|before| &before.cache_device.calls), elapsed_us));
+        lines.push(("backing store", self.backing_line()));
+        lines.extend(self.backing.calls.lines(before.map(|before| &before.backing.calls), elapsed_us));
+        let front_end = &self.front_end;
+        let calls = [
+            ("reads", &front_end.read),
+            ("writes", &front_end.write),
+            ("flushes", &front_end.flush),
+            ("discards", &front_end.discard),
+        ];
+        lines.extend(calls.iter().filter(|(_, calls)| calls.calls > 0).map(|(name, calls)| (*name, calls.line())));
+        lines.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect()
+    }
+
+    /// A table of the accounts of objects; empty for a single object.
+    pub fn objects_table(&self, before: Option<&Figures>) -> String {
+        match self.objects.len() {
+            0 | 1 => String::new(),
+            _ => objects::table(&self.objects, before.map_or(&[], |before| &before.objects)),
+        }
+    }
+
+    fn bytes(&self, pages: u64) -> String {
+        size(pages as f64 * f64::from(self.page_bytes))
+    }
+
+    fn tiers(&self) -> String {
+        let tiers: Vec<String> =
+            self.tiers_pages.iter().map(|&pages| format!("{} pages ({})", count(pages), self.bytes(pages))).collect();
+        format!("{} of {} B; room for {}", tiers.join(" over "), self.page_bytes, count(self.room_pages))
+    }
+
+    fn request_lines(&self, before: Option<&Figures>) -> Vec<(&'static str, String)> {
+        let now = &self.requests;
+        let since = |of: fn(&Requests) -> u64| of(now).saturating_sub(before.map_or(0, |before| of(&before.requests)));
+        let (reads, read_hits) = (since(|r| r.reads), since(|r| r.read_hits));
+        let (writes, write_hits) = (since(|r| r.writes), since(|r| r.write_hits));
+        let ratio = |hits: u64, all: u64| percent(hits as f64 / all as f64, 2);
+        let line = |all: u64, hits: u64| format!("{}, {} hits ({})", count(all), count(hits), ratio(hits, all));
+        vec![
+            ("page reads", line(reads, read_hits)),
+            ("page writes", line(writes, write_hits)),
+            ("hit ratio", ratio(read_hits + write_hits, reads + writes)),
+            (
+                "movements",
+                format!(
+                    "{} fetched, {} admitted, {} bypassed, {} written back{}",
+                    count(since(|r| r.fetches)),
+                    count(since(|r| r.admissions)),
+                    count(since(|r| r.bypasses + r.around)),
+                    count(since(|r| r.write_backs)),
+                    if now.placed > 0 { format!(", {} placed", count(since(|r| r.placed))) } else { String::new() },
+                ),
+            ),
+        ]
+    }
+
+    fn gauge_line(&self) -> Option<(&'static str, String)> {
+        let gauges: Vec<String> =
+            self.policy_gauges.iter().map(|(name, &value)| format!("{name} {}", gauge(value))).collect();
+        (!gauges.is_empty()).then(|| ("inside", gauges.join(", ")))
+    }
+
+    fn cache_device_line(&self) -> String {
+        let device = &self.cache_device;
+        format!(
+            "{} writes of {} on average, {} pages of {} written by reclaim, {} syncs, {} pages read",
+            count(device.writes),
+            size(device.written_bytes as f64 / device.writes.max(1) as f64),
+            count(device.copied_pages),
+            count(device.written_pages),
+            count(device.syncs),
+            count(device.read_pages),
+        )
+    }
+
+    fn backing_line(&self) -> String {
+        let backing = &self.backing;
+        let directories = match backing.directory_sync_errors {
+            0 => String::new(),
+            errors => format!(", {} syncs of directories failed", count(errors)),
+        };
+        format!(
+            "{} pages in {} writes of {} on average, {} syncs, {} pages read{directories}",
+            count(backing.written_pages),
+            count(backing.writes),
+            size(backing.written_pages as f64 * f64::from(self.page_bytes) / backing.writes.max(1) as f64),
+            count(backing.syncs),
+            count(backing.read_pages),
+        )
+    }
+}
+
+/// Lines for the choice: its state, each candidate, and the reason for the last switch.
+fn choice_lines(choice: &ChoiceFigures) -> Vec<(String, String)> {
+    let mut lines = vec![("choice".to_owned(), choice.state())];
+    lines.extend(choice.candidates.iter().map(|candidate| (format!("  {}", candidate.name), candidate.figures())));
+    lines.extend(choice.last_switch.iter().map(|why| ("  last".to_owned(), why.clone())));
+    lines
+}
+
+impl CallFigures {
+    fn line(&self) -> String {
+        let time = |us: f64| NumberFormat::Seconds.short(us / 1e6);
+        let errors = if self.errors > 0 { format!(", {} errors", count(self.errors)) } else { String::new() };
+        let of = if self.bytes > 0 {
+            format!(" of {} on average", size(self.bytes as f64 / self.calls as f64))
+        } else {
+            String::new()
+        };
+        let (p50, p99, max) = (time(self.p50_us), time(self.p99_us), time(self.max_us));
+        format!("{}{of}{errors}; half within {p50}, 99% within {p99}, all within {max}", count(self.calls))
+    }
+}
+
+impl DeviceFigures {
+    /// A line for each kind of calls that occurred: their number, times and mean number under way.
+    fn lines(&self, before: Option<&DeviceFigures>, elapsed_us: f64) -> Vec<(&'static str, String)> {
+        let kinds = [
+            ("  reads", &self.read, before.map(|before| &before.read)),
+            ("  writes", &self.write, before.map(|before| &before.write)),
+            ("  syncs", &self.sync, before.map(|before| &before.sync)),
+        ];
+        let calls = kinds.map(|(name, now, before)| (name, now.since(before)));
+        let some = calls.iter().filter(|(_, calls)| calls.calls > 0);
+        some.map(|(name, calls)| (*name, calls.line(elapsed_us))).collect()
+    }
+}
+
+impl DeviceCalls {
+    fn line(&self, elapsed_us: f64) -> String {
+        let errors = if self.errors > 0 { format!(", {} errors", count(self.errors)) } else { String::new() };
+        let time = |us: f64| seconds(us / 1e6);
+        let (mean, p50, p99) = (time(self.mean_us()), time(self.quantile_us(0.5)), time(self.quantile_us(0.99)));
+        let queue = self.busy_us as f64 / elapsed_us.max(1.0);
+        format!(
+            "{} calls{errors}; {mean} on average, half within {p50}, 99% within {p99}; {queue:.2} under way",
+            count(self.calls)
+        )
+    }
+}
+
+/// A gauge of a policy, without decimals if whole.
+pub fn gauge(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 { format!("{value}") } else { format!("{value:.3}") }
+}
+
+fn count(value: u64) -> String {
+    grouped(value.into())
+}
+
+fn size(bytes: f64) -> String {
+    NumberFormat::Bytes.short(bytes)
+}
+
+fn seconds(value: f64) -> String {
+    NumberFormat::Seconds.short(value)
+}

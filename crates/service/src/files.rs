@@ -1,0 +1,184 @@
+//! A cache in front of all files of a directory.
+
+use super::around;
+use super::backing_record::Paired;
+use super::chosen::Chosen;
+use super::hold::{ReadFile, hold_cache};
+use super::lost::{self, IfLost, Opened};
+use super::open_cache::{Below, OpenCache};
+use super::serve::{CacheArgs, Found, ModeArg, config};
+use super::survey;
+use super::tally::Dropped;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use entresol_disk::Caching;
+use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Files that bypass the cache
+#[derive(Args, Default)]
+pub struct DirectArgs {
+    /// With --cache: files that bypass it, as patterns of names, separated by commas; a directory's name covers all
+    /// files in it. `none` names none [default: logs and temporary files of PostgreSQL, InnoDB and SQLite, see
+    /// docs/OPERATING.md]
+    #[arg(long = "bypass", value_name = "PATTERNS", requires = "cache", value_delimiter = ',')]
+    pub direct: Vec<String>,
+    /// With --cache: drop dirty pages of files that no longer exist; these pages are lost. Without this option a start
+    /// is refused while the cache has dirty pages of missing files, unless the files were removed through the cache
+    #[arg(long, requires = "cache")]
+    pub drop_gone: bool,
+    /// True if the generations of cache and directory are not compared.
+    #[arg(skip)]
+    pub generation_ok: bool,
+    /// True if other caches may be in use inside or around the directory: for a drain.
+    #[arg(skip)]
+    pub nested_ok: bool,
+}
+
+impl DirectArgs {
+    fn patterns(&self) -> Result<Vec<Pattern>> {
+        let given = self.direct.iter().map(String::as_str);
+        let names: Vec<&str> = match self.direct.as_slice() {
+            [] => NOT_CACHED.to_vec(),
+            [one] if one == "none" => Vec::new(),
+            _ => given.collect(),
+        };
+        names.iter().map(|name| name.parse().map_err(|error| anyhow!("--bypass '{name}': {error}"))).collect()
+    }
+}
+
+/// An error about a directory, with the directory's name.
+pub(crate) fn refusal(path: &Path, error: FilesError) -> anyhow::Error {
+    match error {
+        FilesError::Path { .. } => anyhow::Error::new(error),
+        other => anyhow::Error::new(other).context(path.display().to_string()),
+    }
+}
+
+/// Refuses a cache inside the directory that it caches, where it would be one of the files.
+pub(crate) fn check_outside(cache: &Path, directory: &Path) -> Result<()> {
+    let place = cache.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (Ok(place), Ok(directory)) = (place.canonicalize(), directory.canonicalize()) else { return Ok(()) };
+    if place.starts_with(&directory) {
+        bail!("{}: lies in {}, whose files it would cache", cache.display(), directory.display());
+    }
+    Ok(())
+}
+
+/// Refuses to use a directory without its cache while the cache is dirty.
+pub fn check_complete(directory: &Path) -> Result<()> {
+    if Backing::needs_its_cache(directory).map_err(|error| refusal(directory, error))? {
+        bail!("{}: its files are not complete without their cache; give --cache, or drain it", directory.display());
+    }
+    around::check(directory)
+}
+
+/// The directory, if the cache was made for it.
+pub(crate) fn backing_of(
+    cache: &Path,
+    store: &impl survey::Bytes,
+    directory: &Path,
+) -> Result<(Backing, survey::Superblock)> {
+    let backing = mapped(cache, directory)?;
+    let superblock = survey::superblock(store).with_context(|| cache.display().to_string())?;
+    if superblock.backing != backing.id() {
+        let hint = match dirty_pages(store) {
+            0 => String::new(),
+            dirty => format!(" and holds {dirty} dirty pages of that: is the right file system mounted?"),
+        };
+        let (name, directory) = (cache.display(), directory.display());
+        bail!("{name}: this is the cache of another backing store than {directory}{hint}");
+    }
+    Ok((backing, superblock))
+}
+
+/// A directory with a file map, held by this process alone.
+fn mapped(cache: &Path, directory: &Path) -> Result<Backing> {
+    match Backing::open(directory) {
+        Ok(backing) => Ok(backing),
+        // A mount point whose file system is not mounted yet looks like a directory that was never formatted.
+        Err(FilesError::NotFormatted) if dirty_pages_at(cache) > 0 => {
+            let (name, dirty) = (cache.display(), dirty_pages_at(cache));
+            bail!(
+                "{name}: the cache holds {dirty} dirty pages of another directory than {}, for which no cache was made: is \
+                 its file system mounted?",
+                directory.display()
+            );
+        }
+        Err(error) => Err(refusal(directory, error)),
+    }
+}
+
+/// As [`dirty_pages`], for the file at a path.
+pub(super) fn dirty_pages_at(cache: &Path) -> u64 {
+    ReadFile::open(cache).map_or(0, |store| dirty_pages(&store))
+}
+
+/// Number of dirty pages in a cache, as far as it can be read.
+fn dirty_pages(store: &impl survey::Bytes) -> u64 {
+    survey::survey(store, false).map_or(0, |found| found.count(|version| version.dirty))
+}
+
+/// An open cache, its files, and what the open found of them.
+pub type OpenFiles = (OpenCache, Arc<CachedFiles>, entresol_files::Found);
+
+/// Opens a cache and its directory, each for this process alone. A lost cache is recreated or bypassed if that was
+/// asked for or costs nothing.
+pub fn open(path: &Path, directory: &Path, arguments: &CacheArgs, direct: &DirectArgs) -> Result<Opened<OpenFiles>> {
+    check_outside(path, directory)?;
+    lost::twice(|damage| open_once(path, directory, arguments, direct, damage))
+}
+
+/// One attempt to open them; `damage` is what an earlier attempt found.
+fn open_once(
+    path: &Path,
+    directory: &Path,
+    arguments: &CacheArgs,
+    direct: &DirectArgs,
+    damage: Option<&str>,
+) -> Result<Opened<OpenFiles>> {
+    let started = Instant::now();
+    let mut backing = mapped(path, directory)?;
+    // Checked while this directory is held: a process that starts at the same time in another folder finds it in use.
+    if !direct.nested_ok {
+        around::check(directory)?;
+    }
+    let (identity, asked, overruled) = (backing.id(), arguments.if_lost, direct.generation_ok);
+    let start = lost::Start { cache: path, backing: directory, identity, given: None, asked, overruled };
+    let kept = start.kept(&backing)?;
+    let chosen = Chosen::new(arguments, &kept);
+    if asked == Some(IfLost::Bypass) && chosen.mode == ModeArg::ReadOnly {
+        bail!("--if-lost bypass: serves files that may be written, and the mode is read-only");
+    }
+    let recreated = match start.settle(&mut backing, damage)?.or_bypass(chosen.mode) {
+        Ok(recreated) => recreated,
+        Err(bypass) => return Ok(Opened::Bypassed(bypass)),
+    };
+    let store = hold_cache(path, Caching::Buffered)?;
+    let executor = store.executor();
+    let superblock = survey::superblock(&store).with_context(|| path.display().to_string())?;
+    let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
+    let config = config(arguments, &chosen, superblock.geometry)?;
+    let patterns = direct.patterns()?;
+    let opened = CachedFiles::open(backing, store, &config, patterns);
+    let (files, names) = opened.map_err(|error| match error {
+        FilesError::Cache(error) => anyhow::Error::new(error).context(path.display().to_string()),
+        FilesError::Mismatch(error) => anyhow::Error::new(error).context(path.display().to_string()),
+        other => refusal(directory, other),
+    })?;
+    let (files, geometry, policy) = (Arc::new(files), superblock.geometry, config.policy);
+    let cache = Arc::clone(files.cache());
+    if let Err(error) = arguments.adjust(&cache) {
+        return Err(files.close().err().map_or(error, anyhow::Error::from));
+    }
+    let found = Found::new(&cache.recovered(), started, executor).with_dropped(Dropped::from(&names));
+    let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
+    let pair = Arc::clone(&files) as Arc<dyn Paired>;
+    let log = arguments.log;
+    let sync_after = arguments.sync_after.0;
+    let held =
+        OpenCache { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log, sync_after };
+    Ok(Opened::Cached((held, files, names)))
+}

@@ -1,0 +1,218 @@
+//! The format of a cache: makes one for a backing store.
+
+use super::around;
+use super::backing_record;
+use super::chosen::Kept;
+use super::files;
+use super::hold::{ReadFile, check_apart, hex, hold, metadata};
+use super::identity::{self, Identity, identity};
+use super::serve::{ModeArg, one_policy};
+use super::survey::{self, SurveyError};
+use crate::values::{bytes, layout};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use entresol_cache::BlockCache;
+use entresol_disk::{Caching, Disk, FileDisk, take_room};
+use entresol_files::Backing;
+use entresol_files::record::{Record, RecordPlace};
+use entresol_store::{Geometry, Layout};
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Make a cache for a backing store
+///
+/// Anything that exists at the cache's path stays unless --force is given.
+#[derive(Args)]
+pub struct FormatArgs {
+    /// The file or block device to make a cache of
+    #[arg(long, value_name = "FILE")]
+    pub cache: PathBuf,
+    /// The file or block device to be cached, or the directory of files
+    #[arg(long, value_name = "FILE|DIR")]
+    pub backing: PathBuf,
+    /// A UUID for a backing block device that has no serial number; every later command needs the same
+    #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
+    pub identity: Option<Identity>,
+    /// Size of the cache in bytes [default: that of the existing file or device]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub size: Option<u64>,
+    /// Bytes of a page, a power of two from 512 to 65536
+    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "4096")]
+    pub page_size: u64,
+    /// Bytes of a segment, a multiple of the page size [default: 1MiB, less if fewer than 64 of those fit]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub segment_size: Option<u64>,
+    /// Layout of the pages: log, which appends many at a time, or slots, which gives each page a slot, for devices that
+    /// write single pages well
+    #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
+    pub layout: Layout,
+    /// The policy that `mount`, `run` and `serve` use for it unless given another [default: face-gsc]
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<String>,
+    /// The mode that these commands use unless given another [default: write-back]
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeArg>,
+    /// Overwrite an existing cache, including dirty pages that only it may have
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Makes a cache; returns its geometry.
+pub fn format(arguments: &FormatArgs) -> Result<Geometry> {
+    let name = arguments.cache.display();
+    check_apart(&arguments.cache, &arguments.backing)?;
+    arguments.policy.as_deref().map(one_policy).transpose().context("--policy")?;
+    let backing = below(arguments)?;
+    let exists = arguments.cache.exists();
+    let size = match (arguments.size, exists) {
+        (Some(size), _) => size,
+        (None, true) => ReadFile::open(&arguments.cache)?.size_bytes,
+        (None, false) => bail!("{name}: is not there; --size says how large to make it"),
+    };
+    let geometry = geometry(arguments, size).with_context(|| name.to_string())?;
+    if exists {
+        make_over(arguments, size, geometry, &backing)?;
+    } else {
+        // Created exclusively, so that no file of another process can appear here and be taken for the new one.
+        let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&arguments.cache);
+        let file = new.with_context(|| name.to_string())?;
+        let made = take_room(&file, size).with_context(|| name.to_string());
+        let made = made.and_then(|_room| make(arguments, size, geometry, &backing));
+        made.inspect_err(|_| drop(std::fs::remove_file(&arguments.cache)))?;
+    }
+    Ok(geometry)
+}
+
+fn geometry(arguments: &FormatArgs, size: u64) -> Result<Geometry> {
+    let page_bytes = u32::try_from(arguments.page_size).unwrap_or(u32::MAX);
+    let probe = Geometry { page_bytes, segment_pages: 4, segments: 8, layout: Layout::Log };
+    probe.check()?;
+    let layout = arguments.layout;
+    let Some(segment) = arguments.segment_size else {
+        let geometry = Geometry::for_device(size, page_bytes)?.with(layout);
+        geometry.check()?;
+        return Ok(geometry);
+    };
+    if !segment.is_multiple_of(arguments.page_size) {
+        bail!("--segment-size {segment} is no multiple of the page size {page_bytes}");
+    }
+    let segment_pages = u32::try_from(segment / arguments.page_size).unwrap_or(u32::MAX);
+    let segments = size.saturating_sub(probe.base()) / segment;
+    let segments = u32::try_from(segments).unwrap_or(u32::MAX);
+    let geometry = Geometry { page_bytes, segment_pages, segments, layout };
+    geometry.check()?;
+    Ok(geometry)
+}
+
+/// Makes a cache of an existing file or device. A file gets all its blocks; if it cannot have them, it is left as it
+/// was.
+fn make_over(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Below) -> Result<()> {
+    let path = &arguments.cache;
+    if !arguments.force
+        && let Some(found) = holds(path)?
+    {
+        bail!("{}: {found}; --force overwrites it", path.display());
+    }
+    // Fails here if a process uses the file, before the file changes size.
+    let held = hold(path, Caching::Buffered)?;
+    let before = held.size_bytes();
+    let file_type = metadata(path)?.file_type();
+    if file_type.is_block_device() {
+        if size > before {
+            bail!("{}: has {before} bytes, fewer than --size {size}", path.display());
+        }
+        drop(held);
+        return make(arguments, before, geometry, backing);
+    }
+    let name = || path.display().to_string();
+    let file = OpenOptions::new().write(true).open(path).with_context(name)?;
+    let space = take_room(&file, size).with_context(name)?;
+    drop(held);
+    make(arguments, size, geometry, backing).inspect_err(|_| space.give_back(&file))?;
+    // A file is cut only once the new cache is complete: until then the old contents may be wanted.
+    if size < before { file.set_len(size).with_context(name) } else { Ok(()) }
+}
+
+/// Makes the cache and its record at the backing store; `size` is the size of the file or device, now or later.
+fn make(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Below) -> Result<()> {
+    let name = || arguments.cache.display().to_string();
+    let cache = hold(&arguments.cache, Caching::Buffered)?;
+    let uuid = random()?;
+    let kept = Kept { policy: arguments.policy.clone(), mode: arguments.mode };
+    let choices = backing_record::choices(&arguments.cache, geometry, size, &kept)?;
+    match backing {
+        Below::File { held, identity, place } => {
+            let record = Record::first(uuid, place.volume()?, Some(choices));
+            BlockCache::format_of(&cache, geometry, held, uuid, *identity, record.generation).with_context(name)?;
+            place.write(&record).with_context(|| format!("the record of the cache, {}", place.name()))
+        }
+        Below::Directory => {
+            let made = Backing::format_as(&arguments.backing, &cache, geometry, uuid, random()?, Some(choices));
+            made.map_err(|error| files::refusal(&arguments.backing, error))
+        }
+    }
+}
+
+pub(super) fn random() -> Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("/dev/urandom")?;
+    Ok(bytes)
+}
+
+/// Backing store that the new cache is for.
+enum Below {
+    File { held: FileDisk, identity: Identity, place: Box<dyn RecordPlace> },
+    Directory,
+}
+
+fn below(arguments: &FormatArgs) -> Result<Below> {
+    let path = &arguments.backing;
+    if path.is_dir() {
+        files::check_outside(&arguments.cache, path)?;
+        if !arguments.force && Backing::needs_its_cache(path).map_err(|error| files::refusal(path, error))? {
+            let name = path.display();
+            bail!("{name}: another cache has what its files do not: drain that, or lose it by --force");
+        }
+        if !arguments.force {
+            around::check(path)?;
+        }
+        return Ok(Below::Directory);
+    }
+    let (held, identity) = (hold(path, Caching::Buffered)?, identity(path, arguments.identity)?);
+    if held.size_bytes() == 0 {
+        bail!("{}: is empty", path.display());
+    }
+    let place = backing_record::place(path, identity)?;
+    if !arguments.force {
+        backing_record::check_free(path, &*place)?;
+    }
+    Ok(Below::File { held, identity, place })
+}
+
+/// Describes contents of a file that its owner may want; none if the first and the last MiB are zeros.
+fn holds(path: &Path) -> Result<Option<String>> {
+    const LOOKED_AT: u64 = 1 << 20;
+    let file = ReadFile::open(path)?;
+    match survey::survey(&file, false) {
+        Ok(found) => {
+            let (pages, dirty) = (found.pages.len(), found.count(|version| version.dirty));
+            let uuid = hex(&found.superblock.uuid);
+            return Ok(Some(format!("holds an Entresol cache ({uuid}, {pages} pages, {dirty} of them dirty)")));
+        }
+        Err(SurveyError::NotACache) => {}
+        Err(SurveyError::Io(error)) => return Err(error).with_context(|| path.display().to_string()),
+        Err(error) => return Ok(Some(format!("holds an Entresol cache ({error})"))),
+    }
+    let mut bytes = vec![0; LOOKED_AT.min(file.size_bytes) as usize];
+    for at in [0, file.size_bytes - bytes.len() as u64] {
+        survey::Bytes::read_at(&file, at, &mut bytes).with_context(|| path.display().to_string())?;
+        if let Some(first) = bytes.iter().position(|&byte| byte != 0) {
+            let (at, size) = (at + first as u64, file.size_bytes);
+            return Ok(Some(format!("holds {size} bytes of something else, which begin at byte {at}")));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,123 @@
+//! Files and devices that this process holds alone or only reads, and damage found in them.
+
+use super::survey::Bytes;
+use anyhow::{Context, Result, anyhow, bail};
+use entresol_disk::{Caching, Disk, FileDisk};
+use rustix::fs::FlockOperation;
+use std::fs::{File, Metadata};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Exit code of a check that found damage.
+pub const DAMAGED: u8 = 1;
+
+/// Error for damage: a cache file does not hold what was durable in it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Damage(pub(crate) String);
+
+/// True if damage was found, false if the command could not run.
+pub fn is_damage(error: &anyhow::Error) -> bool {
+    error.root_cause().is::<Damage>()
+}
+
+/// Longest wait for a lock of another process.
+///
+/// When a process is killed, the kernel reports its end first. It releases the process's io_uring requests, and with
+/// them its files, some time later. Without this wait, a process that starts at once would be refused.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Opens a cache for this process alone.
+pub(crate) fn hold_cache(path: &Path, caching: Caching) -> Result<FileDisk> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error)
+            .with_context(|| format!("{}: there is no cache here; `entresol format` makes one", path.display())),
+        _ => hold(path, caching),
+    }
+}
+
+/// Opens a file or block device for this process alone.
+pub(crate) fn hold(path: &Path, caching: Caching) -> Result<FileDisk> {
+    patiently(|| FileDisk::open(path, caching)).map_err(|error| in_use_or(path, error))
+}
+
+pub(crate) fn patiently<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let since = Instant::now();
+    loop {
+        match open() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && since.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
+}
+
+pub(crate) fn in_use_or(path: &Path, error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => anyhow!("{}: in use by another process", path.display()),
+        io::ErrorKind::ResourceBusy => anyhow!("{}: in use: mounted, or part of another device", path.display()),
+        _ => anyhow::Error::new(error).context(path.display().to_string()),
+    }
+}
+
+/// A file that is only read. No process writes to it meanwhile, because a writer holds it alone.
+pub(crate) struct ReadFile {
+    pub(crate) file: File,
+    pub(crate) size_bytes: u64,
+}
+
+impl ReadFile {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let open = || -> io::Result<Self> {
+            let mut file = File::open(path)?;
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
+            if file.metadata()?.is_dir() {
+                return Err(io::ErrorKind::IsADirectory.into());
+            }
+            let size_bytes = file.seek(SeekFrom::End(0))?;
+            Ok(ReadFile { file, size_bytes })
+        };
+        patiently(open).map_err(|error| in_use_or(path, error))
+    }
+}
+
+impl Bytes for ReadFile {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(bytes, at)
+    }
+}
+
+impl Bytes for FileDisk {
+    fn size_bytes(&self) -> u64 {
+        Disk::size_bytes(self)
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        Disk::read_at(self, at, bytes)
+    }
+}
+
+pub(crate) fn metadata(path: &Path) -> Result<Metadata> {
+    std::fs::metadata(path).with_context(|| path.display().to_string())
+}
+
+/// Refuses a file that is both the cache and the backing store.
+pub(crate) fn check_apart(cache: &Path, backing: &Path) -> Result<()> {
+    if let (Ok(one), Ok(other)) = (std::fs::metadata(cache), std::fs::metadata(backing))
+        && (one.dev(), one.ino()) == (other.dev(), other.ino())
+    {
+        bail!("{}: is given as the cache and as the backing store", cache.display());
+    }
+    Ok(())
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,57 @@
+//! A cache in use: opened, guarded, served, watched, recorded and closed; asked by its control
+//! socket, and counted; checked, drained, and made anew where it was lost.
+//!
+//! The cache is a file or block device. Its backing store is another one, or a directory of files.
+//! A command that serves a cache is its arguments and a front-end over this library. Figures and
+//! metrics are texts here; screens and printing are the command's.
+
+#[macro_use]
+#[doc(hidden)]
+pub mod say;
+
+mod accounts;
+mod age;
+mod around;
+pub mod backing_record;
+mod cache_file;
+pub mod check;
+pub mod choice;
+pub mod chosen;
+mod conflicts;
+pub mod control;
+pub mod drain;
+pub mod figures;
+pub mod files;
+pub mod format;
+pub mod guard;
+mod health_monitor;
+pub mod hints;
+pub mod hold;
+pub mod identity;
+mod lease;
+pub mod log;
+pub mod lost;
+pub mod memory;
+pub mod metrics;
+pub mod namer;
+pub mod objects;
+pub mod observed;
+pub mod open_cache;
+mod places;
+pub mod record;
+mod reserving;
+pub mod resolve;
+pub mod running;
+pub mod serve;
+pub mod set;
+pub mod stats;
+mod survey;
+mod survey_slots;
+pub mod tables;
+mod tally;
+pub mod top;
+mod unseen;
+mod unwritable;
+mod unwritten;
+pub mod values;
+pub mod words;

@@ -1,0 +1,406 @@
+//! A served cache as its control socket sees it: figures to ask for, settings to change.
+
+use super::accounts::Accounts;
+use super::backing_record::Paired;
+use super::cache_file::{CacheFile, Change};
+use super::control::{Controlled, KeepArg, Recorder};
+use super::figures::{Figures, HintFigures, State};
+use super::guard::Writers;
+use super::log::{Level, Log};
+use super::memory;
+use super::observed::{Observed, ObservedBlock, ObservedFiles};
+use super::open_cache::{Below, OpenCache};
+use super::places::PlacesOf;
+use super::reserving::Reserving;
+use super::resolve;
+use super::serve::{LOW_BY_HIGH, ModeArg, above_bytes, one_policy, percent, top_tier};
+use crate::values::{Limit, bytes_or_none, seconds_or_none, word};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
+use entresol_cache::Block;
+use entresol_cache::{BlockCache, CacheConfig, Mode};
+use entresol_core::Size;
+use entresol_files::{CachedFiles, FileLayer};
+use entresol_front::hints::Hints;
+use entresol_sim::PolicySpec;
+use entresol_store::Geometry;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Settings that a running cache takes, and their values.
+const SETTINGS: &[(&str, &str)] = &[
+    ("mode", "write-back, write-through, write-around or read-only"),
+    ("policy", "NAME or NAME:OPTION=VALUE:... as `entresol policies` lists them"),
+    ("cache-size", "a size such as 50%, 10GiB or 2000p, at most the room there is"),
+    (
+        "device-size",
+        "a size in bytes such as 20GiB, larger than it is: the cache takes up so much of its file or device",
+    ),
+    ("dirty-high", "the share of its pages that may be dirty, such as 50%; 100% is no limit"),
+    ("dirty-low", "the share down to which they are written below when they are more, such as 40%"),
+    ("dirty-age", "the time for which a page may differ from the backing store, such as 1h, or none"),
+    (
+        "sequential-cutoff",
+        "the bytes of a sequential stream after which the rest of it passes by, such as 4MiB; 0 lets nothing pass",
+    ),
+    ("dram", "a size such as 64MiB, with a policy that manages two tiers"),
+    ("place", "a table, an index or a file of the directory, with a policy that places tables"),
+    ("unplace", "one that was placed"),
+    ("place-rate", "bytes a second that placing may bring, such as 100MiB; 0B is no limit"),
+];
+
+/// Longest wait for the accounts of objects.
+const ACCOUNTS_MAX: Duration = Duration::from_secs(2);
+
+/// A served cache.
+pub struct Running {
+    cache: Arc<BlockCache>,
+    calls: Arc<Observed>,
+    file: Arc<CacheFile>,
+    below: Below,
+    pair: Arc<dyn Paired>,
+    backing: PathBuf,
+    accounts: Accounts,
+    page_bytes: u32,
+    /// The geometry at the open; the cache may have grown since.
+    geometry: Geometry,
+    places: PlacesOf,
+    started: Instant,
+    log: Log,
+    seen: OnceLock<Seen>,
+    writers: OnceLock<Writers>,
+}
+
+/// State that only a mounted cache of files has.
+struct Seen {
+    mountpoint: String,
+    hints: Option<Arc<Hints>>,
+}
+
+/// A setting after parsing.
+enum Setting {
+    Mode(ModeArg),
+    Policy(PolicySpec),
+    CacheSize(Size),
+    DeviceSize(u64),
+    DirtyHigh(f64),
+    DirtyLow(f64),
+    DirtyAge(Limit),
+    SequentialCutoff(u64),
+    Dram(Size),
+    Place(String),
+    Unplace(String),
+    PlaceRate(u64),
+}
+
+impl Running {
+    /// For an open cache.
+    pub(crate) fn new(held: &OpenCache, file: Arc<CacheFile>, log: Log) -> Self {
+        let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
+        let below = held.below.clone();
+        let backing = held.backing.clone();
+        let accounts = Accounts::new(cache.clone(), below.clone(), backing.clone());
+        let (page_bytes, places) = (held.geometry.page_bytes, held.places());
+        let (started, seen, writers) = (Instant::now(), OnceLock::new(), OnceLock::new());
+        let (pair, geometry) = (held.pair.clone(), held.geometry);
+        Running {
+            cache,
+            calls,
+            file,
+            below,
+            pair,
+            backing,
+            accounts,
+            page_bytes,
+            geometry,
+            places,
+            started,
+            log,
+            seen,
+            writers,
+        }
+    }
+
+    /// The cache as a front-end for a block serves it.
+    pub fn block(&self) -> Arc<ObservedBlock> {
+        let block = Arc::clone(&self.cache) as Arc<dyn Block>;
+        let block = match self.cache.config().mode {
+            Mode::ReadOnly => block,
+            _ => Reserving::over(block, &self.backing, self.page_bytes),
+        };
+        Arc::new(ObservedBlock::new(block, Arc::clone(&self.calls)))
+    }
+
+    /// Files over the cache as a front-end serves them.
+    pub fn files(&self, files: Arc<dyn FileLayer>) -> Arc<ObservedFiles> {
+        Arc::new(ObservedFiles::new(files, Arc::clone(&self.calls)))
+    }
+
+    /// Sets the mountpoint and the receiver of messages about queries.
+    pub fn seen_at(&self, mountpoint: &Path, hints: Option<Arc<Hints>>) {
+        let mountpoint = mountpoint.to_string_lossy().into_owned();
+        // A cache is mounted once.
+        let _ = self.seen.set(Seen { mountpoint, hints });
+    }
+
+    /// Sets the list of processes seen to write to the backing store without the cache.
+    pub(crate) fn written_by(&self, writers: Writers) {
+        let _ = self.writers.set(writers);
+    }
+
+    fn apply(&self, setting: Setting) -> Result<String> {
+        match setting {
+            Setting::Mode(mode) => {
+                let before = self.cache.stats()?;
+                self.pair.set_mode(mode.into()).with_context(|| {
+                    match self.cache.config().mode == Mode::from(mode) {
+                        false => "mode, which is as it was",
+                        true => "the mode is the new one; by its record the cache may not be lost",
+                    }
+                })?;
+                let written = self.cache.stats()?.write_back.below_pages - before.write_back.below_pages;
+                let drained = before.mode == Mode::WriteBack && mode != ModeArg::WriteBack;
+                let drained =
+                    if drained { format!(", {written} pages were written below first") } else { String::new() };
+                Ok(format!("mode is {}{drained}", word(mode)))
+            }
+            Setting::Policy(spec) => {
+                let before = self.cache.config();
+                let mut tiers = before.tiers;
+                let number = spec.info.tiers.len();
+                if tiers.len() > number {
+                    tiers.remove(0);
+                } else if tiers.len() < number {
+                    let space = *tiers.last().expect("a policy has a tier") as u64;
+                    tiers.insert(0, top_tier(spec.info, space, None, self.page_bytes));
+                }
+                self.change(&spec, &tiers).context("policy")
+            }
+            Setting::CacheSize(size) => {
+                let CacheConfig { policy, options, mut tiers, .. } = self.cache.config();
+                *tiers.last_mut().expect("a policy has a tier") =
+                    size.pages(self.page_bytes, self.cache.room_pages()) as usize;
+                self.change(&PolicySpec { info: policy, options }, &tiers).context("cache-size")
+            }
+            Setting::DeviceSize(bytes) => {
+                let grown = self.geometry.grown_to(bytes);
+                if let Ok(grown) = &grown {
+                    let CacheConfig { tiers, .. } = self.cache.config();
+                    memory::check(grown, above_bytes(&tiers, self.page_bytes)).context("device-size")?;
+                }
+                let space = self.cache.grow(bytes).context("device-size")?;
+                self.pair.note_grown(grown?).with_context(|| {
+                    format!("device-size: the cache has room for {space} pages; by its record one made anew has the size of before")
+                })?;
+                Ok(format!("the cache has room for {space} pages; cache-size=100% gives the policy all of it"))
+            }
+            Setting::DirtyHigh(high) => {
+                let (before, low) = self.cache.dirty_limits()?;
+                // A lower limit that was derived from the old upper limit is derived from the new one.
+                let followed = (low - before * LOW_BY_HIGH).abs() < 1e-9;
+                let low = if low < high && !followed { low } else { high * LOW_BY_HIGH };
+                self.limit_dirty(high, low).context("dirty-high")
+            }
+            Setting::DirtyLow(low) => self.limit_dirty(self.cache.dirty_limits()?.0, low).context("dirty-low"),
+            Setting::DirtyAge(Limit(bound)) => {
+                self.cache.set_dirty_age(bound).context("dirty-age")?;
+                Ok(match bound {
+                    Some(bound) => format!("what is dirty is written below before it is {} s old", bound.as_secs()),
+                    None => "dirty pages may be of any age".to_owned(),
+                })
+            }
+            Setting::SequentialCutoff(bytes) => {
+                self.cache.set_sequential_cutoff(bytes).context("sequential-cutoff")?;
+                let which = if bytes == 0 { "nothing".to_owned() } else { format!("what comes after {bytes} bytes") };
+                Ok(format!("{which} of a sequential stream passes by"))
+            }
+            Setting::Dram(size) => {
+                let CacheConfig { policy, options, mut tiers, .. } = self.cache.config();
+                let [_, space] = tiers[..] else {
+                    bail!("dram: policy '{}' manages one tier, the cache", policy.name);
+                };
+                tiers[0] = top_tier(policy, space as u64, Some(size), self.page_bytes);
+                memory::check(&self.geometry, above_bytes(&tiers, self.page_bytes)).context("dram")?;
+                self.change(&PolicySpec { info: policy, options }, &tiers).context("dram")
+            }
+            Setting::Place(path) => self.place(&path).context("place"),
+            Setting::Unplace(path) => self.unplace(&path).context("unplace"),
+            Setting::PlaceRate(bytes) => {
+                self.placing().context("place-rate")?.set_place_rate(bytes);
+                let limit = if bytes == 0 { "has no limit".to_owned() } else { format!("is {bytes} bytes a second") };
+                Ok(format!("the rate of placing {limit}"))
+            }
+        }
+    }
+
+    /// The files, if the policy places objects; else an error.
+    fn placing(&self) -> Result<&CachedFiles> {
+        let Below::Files(files) = &self.below else { bail!("the backing store is one, and has no tables") };
+        if !self.cache.places_objects() {
+            bail!("policy '{}' places no tables; table-placement does", self.cache.config().policy.name);
+        }
+        Ok(files)
+    }
+
+    fn place(&self, path: &str) -> Result<String> {
+        match self.placing()?.place(Path::new(path))? {
+            Some(true) => Ok(format!("{path} is brought into the cache, and stays")),
+            Some(false) => bail!("{path} does not fit into the cache beside what else was placed"),
+            None => bail!("{path} is no file that the cache ever had a page of"),
+        }
+    }
+
+    fn unplace(&self, path: &str) -> Result<String> {
+        match self.placing()?.unplace(Path::new(path))? {
+            true => Ok(format!("{path} leaves the cache")),
+            false => bail!("{path} is no file that the cache ever had a page of"),
+        }
+    }
+
+    /// Sets the limits of dirty pages; describes them.
+    fn limit_dirty(&self, high: f64, low: f64) -> Result<String> {
+        self.cache.set_dirty_limits(high, low)?;
+        if high >= 1.0 {
+            return Ok("any number of pages may be dirty".to_owned());
+        }
+        let (high, low) = (100.0 * high, 100.0 * low);
+        Ok(format!("above {high:.1} % dirty pages the coldest are written below, until no more than {low:.1} % are"))
+    }
+
+    /// Sets another policy or other tiers; describes them.
+    fn change(&self, spec: &PolicySpec, tiers: &[usize]) -> Result<String> {
+        self.cache.set_policy(spec.info, &spec.options, tiers)?;
+        let tiers: Vec<String> = tiers.iter().map(usize::to_string).collect();
+        Ok(format!("policy is {}, of {} pages; what was cached stayed", self.policy(), tiers.join(" over ")))
+    }
+
+    /// The policy, with the options that were given.
+    fn policy(&self) -> String {
+        let CacheConfig { policy, options, .. } = self.cache.config();
+        match options.summary() {
+            none if none.is_empty() => policy.name.to_owned(),
+            given => format!("{}:{given}", policy.name),
+        }
+    }
+}
+
+fn mode_arg(mode: Mode) -> ModeArg {
+    match mode {
+        Mode::WriteBack => ModeArg::WriteBack,
+        Mode::WriteThrough => ModeArg::WriteThrough,
+        Mode::WriteAround => ModeArg::WriteAround,
+        Mode::ReadOnly => ModeArg::ReadOnly,
+    }
+}
+
+fn parse((setting, value): &(String, String)) -> Result<Setting> {
+    let possible = SETTINGS.iter().find(|(known, _)| known == setting).map(|(_, values)| values);
+    let Some(possible) = possible else {
+        let known: Vec<String> = SETTINGS.iter().map(|(name, values)| format!("{name} ({values})")).collect();
+        bail!("'{setting}' is nothing that a running cache can change; it can: {}", known.join("; "));
+    };
+    let size = || value.parse::<Size>().map_err(|error| anyhow!("{setting}: {error}"));
+    let share = || percent(value).map_err(|error| anyhow!("{setting}: '{value}': {error}"));
+    Ok(match setting.as_str() {
+        "mode" => {
+            let mode = ModeArg::from_str(value, true);
+            Setting::Mode(mode.map_err(|_| anyhow!("mode: '{value}' is not {possible}"))?)
+        }
+        "policy" => Setting::Policy(one_policy(value).context("policy")?),
+        "cache-size" => Setting::CacheSize(size()?),
+        "device-size" => match bytes_or_none(value) {
+            Ok(bytes) if bytes > 0 => Setting::DeviceSize(bytes),
+            _ => bail!("device-size: '{value}' is not {possible}"),
+        },
+        "place" => Setting::Place(value.clone()),
+        "unplace" => Setting::Unplace(value.clone()),
+        "place-rate" => match bytes_or_none(value) {
+            Ok(bytes) => Setting::PlaceRate(bytes),
+            Err(_) => bail!("place-rate: '{value}' is not {possible}"),
+        },
+        "dirty-high" => Setting::DirtyHigh(share()?),
+        "dirty-low" => Setting::DirtyLow(share()?),
+        "dirty-age" => {
+            Setting::DirtyAge(seconds_or_none(value).map_err(|error| anyhow!("dirty-age: '{value}': {error}"))?)
+        }
+        "sequential-cutoff" => {
+            let bytes = bytes_or_none(value).map_err(|error| anyhow!("sequential-cutoff: '{value}': {error}"));
+            Setting::SequentialCutoff(bytes?)
+        }
+        _ => Setting::Dram(size()?),
+    })
+}
+
+impl Controlled for Running {
+    fn stats(&self) -> Result<serde_json::Value> {
+        let stats = self.cache.stats()?;
+        let seen = self.seen.get();
+        let accounts = self.accounts.within(ACCOUNTS_MAX)?;
+        let late = accounts.is_none();
+        let (objects, conflicts) = accounts.unwrap_or_default();
+        let hints = seen.and_then(|seen| seen.hints.as_ref());
+        let state = State {
+            open_s: self.started.elapsed().as_secs_f64(),
+            policy: self.policy(),
+            mode: word(mode_arg(stats.mode)),
+            page_bytes: self.page_bytes,
+            tiers_pages: self.cache.config().tiers.iter().map(|&pages| pages as u64).collect(),
+            room_pages: self.cache.room_pages(),
+            lost_pages: self.cache.lost_pages()?.len() as u64,
+            cache_file: self.file.look().filter(|change| change.is_loss()).map(Change::said).map(str::to_owned),
+            policy_gauges: self.cache.policy_gauges()?,
+            policy_choice: self.cache.policy_choice()?,
+            devices: self.cache.devices(),
+            objects,
+            conflicts,
+            directory_sync_errors: match &self.below {
+                Below::Store => 0,
+                Below::Files(files) => files.failed_directory_syncs().0,
+            },
+            accounts_late: late,
+            writers: self.writers.get().map(Writers::seen).unwrap_or_default(),
+            mountpoint: seen.map(|seen| seen.mountpoint.clone()),
+            hints: hints.map(|hints| HintFigures::new(hints.counts(), hints.running())),
+        };
+        Ok(serde_json::to_value(Figures::new(state, &stats, self.calls.figures()))?)
+    }
+
+    fn resolve(&self, path: &str, keep: KeepArg) -> Result<String> {
+        let Below::Files(files) = &self.below else { bail!("the backing store is one, and has no files") };
+        let pages = files.resolve(Path::new(path), keep.into()).with_context(|| path.to_owned())?;
+        let line = resolve::done(path, keep, pages);
+        self.log.event(Level::Info, "resolve", &line, json!({ "path": path, "pages": pages }));
+        Ok(line)
+    }
+
+    fn record(&self) -> Result<Recorder> {
+        let recording = self.cache.record().context("somebody is recording it already")?;
+        Ok(Recorder {
+            recording,
+            places: self.places.places(),
+            page_bytes: self.page_bytes,
+            policy: self.policy(),
+            mode: word(mode_arg(self.cache.stats()?.mode)),
+        })
+    }
+
+    fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>> {
+        // All settings are parsed before the first is applied.
+        let settings = settings.iter().map(parse).collect::<Result<Vec<_>>>()?;
+        let mut done = Vec::new();
+        for setting in settings {
+            match self.apply(setting) {
+                Ok(line) => {
+                    let now = json!({ "policy": self.policy(), "mode": word(mode_arg(self.cache.config().mode)) });
+                    self.log.event(Level::Info, "set", &line, now);
+                    done.push(line);
+                }
+                Err(error) if done.is_empty() => return Err(error),
+                Err(error) => return Err(error.context(format!("done before: {}", done.join("; ")))),
+            }
+        }
+        Ok(done)
+    }
+}
