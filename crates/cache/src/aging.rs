@@ -237,7 +237,7 @@ impl WriteBack {
 
     /// True if the time should be written to the device, so that ages outlive the process.
     fn is_clock_old(&self) -> bool {
-        let dirty = self.store.ages().is_some_and(|ages| ages.len() > 0);
+        let dirty = self.store.ages().is_some_and(|ages| !ages.is_empty());
         dirty && self.store.is_clock_old() && !mutant::is(Mutant::ClockUnwritten)
     }
 
@@ -248,7 +248,7 @@ impl WriteBack {
 
     /// True if ages will give the maintenance thread work once time has passed.
     pub(super) fn ages_may_call(&self) -> bool {
-        self.has_help() && self.store.ages().is_some_and(|ages| ages.len() > 0)
+        self.has_help() && self.store.ages().is_some_and(|ages| !ages.is_empty())
     }
 
     /// Time until the next look at ages. None where no work will come.

@@ -58,6 +58,7 @@ pub struct Figures {
     #[serde(default)]
     pub choice: Option<ChoiceFigures>,
     /// Calls of the front-end.
+    #[serde(rename = "door")]
     pub front_end: FrontEndFigures,
     /// The account of each file, or of the backing store if that is a file or device.
     #[serde(default)]
@@ -220,6 +221,7 @@ pub struct Backing {
     /// Pages read.
     pub read_pages: u64,
     /// Dirty pages that reclaim wrote because the policy no longer held them.
+    #[serde(rename = "rescued_pages")]
     pub evicted_dirty_pages: u64,
     /// Syncs of directories that failed after a name was removed in them; each is tried again every second.
     #[serde(default)]

@@ -70,7 +70,7 @@ impl HealthMonitor {
             seen.look_at_directories(&below, &log);
             conflicts::tell(&below, &log);
         };
-        let thread = std::thread::Builder::new().name("watchman".into()).spawn(look);
+        let thread = std::thread::Builder::new().name("health monitor".into()).spawn(look);
         HealthMonitor(thread.ok().map(|thread| (stop, thread)))
     }
 

@@ -70,6 +70,11 @@ impl Ages {
         }
     }
 
+    /// True if no page differs.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Pages that differ.
     pub fn len(&self) -> usize {
         self.numbers.len()

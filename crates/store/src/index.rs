@@ -159,6 +159,11 @@ impl Index {
         grown
     }
 
+    /// True if the index has no page.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Pages in the index.
     pub fn len(&self) -> usize {
         self.numbers.len() + self.lost.len()

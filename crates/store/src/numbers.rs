@@ -48,6 +48,11 @@ impl Numbers {
         *self = grown;
     }
 
+    /// True if the table has no number.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Numbers in the table.
     pub fn len(&self) -> usize {
         self.len
