@@ -30,6 +30,8 @@ entresol_core::fault_points! {
         TailNotCleared,
         /// A file grows before the zeroes of its last page are durable.
         TailUnsynced,
+        /// A file grows after a write that failed to lengthen it, before the end of that write's pages is durable.
+        FailedGrowthUnsynced,
         /// A close does not sync the backing files.
         CloseUnsynced,
         /// A file that was made since the start and not synced is missed when it is not there.

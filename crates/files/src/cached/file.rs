@@ -47,8 +47,8 @@ pub(super) struct CachedFile {
 pub(super) struct Shape {
     /// Beyond the end of the file the last page is zeroes, in the cache and in the backing file.
     tail_is_zero: bool,
-    /// These zeroes survive a crash.
-    tail_is_durable: bool,
+    /// These zeroes survive a crash, and so does the end of pages beyond the end that the cache forgot.
+    end_is_durable: bool,
     /// Pages from here on have to be forgotten before the file may grow.
     forget_from: Option<u64>,
 }
@@ -100,7 +100,7 @@ impl CachedFile {
     ) -> io::Result<Self> {
         let (object, regions) = known.map_or((None, BTreeMap::new()), |(object, regions)| (Some(object), regions));
         let size = AtomicU64::new(below.size()?);
-        let shape = RwLock::new(Shape { tail_is_zero: regions.is_empty(), tail_is_durable: true, forget_from: None });
+        let shape = RwLock::new(Shape { tail_is_zero: regions.is_empty(), end_is_durable: true, forget_from: None });
         let object = object.map_or_else(OnceLock::new, OnceLock::from);
         let (regions, written) = (RwLock::new(regions), Mutex::default());
         let runs = [const { AtomicU64::new(u64::MAX) }; 2];
@@ -314,6 +314,9 @@ impl CachedFile {
     /// file ends in zeroes.
     fn shrink_again(&self, shape: &mut Shape, size: u64) {
         shape.tail_is_zero = false;
+        // Pages that the write put into the cache become clean beyond the end, where write-back has nothing to write. They are
+        // forgotten before the file grows, durably: else a crash could keep the new size and bring them back.
+        shape.end_is_durable &= mutant::is(Mutant::FailedGrowthUnsynced);
         match self.below.resize(size) {
             Ok(()) => shape.forget_from = Some(shape.forget_from.map_or(size, |from| from.min(size))),
             Err(_) => self.look_at_size(),
@@ -430,7 +433,7 @@ impl CachedFile {
         }
         if !shape.tail_is_zero && !mutant::is(Mutant::TailNotCleared) {
             if size < page_end && self.find(size).is_some() {
-                shape.tail_is_durable = false;
+                shape.end_is_durable = false;
                 self.clear(size, page_end)?;
             }
             shape.tail_is_zero = true;
@@ -439,13 +442,13 @@ impl CachedFile {
     }
 
     /// Like [`make_growable`](Self::make_growable), to be called before the file grows. A crash could otherwise keep
-    /// the new size but undo the zeroes at the end of the last page.
+    /// the new size but undo the zeroes at the end of the last page, or bring back forgotten pages beyond it.
     fn grow_ready(&self, shape: &mut Shape) -> io::Result<()> {
         self.make_growable(shape)?;
-        if !shape.tail_is_durable && !mutant::is(Mutant::TailUnsynced) {
+        if !shape.end_is_durable && !mutant::is(Mutant::TailUnsynced) {
             self.shared.cache.flush()?;
         }
-        shape.tail_is_durable = true;
+        shape.end_is_durable = true;
         Ok(())
     }
 
@@ -476,7 +479,7 @@ impl CachedFile {
             }
             // Other bytes beyond the old end go with their page, and may return with it until that is durable.
             let unknown = !shape.tail_is_zero && !size.is_multiple_of(self.page_bytes()) && self.find(size).is_some();
-            shape.tail_is_durable &= !unknown;
+            shape.end_is_durable &= !unknown;
             shape.tail_is_zero = false;
             shape.forget_from = Some(shape.forget_from.map_or(now, |from| from.min(now)));
             // A failure is made good before the file grows: the size is right already.

@@ -264,9 +264,42 @@ fn regrown() {
     }
 }
 
+/// A write that failed to lengthen a file has put pages into the cache. Beyond the end they become clean, for there is nothing to write
+/// back. No crash brings them back once the file has grown by zeroes.
+fn failed_growth() {
+    const BYTES: usize = 30 * PAGE_BYTES as usize;
+    let mut failed = 0;
+    for seed in 0..60 {
+        let mut scene = Scene::new("lru", 16, Mode::WriteThrough);
+        let file = scene.create("a");
+        // The map has the file's region, so that the write below which fails is one of the file.
+        file.write(0, &page(1)).expect("room");
+        file.sync(false).expect("a sync");
+        crate::below::OpenDirectory::sync(&scene.root()).expect("a sync");
+        scene.below.fail(Call::Write, seed % 3, Errno::NOSPC);
+        failed += u64::from(file.write(PAGE_BYTES, &[3; BYTES]).is_err());
+        scene.below.heal();
+        assert!((0..4).any(|_| scene.files().cache().drain().is_ok()), "seed {seed}: a drain");
+        if file.size_bytes().expect("a size") > PAGE_BYTES {
+            continue;
+        }
+        file.truncate(BYTES as u64).expect("zeroes");
+        scene.below.sync_all();
+        drop(file);
+        scene.cut(seed);
+        let (_, file) = scene.opened(scene.root().open("a").expect("a file"));
+        let mut bytes = vec![9; BYTES];
+        let read = file.read(0, &mut bytes).expect("a read");
+        let (first, rest) = bytes.split_at(PAGE_BYTES as usize);
+        let is_right = read == BYTES && first == page(1) && rest.iter().all(|&byte| byte == 0);
+        assert!(is_right, "seed {seed}: bytes of a write that failed");
+    }
+    assert!(failed > 0);
+}
+
 /// All scenarios: one of them finds each mutant that random runs miss.
-pub(super) const SCENARIOS: [fn(); 7] =
-    [failed_sync, cut_and_renamed, half_way, let_go, closed, read_after_cut, regrown];
+pub(super) const SCENARIOS: [fn(); 8] =
+    [failed_sync, cut_and_renamed, half_way, let_go, closed, read_after_cut, regrown, failed_growth];
 
 #[test]
 fn a_sync_below_that_fails_makes_no_read_older() {
@@ -301,4 +334,9 @@ fn a_file_that_was_read_after_a_cut_and_removed_is_missed_by_no_start() {
 #[test]
 fn a_file_that_grows_after_a_crash_kept_a_cut_shows_nothing_of_before() {
     regrown();
+}
+
+#[test]
+fn a_file_that_grows_after_a_write_that_failed_to_lengthen_it_shows_nothing_of_that() {
+    failed_growth();
 }
