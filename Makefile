@@ -141,6 +141,12 @@ deny: deps
 	@mkdir -p target; if cargo deny --locked fetch db >target/advisories 2>&1; then cargo deny --locked check advisories; \
 	else head -n 1 target/advisories; echo "1 check skipped: advisories, whose database is not to be had here"; fi
 
+# The libraries that others may use, packed and built as if they were published; nothing is uploaded.
+PUBLISHED := core disk policy trace device tune sim store buffer
+.PHONY: publish-dry-run
+publish-dry-run: deps
+	cargo publish --dry-run --locked $(addprefix -p entresol-,$(PUBLISHED))
+
 clean:
 	cargo clean
 

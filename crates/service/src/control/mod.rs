@@ -1,6 +1,6 @@
 //! The control socket: how commands reach the process that has a cache open.
 //!
-//! Every front-end that serves a cache opens one by [`Control::start`]. `stats` and `set` find it through [`ask`], by
+//! Every front-end that serves a cache opens one by `Control::start`. `stats` and `set` find it through `ask`, by
 //! the cache's name or by a directory where the cache is mounted.
 //!
 //! It is a Unix socket that only its owner may open, beside the cache file. It is in `$XDG_RUNTIME_DIR` instead if the
@@ -111,7 +111,7 @@ const ENCODED_SOURCE: &str = "entresol%:";
 /// Longest source in bytes: all options of a mount must fit into one page.
 const SOURCE_MAX: usize = 3000;
 
-/// The source of a mount over a cache: the cache's name, by which [`ask`] finds it. None if the name is too long for a
+/// The source of a mount over a cache: the cache's name, by which `ask` finds it. None if the name is too long for a
 /// source.
 pub fn mount_source(cache: &Path) -> Option<String> {
     let path = std::fs::canonicalize(cache).ok()?.into_os_string();
