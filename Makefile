@@ -138,7 +138,7 @@ deny: export PATH := $(PATH):$(CURDIR)/target/tools/bin
 deny: deps
 	@command -v cargo-deny >/dev/null || cargo install -q --locked --debug --root target/tools cargo-deny@$(CARGO_DENY)
 	cargo deny --locked check licenses bans sources
-	@mkdir -p target; if cargo deny --locked fetch db >target/advisories 2>&1; then cargo deny --locked check advisories; \
+	@mkdir -p target; if timeout 60 cargo deny --locked fetch db >target/advisories 2>&1; then cargo deny --locked check advisories; \
 	else head -n 1 target/advisories; echo "1 check skipped: advisories, whose database is not to be had here"; fi
 
 # The libraries that others may use, packed and built as if they were published; nothing is uploaded.
