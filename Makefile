@@ -129,6 +129,7 @@ lint: deps
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked -q
+	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 
 # Licences, bans and sources of all packages, the laboratory's too (deny.toml); advisories where their database is to be had, else that check is
 # counted as skipped. cargo-deny is built where there is none (a minute).
