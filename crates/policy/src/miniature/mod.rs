@@ -85,7 +85,7 @@ struct Miniature {
 ///     small.told(Request::read(block as u32), Address { object: ObjectId(0), block }, || 0);
 /// }
 /// let waited: Vec<f64> = [7, 8].map(|id| small.demands(id).expect("as arranged").iter().map(|part| part.waits).sum()).into();
-/// Pages held in NVM are not read from below again.
+/// // Pages held in NVM are not read from below again.
 /// assert!(waited[0] < 0.7 * waited[1]);
 /// # Ok::<(), entresol_policy::BuildError>(())
 /// ```
