@@ -147,13 +147,13 @@ pub(super) fn commit(access: &mut impl StoreAccess) -> io::Result<()> {
         access.write_back().abort_batch(write_batch);
         return Err(error);
     }
-    fly(access, write_batch)
+    carry_out(access, write_batch)
 }
 
 /// Writes the queue below, in runs of neighbours. Pages that cannot be written stay queued.
 pub(super) fn write_queue(access: &mut impl StoreAccess) -> io::Result<()> {
     let write_batch = access.write_back().begin_batch();
-    fly(access, write_batch)
+    carry_out(access, write_batch)
 }
 
 /// Writes part of the queue below, at most `runs` runs of neighbours. The store is synced only if nothing can go
@@ -164,7 +164,7 @@ pub(super) fn write_some(access: &mut impl StoreAccess, runs: usize) -> io::Resu
         sync_store(access)?;
         write_batch = access.write_back().begin_batch_some(runs);
     }
-    fly(access, write_batch)
+    carry_out(access, write_batch)
 }
 
 /// Writes below those of these pages that are queued, in parts, each after a sync of the store. Pages may be queued
@@ -173,12 +173,12 @@ pub(super) fn write_these(access: &mut impl StoreAccess, pages: &[u64]) -> io::R
     for pages in pages.chunks(DEPTH_MAX) {
         sync_store(access)?;
         let write_batch = access.write_back().begin_batch_with(pages);
-        fly(access, write_batch)?;
+        carry_out(access, write_batch)?;
     }
     Ok(())
 }
 
-pub(super) fn fly(access: &mut impl StoreAccess, write_batch: WriteBatch) -> io::Result<()> {
+pub(super) fn carry_out(access: &mut impl StoreAccess, write_batch: WriteBatch) -> io::Result<()> {
     if write_batch.is_empty() {
         return Ok(());
     }

@@ -130,7 +130,7 @@ pub(crate) fn nothing_is_queued_of_what_is_made_void(layout: Layout) -> Result<(
     let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(lru, &[50]) };
     let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
     (0..20).for_each(|page| cache.write(page * 512, &[1; 512], false).expect("a write"));
-    let mut guard = cache.locks.exclusive().expect("a turn");
+    let mut guard = cache.locks.exclusive().expect("the core's lock");
     let write_back = guard.write_back();
     write_back.begin_void(5..15);
     let dirty = |write_back: &WriteBack, page| write_back.store.index().get(page).expect("it is cached");

@@ -112,7 +112,7 @@ impl Recording {
         let ring = ring.as_mut().expect("it is there as long as this is");
         self.last = match waited {
             Ok(full) => full,
-            Err(RecvTimeoutError::Disconnected) => unreachable!("the reel is there"),
+            Err(RecvTimeoutError::Disconnected) => unreachable!("the ring is there"),
             Err(RecvTimeoutError::Timeout) => {
                 // A batch may have been handed over since. Otherwise an empty one exists: none is here or on the way.
                 let full = self.full.try_recv();

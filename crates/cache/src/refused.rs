@@ -81,7 +81,7 @@ impl WriteBack {
             maintenance::sync_store(self)?;
             if !patience.is_over(pages[0]) {
                 let together = self.begin_batch_only(pages);
-                if maintenance::fly(self, together).is_ok() {
+                if maintenance::carry_out(self, together).is_ok() {
                     patience.note(true);
                     continue;
                 }
@@ -92,7 +92,7 @@ impl WriteBack {
                     continue;
                 }
                 let alone = self.begin_batch_only(&[page]);
-                let result = maintenance::fly(self, alone);
+                let result = maintenance::carry_out(self, alone);
                 patience.note(result.is_ok());
                 error = error.or(result.err());
             }

@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Range;
 
 /// Rounds of the journal's ring that one renewal may rewrite before the journal counts as too full.
-const HOLDS_MAX: u64 = 3;
+const ROUNDS_MAX: u64 = 3;
 
 /// Frees slots in the slots layout; false in the log layout, where it does nothing.
 pub(super) fn reclaim_slots(access: &mut impl StoreAccess) -> io::Result<bool> {
@@ -46,7 +46,7 @@ fn renew_journal(access: &mut impl StoreAccess) -> io::Result<bool> {
         let write_back = access.write_back();
         // After a round or two all entries that hold have been repeated. Only a journal that this program did not
         // write holds more than fits.
-        if write_back.store.slots().is_some_and(|slots| renewed > HOLDS_MAX * slots.journal_bytes()) {
+        if write_back.store.slots().is_some_and(|slots| renewed > ROUNDS_MAX * slots.journal_bytes()) {
             let error =
                 io::Error::new(io::ErrorKind::StorageFull, "the cache's journal says more than it has room for");
             return write_back.noted(Err(error));

@@ -24,7 +24,7 @@ impl Unflushed {
     }
 
     /// Notes that a flush that began after so many changes has succeeded.
-    pub fn relation(&self, changes: u64) {
+    pub fn covered(&self, changes: u64) {
         self.flushed.fetch_max(changes, SeqCst);
     }
 }
@@ -62,7 +62,7 @@ impl BlockCache {
             result = self.flush_once();
         }
         if result.is_ok() {
-            self.unflushed.relation(changes);
+            self.unflushed.covered(changes);
         }
         result
     }
@@ -82,8 +82,8 @@ mod tests {
         });
         assert_eq!((first, second), (3, 4));
         // Of two flushes the one that began later may end first.
-        unflushed.relation(second);
-        unflushed.relation(first);
+        unflushed.covered(second);
+        unflushed.covered(first);
         assert_eq!(unflushed.flushed.load(SeqCst), 4);
     }
 }

@@ -281,7 +281,7 @@ mod tests {
         while calls() {
             steps += 1;
             assert!(steps < STEPS_MAX, "request {request}: it makes room and has none");
-            cache.step().expect("upkeep");
+            cache.step().expect("maintenance");
         }
         let mut guard = cache.locks.guard().expect("a cache that goes on");
         let write_back = guard.write_back();

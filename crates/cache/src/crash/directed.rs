@@ -87,7 +87,7 @@ pub(super) fn dropped_copies_are_not_older_than_what_is_below() -> Result<(), St
             page(&cache, next)?;
             cache.flush().map_err(text("a flush"))?;
             let before = std::mem::replace(&mut now, held()?);
-            cache.step().map_err(text("upkeep"))?;
+            cache.step().map_err(text("maintenance"))?;
             now = held()?;
             if before.contains(&(0, false)) && !now.contains(&(0, false)) {
                 break;
@@ -97,7 +97,7 @@ pub(super) fn dropped_copies_are_not_older_than_what_is_below() -> Result<(), St
         for next in 0..16 {
             write(&cache, next, 1)?;
         }
-        cache.step().map_err(text("upkeep"))?;
+        cache.step().map_err(text("maintenance"))?;
         written += cache.stats().map_err(text("counts"))?.write_back.below_pages;
         drop(cache);
         disks[0].crash(seed);
@@ -455,7 +455,7 @@ pub(super) fn a_copy_that_is_being_replaced_is_not_taken_for_clean() -> Result<(
         let cache = open(&disks, &config("lru", Mode::WriteAround, &[4]))?;
         // Version 1 goes below, among others, and no sync follows: a page read back from there counts as dirty.
         (0..12).try_for_each(|at| write(&cache, at, 1))?;
-        (0..30).try_for_each(|_| cache.step()).map_err(text("upkeep"))?;
+        (0..30).try_for_each(|_| cache.step()).map_err(text("maintenance"))?;
         page(&cache, 0)?;
         (100..104).try_for_each(|at| page(&cache, at).map(drop))?;
         // Version 2 waits to be written below, past that copy, which the policy does not hold any more.
@@ -465,7 +465,7 @@ pub(super) fn a_copy_that_is_being_replaced_is_not_taken_for_clean() -> Result<(
         // round.
         for first in [120, 2] {
             (first..first + 40).step_by(2).try_for_each(|at| write(&cache, at, 1))?;
-            (0..30).try_for_each(|_| cache.step()).map_err(text("upkeep"))?;
+            (0..30).try_for_each(|_| cache.step()).map_err(text("maintenance"))?;
         }
         drop(cache);
         disks[0].crash(seed);
@@ -757,7 +757,7 @@ pub(super) fn an_older_copy_in_a_failed_log_is_no_loss(layout: Layout) -> Result
     let has_failed = || cache.stats().map(|stats| stats.failed.is_some()).map_err(text("counts"));
     for other in 1..100 {
         // A batch of pages that left memory is to be written. Whatever its result, the cache goes on.
-        let _failed = write(&cache, other, 1).and_then(|()| cache.step().map_err(text("upkeep")));
+        let _failed = write(&cache, other, 1).and_then(|()| cache.step().map_err(text("maintenance")));
         if has_failed()? {
             break;
         }

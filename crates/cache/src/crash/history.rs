@@ -343,7 +343,7 @@ impl History {
         self.tally.operations += 1;
         self.time.fetch_add(self.passing.below(3), Ordering::Relaxed);
         if self.setup.maintenance == Maintenance::Hand && self.random.chance(0.3) {
-            self.try_io("upkeep", cache.step())?;
+            self.try_io("maintenance", cache.step())?;
         }
         if self.setup.policy == PLACING && self.random.chance(0.4) {
             let done = self.tables.step(cache, &mut self.random);

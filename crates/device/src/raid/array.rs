@@ -69,7 +69,7 @@ pub struct Raid<D> {
     next: Vec<Nanos>,
     capacity: u64,
     parents: Slab<Parent>,
-    in_flights: Slab<InFlight>,
+    under_way: Slab<InFlight>,
     held: VecDeque<HeldBack>,
     /// Time at which the controller lets the next I/O start.
     controller_free: Nanos,
@@ -110,7 +110,7 @@ impl<D: Device> Raid<D> {
             next: members.iter().map(|member| member.next_event().unwrap_or(Nanos::MAX)).collect(),
             members,
             parents: Slab { slots: Vec::new(), free: Vec::new() },
-            in_flights: Slab { slots: Vec::new(), free: Vec::new() },
+            under_way: Slab { slots: Vec::new(), free: Vec::new() },
             held: VecDeque::new(),
             controller_free: 0,
             last_end: u64::MAX,
@@ -145,7 +145,7 @@ impl<D: Device> Raid<D> {
         let latency = Latency { queue: now - submitted, ..Latency::default() };
         let parent = self.parents.insert(Parent { tag: io.tag, submitted, groups: groups.len() });
         for Group { first, second } in groups {
-            let in_flight = self.in_flights.insert(InFlight { parent, pending: first.len(), second, latency });
+            let in_flight = self.under_way.insert(InFlight { parent, pending: first.len(), second, latency });
             self.send(now, in_flight, &first);
             if first.is_empty() {
                 self.finish_phase(now, in_flight);
@@ -163,14 +163,14 @@ impl<D: Device> Raid<D> {
 
     /// Continues an I/O after the last piece of a phase.
     fn finish_phase(&mut self, now: Nanos, index: usize) {
-        let in_flight = self.in_flights.get(index);
+        let in_flight = self.under_way.get(index);
         let second = std::mem::take(&mut in_flight.second);
         if !second.is_empty() {
             in_flight.pending = second.len();
             self.send(now, index, &second);
             return;
         }
-        let InFlight { parent: number, latency, .. } = self.in_flights.remove(index);
+        let InFlight { parent: number, latency, .. } = self.under_way.remove(index);
         let parent = self.parents.get(number);
         parent.groups -= 1;
         if parent.groups == 0 {
@@ -202,7 +202,7 @@ impl<D: Device> Raid<D> {
             self.next[member] = self.members[member].next_event().unwrap_or(Nanos::MAX);
             for completion in completions.drain(..) {
                 let index = completion.tag as usize;
-                let in_flight = self.in_flights.get(index);
+                let in_flight = self.under_way.get(index);
                 in_flight.pending -= 1;
                 if in_flight.pending == 0 {
                     in_flight.latency += completion.latency;

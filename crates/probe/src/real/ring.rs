@@ -57,7 +57,7 @@ pub(super) struct Lane<'a> {
     source: Source,
     ring: IoUring,
     buffers: Buffers,
-    in_flights: Vec<Option<InFlight>>,
+    under_way: Vec<Option<InFlight>>,
     free: Vec<usize>,
     /// An I/O taken from the source and not yet due.
     waiting: Option<Next>,
@@ -76,7 +76,7 @@ impl<'a> Lane<'a> {
             source,
             ring,
             buffers: Buffers::new(slots as usize, stream.bytes, seed),
-            in_flights: vec![None; slots as usize],
+            under_way: vec![None; slots as usize],
             free: (0..slots as usize).rev().collect(),
             waiting: None,
             ended: false,
@@ -92,7 +92,7 @@ impl<'a> Lane<'a> {
             loop {
                 self.ended |= run.must_stop(background);
                 self.send(run);
-                if self.ended && self.free.len() == self.in_flights.len() {
+                if self.ended && self.free.len() == self.under_way.len() {
                     break;
                 }
                 if let Err(error) = self.wait(run) {
@@ -134,7 +134,7 @@ impl<'a> Lane<'a> {
             }
             // The time before stamping is the stream's; the time after it is the I/O's.
             let from = next.due.unwrap_or_else(|| run.now());
-            self.in_flights[slot] = Some(InFlight { next, from, flushing: false });
+            self.under_way[slot] = Some(InFlight { next, from, flushing: false });
             let (pointer, bytes) = (self.buffers.pointer(slot), self.stream.bytes);
             let entry = match next.write {
                 true => opcode::Write::new(self.file, pointer, bytes).offset(next.offset).build(),
@@ -153,7 +153,7 @@ impl<'a> Lane<'a> {
 
     /// Submits, and waits until something has completed or an I/O is due.
     fn wait(&mut self, run: &Run<'_>) -> io::Result<()> {
-        let outstanding = self.free.len() < self.in_flights.len();
+        let outstanding = self.free.len() < self.under_way.len();
         let nap = match self.waiting {
             // No slot is free, so no I/O can be sent before one completes.
             _ if self.free.is_empty() || self.ended => Some(WAIT_MAX),
@@ -185,14 +185,14 @@ impl<'a> Lane<'a> {
             let Some(entry) = completed else { break };
             let now = run.now();
             let slot = entry.user_data() as usize;
-            let in_flight = self.in_flights[slot].take().expect("a completion of what was sent");
+            let in_flight = self.under_way[slot].take().expect("a completion of what was sent");
             let expected = if in_flight.flushing { 0 } else { self.stream.bytes as i32 };
             if entry.result() != expected {
                 self.free.push(slot);
                 let (action, error) = failure(&in_flight, entry.result());
                 run.fail(action, error);
             } else if in_flight.next.flush && !in_flight.flushing {
-                self.in_flights[slot] = Some(InFlight { flushing: true, ..in_flight });
+                self.under_way[slot] = Some(InFlight { flushing: true, ..in_flight });
                 self.push(opcode::Fsync::new(self.file).flags(FsyncFlags::DATASYNC).build(), slot);
             } else {
                 self.free.push(slot);
