@@ -3,13 +3,16 @@
 //! the new one until 0.4. A new name is added to the file: `ENTRESOL_WRITE_INTERFACE=1 cargo test -p entresol --test interface`.
 
 mod common;
+#[path = "../../policy/tests/common/sources.rs"]
+mod sources;
 
 use common::Scratch;
 use common::served::{formatted, reached, start, terminate};
 use serde_json::Value;
+use sources::sources;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Plain text of a manual page.
 fn plain(page: &str) -> String {
@@ -78,20 +81,10 @@ fn metrics(names: &mut BTreeSet<String>) {
     names.extend(named.map(|metric| format!("metric {metric}")));
 }
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder of sources") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() { sources(&path, found) } else { found.push(path) }
-    }
-}
-
 /// Names of events, from the calls that emit them: not each can be made to happen here.
 fn events(names: &mut BTreeSet<String>) {
-    let mut files = Vec::new();
-    for folder in ["src", "../service/src"] {
-        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut files);
-    }
-    for file in files {
+    let folders = ["src", "../service/src"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+    for file in folders.iter().flat_map(|folder| sources(folder)) {
         let text = fs::read_to_string(&file).expect("text");
         for (at, call) in text.match_indices(".event(") {
             let arguments = &text[at + call.len()..];

@@ -1,19 +1,12 @@
 //! Uses among modules have no cycle, so that each module can be read, moved and tested after those that it uses.
 
+#[path = "../../policy/tests/common/sources.rs"]
+mod sources;
+
+use sources::sources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
-
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder of sources") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
+use std::path::Path;
 
 /// Modules of a crate's root that a text names by `crate::NAME`, or in a list, `crate::{NAME, ...}`.
 fn named(text: &str) -> BTreeSet<String> {
@@ -47,8 +40,7 @@ fn named(text: &str) -> BTreeSet<String> {
 
 /// The modules that each module of a crate's root uses.
 fn uses(crate_sources: &Path) -> BTreeMap<String, BTreeSet<String>> {
-    let mut files = Vec::new();
-    sources(crate_sources, &mut files);
+    let files = sources(crate_sources);
     let module = |path: &Path| {
         let first = path.strip_prefix(crate_sources).expect("inside").iter().next().expect("a name");
         first.to_string_lossy().trim_end_matches(".rs").to_owned()

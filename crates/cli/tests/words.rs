@@ -1,6 +1,10 @@
 //! The words of the code: names that were given up for the field's terms do not come back, and a doc comment opens with a noun.
 
+#[path = "../../policy/tests/common/sources.rs"]
+mod sources;
+
 use proc_macro2::{TokenStream, TokenTree};
+use sources::sources;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +22,7 @@ const GIVEN_UP: &[(&str, &str)] = &[
     ("world", ""),
     ("Flight", ""),
     ("flight", ""),
+    ("fly", ""),
     ("take_off", ""),
     ("call_back", ""),
     ("board", ""),
@@ -66,25 +71,11 @@ const GIVEN_UP: &[(&str, &str)] = &[
     ("log", "crates/cache/src/executor.rs"),
 ];
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for entry in entries {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 /// All sources of the workspace, by their paths in it.
 fn all() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut files = Vec::new();
-    ["crates", "lab", "fuzz", "extensions"].iter().for_each(|folder| sources(&root.join(folder), &mut files));
-    let own = Path::new(file!()).file_name().expect("a name");
-    files.retain(|path| path.file_name() != Some(own));
+    let files: Vec<PathBuf> =
+        ["crates", "lab", "fuzz", "extensions"].iter().flat_map(|folder| sources(&root.join(folder))).collect();
     assert!(files.len() > 500, "the sources are found");
     let text = |path: &PathBuf| fs::read_to_string(path).expect("text");
     let name = |path: &PathBuf| path.strip_prefix(&root).expect("inside").to_string_lossy().into_owned();

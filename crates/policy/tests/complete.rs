@@ -1,15 +1,12 @@
 //! Every policy that has a file is in the catalogue: one that was forgotten there compiles, and nobody can name it.
 
-use entresol_policy::catalogue;
-use std::fs;
-use std::path::{Path, PathBuf};
+#[path = "common/sources.rs"]
+mod sources;
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder of sources") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() { sources(&path, found) } else { found.push(path) }
-    }
-}
+use entresol_policy::catalogue;
+use sources::sources;
+use std::fs;
+use std::path::Path;
 
 /// The names that a source gives to its policies: texts in the line of the first field of each `INFO`.
 fn names(text: &str) -> Vec<String> {
@@ -20,10 +17,8 @@ fn names(text: &str) -> Vec<String> {
 
 #[test]
 fn every_policy_that_has_a_file_is_in_the_catalogue() {
-    let mut files = Vec::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
     let mut named = 0;
-    for file in files {
+    for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
         for name in names(&fs::read_to_string(&file).expect("text")) {
             assert!(catalogue::info(&name).is_ok(), "{}: '{name}' is not in catalogue.rs", file.display());
             named += 1;
