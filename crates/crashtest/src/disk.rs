@@ -99,6 +99,15 @@ impl Fault {
     }
 }
 
+/// A misdirected write.
+#[derive(Clone, Copy, Debug)]
+pub struct Misdirected {
+    /// Bytes of the write.
+    pub bytes: u64,
+    /// Syncs that followed.
+    pub syncs_after: u64,
+}
+
 #[derive(Debug)]
 struct Unsynced {
     at: usize,
@@ -113,6 +122,7 @@ struct State {
     image: Vec<u8>,
     unsynced: Vec<Unsynced>,
     faults: VecDeque<Fault>,
+    misdirected: Option<Misdirected>,
     /// Number of the read that returns a flipped bit.
     misread: Option<u64>,
     /// True if a crash may leave anything in an unsynced sector.
@@ -138,6 +148,7 @@ impl SimDisk {
             image: zeros,
             unsynced: Vec::new(),
             faults: VecDeque::new(),
+            misdirected: None,
             misread: None,
             garbles: false,
             gone: false,
@@ -205,6 +216,11 @@ impl SimDisk {
     /// Reads, writes and syncs that were performed.
     pub fn counts(&self) -> [u64; 3] {
         self.lock().counts
+    }
+
+    /// The last misdirected write.
+    pub fn misdirected(&self) -> Option<Misdirected> {
+        self.lock().misdirected
     }
 
     /// Applies a loss of power: some of the unsynced writes survive. The [`Power`] itself stays as it is.
@@ -330,6 +346,7 @@ impl Disk for SimDisk {
             }
             Some(Fault::Misdirected(by)) => {
                 let space = state.image.len() as u64 - bytes.len() as u64 + 1;
+                state.misdirected = Some(Misdirected { bytes: bytes.len() as u64, syncs_after: 0 });
                 state.write(((at + by) % space) as usize, bytes);
             }
             Some(Fault::LostWrite) => {}
@@ -355,6 +372,9 @@ impl Disk for SimDisk {
                 return Err(eio("sync"));
             }
             None => {}
+        }
+        if let Some(misdirected) = &mut state.misdirected {
+            misdirected.syncs_after += 1;
         }
         let size = state.image.len();
         state.stable.resize(size, 0);

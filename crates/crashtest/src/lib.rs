@@ -23,4 +23,4 @@ pub mod pages;
 pub mod posix;
 pub mod runs;
 
-pub use disk::{Fault, Power, SimDisk};
+pub use disk::{Fault, Misdirected, Power, SimDisk};

@@ -6,14 +6,19 @@ use std::collections::VecDeque;
 /// Bytes of a disk that are never torn.
 pub const SECTOR: usize = 512;
 
+/// Flushes of which the earlier states are kept.
+const FLUSHES_KEPT: u64 = 64;
+
 /// The versions of a page's sectors.
 type Versions = Vec<u64>;
 
 /// The states of every page that a crash may leave: the last durable one and all later ones.
 pub struct Oracle {
     pages: Vec<VecDeque<Versions>>,
-    /// States that a crash might have left before the last flush returned.
-    earlier: Vec<VecDeque<Versions>>,
+    /// States that a crash might have left before a flush returned, each with the number of that flush.
+    earlier: Vec<VecDeque<(u64, Versions)>>,
+    /// Number of the last flush that is known to have synced the cache.
+    flushes: u64,
     page_bytes: usize,
     next: u64,
     /// True if a page is never torn, not even between two allowed states.
@@ -37,7 +42,7 @@ impl Oracle {
     pub fn new(pages: u64, page_bytes: usize, atomic: bool) -> Self {
         let zeros = VecDeque::from([vec![0; page_bytes / SECTOR]]);
         let pages = vec![zeros; pages as usize];
-        Oracle { earlier: pages.clone(), pages, page_bytes, next: 1, atomic }
+        Oracle { earlier: vec![VecDeque::new(); pages.len()], flushes: 0, pages, page_bytes, next: 1, atomic }
     }
 
     /// Number of pages of the store.
@@ -77,22 +82,32 @@ impl Oracle {
     /// Notes that a flush returned: all writes are durable. The flush before is known to a start if this one, or
     /// anything since, has `synced` the cache.
     pub fn flushed(&mut self, synced: bool) {
+        self.flushes += u64::from(synced);
+        let flush = self.flushes;
         for (states, earlier) in self.pages.iter_mut().zip(&mut self.earlier) {
-            if synced {
-                earlier.clear();
+            while earlier.front().is_some_and(|(other, _)| other + FLUSHES_KEPT <= flush) {
+                earlier.pop_front();
             }
-            earlier.extend(states.drain(..states.len() - 1));
+            earlier.extend(states.drain(..states.len() - 1).map(|state| (flush, state)));
         }
     }
 
     /// Notes that the last flush may be unknown: a crash may leave the states that the flush before allowed. Returns
     /// the pages with several allowed states.
     pub fn may_lack_the_last_flush(&mut self) -> Vec<u64> {
+        self.may_lack_flushes(1)
+    }
+
+    /// As [`may_lack_the_last_flush`](Oracle::may_lack_the_last_flush), of so many flushes.
+    ///
+    /// # Panics
+    /// If it is more flushes than are kept.
+    pub fn may_lack_flushes(&mut self, flushes: u64) -> Vec<u64> {
+        assert!(flushes <= FLUSHES_KEPT, "{flushes} flushes, and {FLUSHES_KEPT} are kept");
         let mut pages = Vec::new();
         for (page, (states, earlier)) in (0..).zip(self.pages.iter_mut().zip(&mut self.earlier)) {
-            for state in earlier.drain(..).rev() {
-                states.push_front(state);
-            }
+            let lacked = earlier.drain(..).rev().filter(|(flush, _)| flush + flushes > self.flushes);
+            lacked.for_each(|(_, state)| states.push_front(state));
             pages.extend((states.len() > 1).then_some(page));
         }
         pages
@@ -159,5 +174,40 @@ impl Oracle {
     fn settle(&mut self, page: u64, state: Versions) {
         self.pages[page as usize] = VecDeque::from([state]);
         self.earlier[page as usize].clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crash_takes_back_as_many_flushes_as_are_said_and_no_more() {
+        for lacking in 0..3 {
+            let mut oracle = Oracle::new(1, SECTOR, true);
+            let mut versions = vec![vec![0; SECTOR]];
+            for _ in 0..3 {
+                versions.push(oracle.write(0, 0..1));
+                oracle.flushed(true);
+            }
+            let last = oracle.may_lack_flushes(lacking);
+            assert_eq!(last.is_empty(), lacking == 0);
+            for (flush, version) in (0..).zip(&versions) {
+                let allowed = oracle.is_allowed_after_crash(0, version).is_ok();
+                assert_eq!(allowed, flush + lacking >= 3, "after flush {flush}, {lacking} lacking");
+            }
+        }
+    }
+
+    #[test]
+    fn a_flush_that_synced_nothing_takes_the_one_before_along() {
+        let mut oracle = Oracle::new(1, SECTOR, true);
+        let first = oracle.write(0, 0..1);
+        oracle.flushed(true);
+        oracle.write(0, 0..1);
+        oracle.flushed(false);
+        oracle.may_lack_the_last_flush();
+        oracle.is_allowed_after_crash(0, &first).expect("allowed");
+        oracle.is_allowed_after_crash(0, &[0; SECTOR]).expect("allowed");
     }
 }

@@ -240,6 +240,11 @@ fn what_lies_beyond_tells_what_was_durable() {
 }
 
 #[test]
+fn a_last_batch_that_went_elsewhere_is_told_by_the_commit_record() {
+    directed::a_misdirected_last_batch_is_told_by_the_commit_record().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+#[test]
 fn a_large_change_below_is_not_written_over() {
     for layout in LAYOUTS {
         directed::a_large_change_below_is_not_written_over(layout).unwrap_or_else(|why| panic!("{layout:?}: {why}"));

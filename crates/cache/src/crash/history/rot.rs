@@ -115,8 +115,8 @@ impl History {
         self.setup.geometry.layout == Layout::Slots
     }
 
-    /// A run up to its end, with rot in it unless that comes after the end. Returns the pages of the last flush, if
-    /// the end may have taken it back.
+    /// A run up to its end, with rot in it unless that comes after the end. Returns the pages of the flushes that the
+    /// end may have taken back.
     fn live_rotting(&mut self, rot: Rot, end: End, requests: u64) -> Result<BTreeSet<u64>, String> {
         let mut lacking = BTreeSet::new();
         if end != End::Close && self.random.chance(0.7) {
@@ -126,12 +126,13 @@ impl History {
             Err(Stop::Wrong(why)) => return Err(why),
             Err(Stop::PowerOff) | Ok(()) => {}
         }
+        let taken_back = self.flushes_taken_back();
         match end {
             End::PowerLoss => {
                 self.crash();
                 // The record of the last flush need not be durable. The backing store may have pages of it that the
                 // store has lost.
-                lacking.extend(self.oracle.may_lack_the_last_flush());
+                lacking.extend(self.oracle.may_lack_flushes(taken_back));
                 self.loose.extend(&lacking);
             }
             End::Kill | End::Close => {
@@ -140,12 +141,20 @@ impl History {
                 self.cache.heal();
                 // Without commit records only later tables state how far the store was durable.
                 if self.setup.of_before && end == End::Kill {
-                    lacking.extend(self.oracle.may_lack_the_last_flush());
+                    lacking.extend(self.oracle.may_lack_flushes(taken_back));
                     self.loose.extend(&lacking);
                 }
             }
         }
         Ok(lacking)
+    }
+
+    /// Most flushes that an end may take back without a word. Without commit records the batches after a flush alone
+    /// state that it was durable: a misdirected write takes back what it is written over, unless another batch
+    /// followed its own sync.
+    fn flushes_taken_back(&self) -> u64 {
+        let misdirected = self.cache.misdirected().filter(|write| self.setup.of_before && write.syncs_after < 2);
+        1 + misdirected.map_or(0, |write| write.bytes.div_ceil(self.setup.geometry.page_bytes.into()))
     }
 
     fn live_with(&mut self, rot: Rot, end: End, requests: u64) -> Outcome<()> {
