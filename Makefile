@@ -177,6 +177,14 @@ bench-engine: deps
 	cargo build --release --locked -p entresol-bench-engine
 	target/release/entresol-bench-engine $(BENCH_ENGINE)
 
+# What a hit and a write of the block cache cost, beside a hash table and a copy of 4 KiB, and what two threads on one cache cost each
+# other (a minute). Say BENCH_CACHE="--out docs/results/bench-cache.md" to keep the report.
+BENCH_CACHE :=
+.PHONY: bench-cache
+bench-cache: deps
+	cargo build --release --locked -p entresol-bench-cache
+	target/release/entresol-bench-cache $(BENCH_CACHE)
+
 # Ten million seeded crashes of the block cache over each layout, in slices: queries over tables, syncs that fail and what rots, half
 # as many lives of each, beside them (an hour and a half of one core). A violation prints its seed and ends it. What is done is noted
 # in CRASH_LONG, so that a run that was stopped goes on where it was; the last lines say what the slices add up to.

@@ -1,15 +1,16 @@
 //! One policy and its executor: serves pages, one request at a time.
 
 use super::counts::Counts;
-use super::executor::{Executor, Left, request};
+use super::executor::{Decision, Executor, Left, request};
 use super::maintenance;
 use super::objects::Objects;
+use super::plan::{PageBytes, Plan};
 use super::ranges::LOOKED_AT;
 use super::search::Search;
 use super::write_back::{Source, WriteBack, WriteBackCounts};
 use super::{CacheStats, FRAMES_PER_HOLD, Mode, Refused, Tag};
 use entresol_core::{Hint, ObjectId, Op, Outcome, Page};
-use entresol_policy::{Choice, Driver, Policy, Streams};
+use entresol_policy::{Choice, Policy, Streams};
 use entresol_store::mutant::{self, Mutant};
 use entresol_store::{Clock, Entry, Step};
 use std::io;
@@ -46,8 +47,8 @@ pub(super) trait Core: Send {
     fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source>;
     /// Handles an unreadable copy in the store. An error if the page is lost; otherwise the page is found elsewhere.
     fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()>;
-    /// Decides on a read of a page; `bytes` are those of its newest version.
-    fn read(&mut self, page: u64, bytes: &[u8], tag: Tag);
+    /// Decides on a read of a page; the contents are those of its newest version.
+    fn read(&mut self, page: u64, contents: PageBytes, tag: Tag) -> Plan;
     /// Reads whole pages from `first` on and decides on each; true if it did. All must be in memory where a hit moves
     /// nothing.
     fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool;
@@ -57,7 +58,7 @@ pub(super) trait Core: Send {
     /// Stops reading gaps: the backing store did not have one in its memory.
     fn skip_gaps(&mut self);
     /// Writes a page. `whole` when none of its bytes were read for the write.
-    fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
+    fn write(&mut self, page: u64, contents: PageBytes, whole: bool, tag: Tag) -> io::Result<Plan>;
     /// Frames that a flush has to hand to the store by [`store_frames`](Core::store_frames): at most `most`, from
     /// handle `from` on, ascending.
     fn unstored(&self, from: u32, most: usize) -> Vec<Page>;
@@ -220,7 +221,7 @@ impl<P: Policy> Engine<P> {
                 self.executor.write_back.store.index_mut().update(page, |entry| entry.resident = true);
                 self.show(page);
             } else if let Some(bytes) = frame.bytes.filter(|_| !self.is_cached(page)) {
-                self.access_unasked(page, &bytes, Tag { sequential: false, now_us: self.executor.now_us() });
+                self.access_unasked(page, &bytes, Tag { sequential: false, now_us: self.executor.now_us });
             }
         }
         true
@@ -239,9 +240,10 @@ impl<P: Policy> Engine<P> {
         let policy = &self.policy;
         let handle = self.executor.directory.handle(page, |handle| !policy.state(handle).known)?;
         let before = self.executor.counts;
-        self.executor.begin(page, Op::Read, bytes, tag.now_us);
-        let outcome = self.policy.access(request(handle, Op::Read, tag.sequential), &mut self.executor);
-        let _trouble = self.executor.end();
+        let mut decision = self.executor.decide(page, Op::Read, PageBytes::new(bytes), tag.now_us);
+        let outcome = self.policy.access(request(handle, Op::Read, tag.sequential), &mut decision);
+        // Errors concern other pages, which stay queued or are listed.
+        drop(decision);
         let Counts { write_backs, write_back_ios, admissions_failed, .. } = self.executor.counts;
         self.executor.counts = Counts { write_backs, write_back_ios, admissions_failed, ..before };
         Some(outcome)
@@ -271,19 +273,24 @@ impl<P: Policy> Engine<P> {
         let handle = self.executor.directory.handle(page, |handle| !policy.state(handle).known);
         if let Some(handle) = handle {
             let op = if entry.dirty { Op::Write } else { Op::Read };
-            self.executor.begin_replay(page, op);
-            self.policy.access(request(handle, op, false), &mut self.executor);
             // Errors concern other pages, which stay queued or are listed.
-            let _trouble = self.executor.end();
-            self.executor.end_replay();
+            self.policy.access(request(handle, op, false), &mut self.executor.replay(page, op));
         }
         if !handle.is_some_and(|handle| self.policy.state(handle).tiers.contains(self.executor.store_tier())) {
             self.executor.write_back.release(page);
         }
     }
 
-    /// Runs one page request through the policy. None when the directory has no handle for the page.
-    fn access(&mut self, page: u64, op: Op, bytes: &[u8], tag: Tag) -> Option<(Page, io::Result<()>)> {
+    /// Runs one page request through the policy, and has `after` add to the decision. None when the directory has no
+    /// handle for the page.
+    fn access(
+        &mut self,
+        page: u64,
+        op: Op,
+        contents: PageBytes,
+        tag: Tag,
+        after: impl FnOnce(&P, Page, &mut Decision),
+    ) -> Option<io::Result<Plan>> {
         self.meet(page);
         let policy = &self.policy;
         let handle = self.executor.directory.handle(page, |handle| !policy.state(handle).known);
@@ -291,11 +298,12 @@ impl<P: Policy> Engine<P> {
             self.executor.counts.directory_full += 1;
             return None;
         };
-        self.executor.begin(page, op, bytes, tag.now_us);
         let absorbed = op.is_write() && self.mode == Mode::WriteBack && self.policy.state(handle).dirty;
-        let outcome = self.policy.access(request(handle, op, tag.sequential), &mut self.executor);
-        self.executor.count(page, op, outcome, absorbed);
-        Some((handle, self.executor.end()))
+        let mut decision = self.executor.decide(page, op, contents, tag.now_us);
+        let outcome = self.policy.access(request(handle, op, tag.sequential), &mut decision);
+        decision.count(outcome, absorbed);
+        after(&self.policy, handle, &mut decision);
+        Some(decision.end())
     }
 
     /// Before a request for a page: shows the policy that the page is held.
@@ -322,26 +330,37 @@ impl<P: Policy> Engine<P> {
         self.executor.directory.find(page).is_some_and(|handle| !self.policy.state(handle).tiers.is_empty())
     }
 
-    fn write_page(&mut self, page: u64, op: Op, bytes: &[u8], tag: Tag) -> io::Result<()> {
+    fn write_page(&mut self, page: u64, op: Op, contents: PageBytes, tag: Tag) -> io::Result<Plan> {
+        let bytes = contents.bytes;
         let passes = self.passes(page);
         if self.mode == Mode::WriteAround && !self.is_cached(page) {
             self.executor.counts.around += 1;
             self.executor.counts.writes += 1;
             self.executor.objects.went_around(page);
-            return self.executor.write_back.write_past(page, bytes);
+            return self.executor.write_back.write_past(page, bytes).map(|()| Plan::default());
         }
         if passes {
             self.executor.count_passed(page, op);
-            return self.executor.write_back.write_past(page, bytes);
+            return self.executor.write_back.write_past(page, bytes).map(|()| Plan::default());
         }
-        let Some((handle, result)) = self.access(page, op, bytes, tag) else {
-            return self.executor.write_back.write_past(page, bytes);
-        };
-        result?;
-        if (self.through || self.mode != Mode::WriteBack) && !self.executor.went_past() {
-            self.executor.write_through(handle)?;
+        let through = self.through || self.mode != Mode::WriteBack;
+        let decided = self.access(page, op, contents, tag, |_, handle, decision| {
+            if through && !decision.has_failed() && !decision.went_past() {
+                let sent = decision.write_through(handle);
+                decision.attempt(sent);
+            }
+        });
+        decided.unwrap_or_else(|| self.executor.write_back.write_past(page, bytes).map(|()| Plan::default()))
+    }
+
+    /// Shows the policy more behind a request, whose plan is carried out before.
+    fn go_on_behind(&mut self, plan: Plan, bytes: &[u8]) -> Plan {
+        if self.unseen.is_none() && self.left.is_none() {
+            return plan;
         }
-        Ok(())
+        plan.carry_out_now(bytes);
+        self.go_on_showing();
+        Plan::default()
     }
 
     /// Ends an operation. A failure of the cache device is an error only where it cost data or an acknowledgement.
@@ -369,7 +388,7 @@ impl<P: Policy> Core for Engine<P> {
 
     fn hint(&mut self, hint: Hint) {
         if !self.off {
-            self.policy.hint(hint, &mut self.executor);
+            self.policy.hint(hint, &mut self.executor.hinted());
         }
     }
 
@@ -381,10 +400,8 @@ impl<P: Policy> Core for Engine<P> {
         if self.off {
             return false;
         }
-        let more = self.policy.go_on(&mut self.executor);
         // Pages that could not be written below stay queued or are listed.
-        let _trouble = self.executor.end();
-        more
+        self.policy.go_on(&mut self.executor.hinted())
     }
 
     fn holds(&mut self, page: u64) -> bool {
@@ -428,18 +445,22 @@ impl<P: Policy> Core for Engine<P> {
         self.executor.copy_is_bad(page, entry, error)
     }
 
-    fn read(&mut self, page: u64, bytes: &[u8], tag: Tag) {
+    fn read(&mut self, page: u64, contents: PageBytes, tag: Tag) -> Plan {
         if self.off {
-            return;
+            return Plan::default();
         }
-        if self.passes(page) {
+        let plan = if self.passes(page) {
             self.executor.count_passed(page, Op::Read);
-        } else if let Some((handle, _trouble)) = self.access(page, Op::Read, bytes, tag) {
+            Plan::default()
+        } else {
+            let store_tier = self.executor.store_tier();
             // The read has succeeded. Errors concern other pages, which stay queued or are listed.
-            let in_store = self.policy.state(handle).tiers.contains(self.executor.store_tier());
-            self.executor.fill(handle, in_store);
-        }
-        self.go_on_showing();
+            let decided = self.access(page, Op::Read, contents, tag, |policy, handle, decision| {
+                decision.fill(handle, policy.state(handle).tiers.contains(store_tier));
+            });
+            decided.and_then(Result::ok).unwrap_or_default()
+        };
+        self.go_on_behind(plan, contents.bytes)
     }
 
     fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool {
@@ -454,15 +475,19 @@ impl<P: Policy> Core for Engine<P> {
         self.executor.gaps.leave();
     }
 
-    fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
+    fn write(&mut self, page: u64, contents: PageBytes, whole: bool, tag: Tag) -> io::Result<Plan> {
         if self.off {
-            self.executor.write_back.write_without_store(page, bytes);
-            return Ok(());
+            self.executor.write_back.write_without_store(page, contents.bytes);
+            return Ok(Plan::default());
         }
         self.void_left(page);
-        let result = self.write_page(page, if whole { Op::Write } else { Op::Update }, bytes, tag);
-        self.go_on_showing();
-        result
+        match self.write_page(page, if whole { Op::Write } else { Op::Update }, contents, tag) {
+            Ok(plan) => Ok(self.go_on_behind(plan, contents.bytes)),
+            Err(error) => {
+                self.go_on_showing();
+                Err(error)
+            }
+        }
     }
 
     fn unstored(&self, from: u32, most: usize) -> Vec<Page> {

@@ -5,23 +5,14 @@ use super::directory::Directory;
 use super::frames::{Frame, Frames};
 use super::gaps::Gaps;
 use super::objects::Objects;
+use super::plan::{PageBytes, Plan};
 use super::write_back::{Source, WriteBack};
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::{Driver, Streams};
-use entresol_store::Entry;
+use entresol_store::{Entry, Unfilled};
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
-
-/// Current request, with its page and the page's bytes.
-struct Current {
-    page: u64,
-    op: Op,
-    /// Contents of the current page; undefined between requests.
-    bytes: Box<[u8]>,
-    /// The write has been sent below.
-    past: bool,
-}
 
 /// The volatile tier of a replaced policy: copies of pages, none of which durability needs.
 pub(super) struct Left {
@@ -70,15 +61,39 @@ pub(super) struct Executor {
     unstored: BTreeSet<u32>,
     /// The tier that the store is.
     store_tier: Tier,
-    current: Current,
-    /// Recovered pages are being shown to the policy: bytes stay where they are.
-    replaying: bool,
-    now_us: u64,
+    pub now_us: u64,
+}
+
+/// Purpose of a decision.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// A request for a page, or a prefetch of it.
+    Request,
+    /// A recovered page is shown to the policy: bytes stay where they are.
+    Replay,
+    /// Work that a hint left.
+    Hint,
+}
+
+/// One decision of the policy, and the driver of that decision: each movement changes the index, the queue and the
+/// frames at once. The last copy of the request's own bytes into the store is left to the [`Plan`].
+pub(super) struct Decision<'e, 'b> {
+    executor: &'e mut Executor,
+    purpose: Purpose,
+    /// Page of the request. Another page's bytes are not in `bytes`.
+    page: u64,
+    op: Op,
+    /// Contents of the page as the write leaves them, or as the read returns them.
+    contents: PageBytes<'b>,
+    /// The write has been sent below.
+    past: bool,
+    /// Block of the store that the contents are still to be copied to.
+    block: Option<Unfilled>,
     error: Option<io::Error>,
 }
 
 impl Executor {
-    pub fn new(write_back: WriteBack, tiers: usize, handles: usize, page_bytes: usize, objects: Objects) -> Self {
+    pub fn new(write_back: WriteBack, tiers: usize, handles: usize, objects: Objects) -> Self {
         Executor {
             write_back,
             directory: Directory::new(handles),
@@ -89,17 +104,14 @@ impl Executor {
             frames: Frames::new(handles),
             unstored: BTreeSet::new(),
             store_tier: Tier(tiers as u8 - 1),
-            current: Current { page: 0, op: Op::Read, bytes: vec![0; page_bytes].into(), past: false },
-            replaying: false,
             now_us: 0,
-            error: None,
         }
     }
 
     /// The stores for another policy, whose tiers are still empty, and the frames of this one. Durability needs none
     /// of the frames: see [`store_frames`](Executor::store_frames).
     pub fn passed_on(self, tiers: usize, directory: Directory, frames: Frames) -> (Self, Left) {
-        let Executor { write_back, counts, streams, now_us, current, .. } = self;
+        let Executor { write_back, counts, streams, now_us, .. } = self;
         let store_tier = Tier(tiers as u8 - 1);
         let executor = Executor {
             write_back,
@@ -111,34 +123,34 @@ impl Executor {
             frames,
             unstored: BTreeSet::new(),
             store_tier,
-            current,
-            replaying: false,
             now_us,
-            error: None,
         };
         (executor, Left { frames: self.frames, directory: self.directory })
     }
 
-    /// Begins a request for a page. `bytes` are its contents as the write leaves them, or as the read returns them.
-    pub fn begin(&mut self, page: u64, op: Op, bytes: &[u8], now_us: u64) {
-        self.current.bytes.copy_from_slice(bytes);
-        self.begin_page(page, op, now_us);
-    }
-
-    fn begin_page(&mut self, page: u64, op: Op, now_us: u64) {
-        self.current = Current { page, op, past: false, bytes: std::mem::take(&mut self.current.bytes) };
+    /// Begins the decision on a request for a page.
+    pub fn decide<'b>(&mut self, page: u64, op: Op, contents: PageBytes<'b>, now_us: u64) -> Decision<'_, 'b> {
         self.now_us = now_us;
+        self.begin(Purpose::Request, page, op, contents)
     }
 
-    /// Begins the replay of a recovered page.
-    pub fn begin_replay(&mut self, page: u64, op: Op) {
-        self.replaying = true;
-        self.begin_page(page, op, self.now_us);
+    /// Begins to show the policy a recovered page. Frames get their bytes when they are first read.
+    pub fn replay(&mut self, page: u64, op: Op) -> Decision<'_, 'static> {
+        self.begin(Purpose::Replay, page, op, PageBytes::new(&[]))
+    }
+
+    /// Begins a decision on work that a hint left, or on the hint.
+    pub fn hinted(&mut self) -> Decision<'_, 'static> {
+        self.begin(Purpose::Hint, u64::MAX, Op::Read, PageBytes::new(&[]))
+    }
+
+    fn begin<'b>(&mut self, purpose: Purpose, page: u64, op: Op, contents: PageBytes<'b>) -> Decision<'_, 'b> {
+        Decision { executor: self, purpose, page, op, contents, past: false, block: None, error: None }
     }
 
     /// Bytes of a page.
     pub fn page_bytes(&self) -> usize {
-        self.current.bytes.len()
+        self.write_back.page_bytes
     }
 
     /// The tier that the store is.
@@ -161,16 +173,6 @@ impl Executor {
             self.passed(page);
         }
         self.count(page, op, Outcome::BYPASSED, false);
-    }
-
-    /// Ends a request, with its first error.
-    pub fn end(&mut self) -> io::Result<()> {
-        self.error.take().map_or(Ok(()), Err)
-    }
-
-    /// True if the current write has been sent below, bypassing the tiers.
-    pub fn went_past(&self) -> bool {
-        self.current.past
     }
 
     /// Finds the newest version of a page, wherever it is.
@@ -200,17 +202,6 @@ impl Executor {
             Source::Memory => Ok(()),
             Source::Store(entry) => self.write_back.read_store(page, entry, bytes),
             Source::Below => self.write_back.read_below(page, bytes),
-        }
-    }
-
-    /// Puts the page that was read into the tier where the policy believes it to be, if that has no bytes of it.
-    pub fn fill(&mut self, handle: Page, in_store: bool) {
-        let bytes = &self.current.bytes;
-        if let Some(frame) = self.frames.get_mut(handle) {
-            frame.bytes.get_or_insert_with(|| bytes.clone());
-        } else if in_store && self.write_back.store.index().resident(self.current.page).is_none() {
-            let kept = self.write_back.put(self.current.page, bytes, false, true);
-            self.counts.admissions_failed += u64::from(kept.is_err());
         }
     }
 
@@ -259,73 +250,12 @@ impl Executor {
         held
     }
 
-    fn attempt(&mut self, result: io::Result<()>) {
-        if let Err(error) = result {
-            self.error.get_or_insert(error);
-        }
-    }
-
     fn set_frame(&mut self, handle: Page, bytes: &[u8], dirty: bool, stored: Option<u64>) {
         if dirty && stored.is_none() {
             self.unstored.insert(handle.0);
             self.write_back.set_in_memory(self.directory.page(handle), true);
         }
         self.frames.insert(handle, Frame { bytes: Some(bytes.into()), dirty, stored });
-    }
-
-    /// Fetches a page from the backing store into a tier.
-    fn fetch(&mut self, handle: Page, to: Tier) -> io::Result<()> {
-        let page = self.directory.page(handle);
-        let wanted = page == self.current.page && !self.current.op.is_write();
-        let len = self.current.bytes.len();
-        let mut bytes = if wanted { std::mem::take(&mut self.current.bytes) } else { vec![0; len].into_boxed_slice() };
-        let read = if wanted { Ok(()) } else { self.write_back.read_below(page, &mut bytes) };
-        let kept = match &read {
-            Ok(()) if to == self.store_tier => self.write_back.put(page, &bytes, false, true).map(|_| ()),
-            Ok(()) => {
-                self.set_frame(handle, &bytes, false, None);
-                Ok(())
-            }
-            Err(_) => Ok(()),
-        };
-        if wanted {
-            self.current.bytes = bytes;
-        }
-        // A copy that could not be kept is a miss the next time; the read itself succeeds.
-        self.counts.admissions_failed += u64::from(kept.is_err());
-        read
-    }
-
-    /// Puts the bytes of the current write into a tier.
-    fn install(&mut self, handle: Page, to: Tier) -> io::Result<()> {
-        let bytes = std::mem::take(&mut self.current.bytes);
-        let landed = if to == self.store_tier {
-            self.write_back.put(self.current.page, &bytes, true, true).map(|_| ())
-        } else {
-            self.set_frame(handle, &bytes, true, None);
-            Ok(())
-        };
-        self.current.bytes = bytes;
-        match landed {
-            // The store has no free segment at the moment: the policy believes in a page with no bytes behind it.
-            Err(_) if !self.write_back.is_broken() => {
-                self.counts.admissions_failed += 1;
-                self.current.past = true;
-                self.write_back.write_past(self.current.page, &self.current.bytes)
-            }
-            landed => landed,
-        }
-    }
-
-    fn promote(&mut self, handle: Page) -> io::Result<()> {
-        let page = self.directory.page(handle);
-        let read = page == self.current.page && !self.current.op.is_write() && !self.replaying;
-        // A read of another page reads its bytes later; a write brings its own bytes next.
-        let bytes = read.then(|| self.current.bytes.clone());
-        let entry = self.write_back.store.index().resident(page);
-        let dirty = entry.is_some_and(|entry| self.write_back.is_owed(page, entry));
-        self.frames.insert(handle, Frame { bytes, dirty, stored: entry.map(|entry| entry.address) });
-        Ok(())
     }
 
     fn demote(&mut self, handle: Page) -> io::Result<()> {
@@ -344,9 +274,9 @@ impl Executor {
             self.write_back.store.index_mut().update(page, |entry| entry.resident = true);
             return Ok(());
         }
-        let mut bytes = vec![0; self.current.bytes.len()];
+        let mut bytes = vec![0; self.page_bytes()];
         self.read_newest(page, handle, &mut bytes)?;
-        match self.write_back.put(page, &bytes, dirty, true) {
+        match self.write_back.put_filled(page, &bytes, dirty, true) {
             Ok(entry) => {
                 if let Some(frame) = self.frames.get_mut(handle) {
                     frame.stored = Some(entry.address);
@@ -374,7 +304,7 @@ impl Executor {
         let Some(stored) = self.frames.get_mut(handle).filter(|frame| frame.dirty).map(|frame| frame.stored) else {
             return Ok(());
         };
-        let mut bytes = vec![0; self.current.bytes.len()];
+        let mut bytes = vec![0; self.page_bytes()];
         self.read_newest(page, handle, &mut bytes)?;
         match self.write_back.store.index().get(page).filter(|entry| stored == Some(entry.address)) {
             Some(entry) if self.write_back.is_owed(page, entry) => {
@@ -400,16 +330,8 @@ impl Executor {
         }
     }
 
-    fn bypass(&mut self) -> io::Result<()> {
-        if !self.current.op.is_write() {
-            return Ok(());
-        }
-        self.current.past = true;
-        self.write_back.write_past(self.current.page, &self.current.bytes)
-    }
-
     /// Replays a movement of a recovered page, whose bytes are in the store already.
-    fn replay(&mut self, handle: Page, verb: Verb) -> io::Result<()> {
+    fn replay_movement(&mut self, handle: Page, verb: Verb) {
         let page = self.directory.page(handle);
         match verb {
             Verb::Fetch { to } | Verb::Install { to } if to == self.store_tier => {
@@ -430,12 +352,6 @@ impl Executor {
             }
             _ => unreachable!("{verb:?} needs no replay of its own"),
         }
-        Ok(())
-    }
-
-    /// Ends the replay. Frames get their bytes when they are first read.
-    pub fn end_replay(&mut self) {
-        self.replaying = false;
     }
 
     /// Handles of frames that only volatile memory may have: at most `most`, from handle `from` on, ascending.
@@ -454,7 +370,7 @@ impl Executor {
                 let stored = held.is_some_and(|entry| frame.stored == Some(entry.address));
                 if let Some(bytes) = frame.bytes.as_ref().filter(|_| !stored) {
                     let resident = held.is_some_and(|entry| entry.resident);
-                    let entry = self.write_back.put(page, bytes, true, resident)?;
+                    let entry = self.write_back.put_filled(page, bytes, true, resident)?;
                     self.frames.get_mut(handle).expect("just seen").stored = Some(entry.address);
                 }
                 self.write_back.set_in_memory(page, false);
@@ -508,33 +424,161 @@ impl Executor {
             }
         }
     }
+}
 
-    /// Sends the current write below at once as well.
-    pub fn write_through(&mut self, handle: Page) -> io::Result<()> {
-        let page = self.current.page;
-        if self.frames.get(handle).is_some() {
-            return self.write_page_back(handle, Tier::TOP);
+impl<'b> Decision<'_, 'b> {
+    /// Counts the decided request. `absorbed` when it replaced a dirty version.
+    pub fn count(&mut self, outcome: Outcome, absorbed: bool) {
+        self.executor.count(self.page, self.op, outcome, absorbed);
+    }
+
+    /// Ends the decision, with its first error. After an error nothing is left to be done.
+    pub fn end(mut self) -> io::Result<Plan> {
+        match self.error.take() {
+            None => Ok(Plan::of(self.page, self.block.take())),
+            Some(error) => Err(error),
         }
-        match self.write_back.store.index().resident(page) {
-            Some(entry) if self.write_back.is_owed(page, entry) => {
-                self.write_back.write_page_back(page, &self.current.bytes, entry.address);
+    }
+
+    /// True if a movement has failed.
+    pub fn has_failed(&self) -> bool {
+        self.error.is_some()
+    }
+
+    /// True if the write has been sent below, bypassing the tiers.
+    pub fn went_past(&self) -> bool {
+        self.past
+    }
+
+    /// Copies the request's bytes now, before anything that may read them in the store.
+    fn settle(&mut self) {
+        if let Some(block) = self.block.take() {
+            block.fill(self.contents.bytes);
+        }
+    }
+
+    /// Puts the request's bytes into the store. They are copied later, unless another movement follows.
+    fn put(&mut self, dirty: bool) -> io::Result<()> {
+        self.settle();
+        let (_, block) = self.executor.write_back.put(self.page, self.contents.crc(), dirty, true)?;
+        self.block = Some(block);
+        Ok(())
+    }
+
+    /// Puts the page that was read into the tier where the policy believes it to be, if that has no bytes of it.
+    pub fn fill(&mut self, handle: Page, in_store: bool) {
+        let bytes = self.contents.bytes;
+        if let Some(frame) = self.executor.frames.get_mut(handle) {
+            frame.bytes.get_or_insert_with(|| bytes.into());
+        } else if in_store && self.executor.write_back.store.index().resident(self.page).is_none() {
+            let kept = self.put(false);
+            self.executor.counts.admissions_failed += u64::from(kept.is_err());
+        }
+    }
+
+    pub fn attempt(&mut self, result: io::Result<()>) {
+        if let Err(error) = result {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    /// Fetches a page from the backing store into a tier.
+    fn fetch(&mut self, handle: Page, to: Tier) -> io::Result<()> {
+        let page = self.executor.directory.page(handle);
+        let in_store = to == self.executor.store_tier;
+        // A copy that could not be kept is a miss the next time; the read itself succeeds.
+        if page == self.page && !self.op.is_write() {
+            let kept = if in_store {
+                self.put(false)
+            } else {
+                self.executor.set_frame(handle, self.contents.bytes, false, None);
+                Ok(())
+            };
+            self.executor.counts.admissions_failed += u64::from(kept.is_err());
+            return Ok(());
+        }
+        let mut bytes = vec![0; self.executor.page_bytes()];
+        self.executor.write_back.read_below(page, &mut bytes)?;
+        if in_store {
+            let kept = self.executor.write_back.put_filled(page, &bytes, false, true);
+            self.executor.counts.admissions_failed += u64::from(kept.is_err());
+        } else {
+            self.executor.set_frame(handle, &bytes, false, None);
+        }
+        Ok(())
+    }
+
+    /// Puts the bytes of the write into a tier.
+    fn install(&mut self, handle: Page, to: Tier) -> io::Result<()> {
+        let landed = if to == self.executor.store_tier {
+            self.put(true)
+        } else {
+            self.executor.set_frame(handle, self.contents.bytes, true, None);
+            Ok(())
+        };
+        match landed {
+            // The store has no free segment at the moment: the policy believes in a page with no bytes behind it.
+            Err(_) if !self.executor.write_back.is_broken() => {
+                self.executor.counts.admissions_failed += 1;
+                self.past = true;
+                self.executor.write_back.write_past(self.page, self.contents.bytes)
+            }
+            landed => landed,
+        }
+    }
+
+    fn promote(&mut self, handle: Page) -> io::Result<()> {
+        let page = self.executor.directory.page(handle);
+        let read = page == self.page && !self.op.is_write() && self.purpose == Purpose::Request;
+        // A read of another page reads its bytes later; a write brings its own bytes next.
+        let bytes = read.then(|| self.contents.bytes.into());
+        let write_back = &self.executor.write_back;
+        let entry = write_back.store.index().resident(page);
+        let dirty = entry.is_some_and(|entry| write_back.is_owed(page, entry));
+        self.executor.frames.insert(handle, Frame { bytes, dirty, stored: entry.map(|entry| entry.address) });
+        Ok(())
+    }
+
+    fn bypass(&mut self) -> io::Result<()> {
+        if !self.op.is_write() {
+            return Ok(());
+        }
+        self.past = true;
+        self.executor.write_back.write_past(self.page, self.contents.bytes)
+    }
+
+    /// Sends the write below at once as well.
+    pub fn write_through(&mut self, handle: Page) -> io::Result<()> {
+        let page = self.page;
+        if self.executor.frames.get(handle).is_some() {
+            self.settle();
+            return self.executor.write_page_back(handle, Tier::TOP);
+        }
+        let write_back = &mut self.executor.write_back;
+        match write_back.store.index().resident(page) {
+            Some(entry) if write_back.is_owed(page, entry) => {
+                write_back.write_page_back(page, self.contents.bytes, entry.address);
                 Ok(())
             }
             Some(_) => Ok(()),
-            None => self.write_back.write_past(page, &self.current.bytes),
+            None => write_back.write_past(page, self.contents.bytes),
         }
     }
 
     fn carry_out(&mut self, Movement { page: handle, verb, .. }: Movement) -> io::Result<()> {
+        let is_replay = self.purpose == Purpose::Replay;
         match verb {
-            Verb::Fetch { .. } | Verb::Install { .. } | Verb::Bypass if self.replaying => self.replay(handle, verb),
+            Verb::Fetch { .. } | Verb::Install { .. } | Verb::Bypass if is_replay => {
+                self.executor.replay_movement(handle, verb);
+                Ok(())
+            }
             Verb::Fetch { to } => self.fetch(handle, to),
             Verb::Install { to } => self.install(handle, to),
-            Verb::Copy { from, .. } if from == self.store_tier => self.promote(handle),
-            Verb::Copy { .. } => self.demote(handle),
-            Verb::WriteBack { from } => self.write_page_back(handle, from),
+            Verb::Copy { from, .. } if from == self.executor.store_tier => self.promote(handle),
+            Verb::Copy { .. } => self.executor.demote(handle),
+            Verb::WriteBack { from } => self.executor.write_page_back(handle, from),
             Verb::Drop { from } | Verb::Supersede { tier: from } => {
-                self.give_up(handle, from);
+                self.executor.give_up(handle, from);
                 Ok(())
             }
             // The store accounts for dead versions itself. Held ones get their second chance when reclaim reaches them.
@@ -547,23 +591,34 @@ impl Executor {
     }
 }
 
-impl Driver for Executor {
+impl Drop for Decision<'_, '_> {
+    /// A decision that nobody asks for a plan leaves nothing to be done.
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+impl Driver for Decision<'_, '_> {
     fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
-        // Requests come one at a time, and none pins a page.
+        // Decisions come one at a time, and none pins a page. Whoever reads a block of the store that is reserved and
+        // not filled waits for it.
         true
     }
 
     fn emit(&mut self, movement: Movement) {
-        if !self.replaying {
-            self.counts.movement(movement, self.current.op.is_write());
+        self.settle();
+        let is_replay = self.purpose == Purpose::Replay;
+        let executor = &mut *self.executor;
+        if !is_replay {
+            executor.counts.movement(movement, self.op.is_write());
         }
-        self.objects.movement(self.directory.page(movement.page), movement, self.store_tier, !self.replaying);
+        executor.objects.movement(executor.directory.page(movement.page), movement, executor.store_tier, !is_replay);
         let result = self.carry_out(movement);
         self.attempt(result);
     }
 
     fn now_us(&self) -> u64 {
-        self.now_us
+        self.executor.now_us
     }
 
     fn next_use(&self) -> u32 {
@@ -571,19 +626,21 @@ impl Driver for Executor {
     }
 
     fn address(&self, page: Page) -> Address {
-        self.objects.address(self.directory.page(page))
+        self.executor.objects.address(self.executor.directory.page(page))
     }
 
     fn successor(&self, page: Page) -> Option<Page> {
-        self.directory.find(self.objects.neighbour(self.directory.page(page), 1)?)
+        let Executor { directory, objects, .. } = &*self.executor;
+        directory.find(objects.neighbour(directory.page(page), 1)?)
     }
 
     fn predecessor(&self, page: Page) -> Option<Page> {
-        self.directory.find(self.objects.neighbour(self.directory.page(page), -1)?)
+        let Executor { directory, objects, .. } = &*self.executor;
+        directory.find(objects.neighbour(directory.page(page), -1)?)
     }
 
     fn object_pages(&self, object: ObjectId) -> u64 {
-        self.objects.pages(object)
+        self.executor.objects.pages(object)
     }
 }
 

@@ -23,6 +23,8 @@ mod generation;
 mod grow;
 mod grown;
 #[cfg(test)]
+mod held;
+#[cfg(test)]
 mod holds_tests;
 mod locks;
 mod maintenance;
@@ -32,6 +34,7 @@ mod opening;
 mod pages;
 mod peek;
 mod placing;
+mod plan;
 mod queries;
 mod ranges;
 mod read_many;
@@ -65,9 +68,12 @@ use self::background::Background;
 use entresol_core::{ObjectId, Op};
 use entresol_disk::{DeviceCounts, Disk, MeterReader};
 use entresol_policy::{BuildError, Choice, Config, Info, Options, Streams};
-use entresol_store::{Generation, Geometry, Identity, Layout, Recovered, StoreCounts, StoreError, check_page};
+use entresol_store::{
+    Generation, Geometry, Identity, Layout, Recovered, StoreCounts, StoreError, check_page, page_crc,
+};
 use locks::{CoreGuard, Locks};
 use maintenance::StoreAccess;
+use plan::{PageBytes, Plan};
 use recorder::Recorder;
 use std::io;
 use std::ops::Range;
@@ -388,8 +394,9 @@ impl BlockCache {
         Tag { sequential, now_us: self.started.elapsed().as_micros() as u64 }
     }
 
-    /// Reads the newest version of a page whose lock is held, and takes the core's lock.
-    fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<CoreGuard<'_>> {
+    /// Reads the newest version of a page whose lock is held, and takes the core's lock. Returns the CRC too where it was
+    /// computed without the lock.
+    fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<(CoreGuard<'_>, Option<u32>)> {
         self.newest_by(page, bytes, || self.locks.ready())
     }
 
@@ -399,7 +406,7 @@ impl BlockCache {
         page: u64,
         bytes: &mut [u8],
         take: impl Fn() -> io::Result<CoreGuard<'a>>,
-    ) -> io::Result<CoreGuard<'a>> {
+    ) -> io::Result<(CoreGuard<'a>, Option<u32>)> {
         let mut guard = take()?;
         let mut bad_at = None;
         loop {
@@ -409,12 +416,13 @@ impl BlockCache {
                 Source::Store(entry) if bad_at == Some(entry.address) => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "the newest copy of this page is bad"));
                 }
-                Source::Memory => return Ok(guard),
+                Source::Memory => return Ok((guard, None)),
                 Source::Below => {
                     guard.write_back().counts.below_reads += 1;
                     drop(guard);
                     read_page_below(&*backing, self.size_bytes, page, bytes)?;
-                    return take();
+                    let crc = page_crc(bytes);
+                    return take().map(|guard| (guard, Some(crc)));
                 }
                 Source::Store(entry) => {
                     let at = guard.write_back().store.byte_of(entry.address);
@@ -427,7 +435,7 @@ impl BlockCache {
                     guard = take()?;
                     guard.write_back().store.count_reads(reads);
                     match result {
-                        Ok(()) => return Ok(guard),
+                        Ok(()) => return Ok((guard, Some(entry.crc))),
                         // Reclaim may have moved the version: the next round finds it at its new address.
                         Err(error) => guard.core().copy_is_bad(page, entry, error)?,
                     }
@@ -445,7 +453,8 @@ impl BlockCache {
     pub fn write_tagged(&self, offset: u64, bytes: &[u8], tag: Tag) -> io::Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
         let page_bytes = self.page_bytes as usize;
-        let mut page = vec![0; page_bytes];
+        // Of a page that is written in part.
+        let mut page = Vec::new();
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
@@ -455,33 +464,54 @@ impl BlockCache {
             let first = done == 0;
             let tag = Tag { sequential: tag.sequential || !first, ..tag };
             let number = at / self.page_bytes;
+            let written = &bytes[done..done + len];
+            if len < page_bytes {
+                page.clear();
+                page.resize(page_bytes, 0);
+                page[within..within + len].copy_from_slice(written);
+            }
+            let contents = if len < page_bytes { &page } else { written };
+            let contents = if whole { PageBytes::checked(contents) } else { PageBytes::new(contents) };
             let _page = self.locks.pages.page(number);
             let mut guard = self.locks.ready_to_write(number)?;
             check_writable(guard.core().mode())?;
+            let mut contents = contents;
             if !whole {
                 drop(guard);
-                guard = self.newest(number, &mut page)?;
-            }
-            page[within..within + len].copy_from_slice(&bytes[done..done + len]);
-            if whole {
-                page[len..].fill(0);
+                (guard, _) = self.newest(number, &mut page)?;
+                page[within..within + len].copy_from_slice(written);
+                contents = PageBytes::new(&page);
             }
             self.recorder.note(number, if whole { Op::Write } else { Op::Update }, tag, first);
-            self.write_page(guard, number, &page, whole, tag)?;
+            self.write_page(guard, number, contents, whole, tag)?;
             done += len;
         }
         Ok(())
     }
 
-    fn write_page(&self, mut guard: CoreGuard, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
-        let mut result = guard.core().write(page, bytes, whole, tag);
+    /// Has the policy decide on a write of a page whose lock is held, and carries the plan out.
+    fn write_page(
+        &self,
+        mut guard: CoreGuard,
+        page: u64,
+        contents: PageBytes,
+        whole: bool,
+        tag: Tag,
+    ) -> io::Result<()> {
+        let mut decided = guard.core().write(page, contents, whole, tag);
         if guard.must_mend() {
+            // What is in memory of the store is read when its device is given up.
+            decided = decided.map(|plan| {
+                plan.carry_out_now(contents.bytes);
+                Plan::default()
+            });
             // A failure of the cache device is an error only where it cost data or an acknowledgement.
             guard.mend()?;
-            result = result.or_else(|_| guard.core().write(page, bytes, whole, tag));
+            decided = decided.or_else(|_| guard.core().write(page, contents, whole, tag));
         }
         self.unflushed.note();
-        result
+        drop(guard);
+        decided.map(|plan| plan.carry_out(contents.bytes))
     }
 
     fn flush_once(&self) -> io::Result<()> {

@@ -47,8 +47,7 @@ impl Visitor for Build {
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
         let CacheConfig { tiers, handles, mode, .. } = self.config;
-        let page_bytes = self.write_back.store.geometry().page_bytes as usize;
-        let executor = Executor::new(self.write_back, tiers.len(), handles, page_bytes, self.objects);
+        let executor = Executor::new(self.write_back, tiers.len(), handles, self.objects);
         Box::new(Engine::new(policy, executor, mode))
     }
 }

@@ -95,7 +95,7 @@ impl BlockCache {
         let there = self.read_together(wanted.start, &mut bytes)?;
         let mut brought = 0;
         for ((page, bytes), _) in
-            wanted.zip(bytes.chunks_exact(self.page_bytes as usize)).zip(there).filter(|(_, there)| *there)
+            wanted.zip(bytes.chunks_exact(self.page_bytes as usize)).zip(there).filter(|(_, there)| there.is_some())
         {
             let mut guard = self.locks.ready()?;
             brought += u64::from(guard.core().prefetch_object(page, bytes, self.tag(true)));

@@ -3,12 +3,13 @@
 
 use super::locks::CoreGuard;
 use super::maintenance::{StoreAccess, runs};
+use super::plan::PageBytes;
 use super::write_back::Source;
 use super::{BlockCache, Tag};
 use entresol_core::Op;
 use entresol_disk::{AlignedBytes, Transfer};
 use entresol_store::mutant::{self, Mutant};
-use entresol_store::{Entry, check_page};
+use entresol_store::{Entry, check_page, page_crc};
 use std::io;
 use std::ops::Range;
 
@@ -21,6 +22,12 @@ enum Found {
     Below,
     /// None: there was an error.
     Nowhere,
+}
+
+/// A page that was read, with its CRC where it was computed without the core's lock.
+#[derive(Clone, Copy)]
+pub(super) struct There {
+    crc: Option<u32>,
 }
 
 /// Pages read together; their locks are held meanwhile.
@@ -66,11 +73,11 @@ impl BlockCache {
     fn read_pages(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> io::Result<()> {
         if pages.end - pages.start == 1 {
             let _page = self.locks.pages.page(pages.start);
-            return self.read_one(pages.start, bytes, false, tag, first);
+            return self.read_one(pages.start, bytes, None, tag, first);
         }
         let _pages = self.locks.pages.range(&pages);
         let together = self.read_together(pages.start, bytes);
-        let there = together.unwrap_or_else(|_| vec![false; (pages.end - pages.start) as usize]);
+        let there = together.unwrap_or_else(|_| vec![None; (pages.end - pages.start) as usize]);
         let each = pages.zip(bytes.chunks_exact_mut(self.page_bytes as usize));
         for (at, ((page, bytes), there)) in each.zip(there).enumerate() {
             let tag = Tag { sequential: tag.sequential || at > 0, ..tag };
@@ -81,10 +88,13 @@ impl BlockCache {
 
     /// Reads a page unless its newest bytes are `there`, and has the policy decide on it. Where the decision needs
     /// space that cannot be freed, because writes below fail, the page is read without telling the policy.
-    fn read_one(&self, page: u64, bytes: &mut [u8], there: bool, tag: Tag, first: bool) -> io::Result<()> {
-        let guard = if there { self.locks.ready() } else { self.newest(page, bytes) };
-        match guard {
-            Ok(guard) => self.decide(guard, page, bytes, tag, first),
+    fn read_one(&self, page: u64, bytes: &mut [u8], there: Option<There>, tag: Tag, first: bool) -> io::Result<()> {
+        let read = match there {
+            Some(There { crc }) => self.locks.ready().map(|guard| (guard, crc)),
+            None => self.newest(page, bytes),
+        };
+        match read {
+            Ok((guard, crc)) => self.decide(guard, page, PageBytes::with(bytes, crc), tag, first),
             Err(error) => {
                 let mut guard = self.locks.guard()?;
                 // The hard limits are not checked again, since a maintenance thread may have freed space by now. An
@@ -93,20 +103,28 @@ impl BlockCache {
                     return Err(error);
                 }
                 drop(guard);
-                if there { Ok(()) } else { self.newest_by(page, bytes, || self.locks.guard()).map(drop) }
+                if there.is_some() { Ok(()) } else { self.newest_by(page, bytes, || self.locks.guard()).map(drop) }
             }
         }
     }
 
-    fn decide(&self, mut guard: CoreGuard, page: u64, bytes: &[u8], tag: Tag, first: bool) -> io::Result<()> {
+    /// Has the policy decide on a read of a page whose lock is held, and carries the plan out.
+    fn decide(&self, mut guard: CoreGuard, page: u64, contents: PageBytes, tag: Tag, first: bool) -> io::Result<()> {
         self.recorder.note(page, Op::Read, tag, first);
-        guard.core().read(page, bytes, tag);
-        guard.mend()
+        let plan = guard.core().read(page, contents, tag);
+        if guard.must_mend() {
+            // What is in memory of the store is read when its device is given up.
+            plan.carry_out_now(contents.bytes);
+            return guard.mend();
+        }
+        drop(guard);
+        plan.carry_out(contents.bytes);
+        Ok(())
     }
 
-    /// Reads the newest versions of locked pages from `first` on. Returns for each page whether it was read. The
-    /// others are to be read one by one, which gives their errors.
-    pub(super) fn read_together(&self, first: u64, bytes: &mut [u8]) -> io::Result<Vec<bool>> {
+    /// Reads the newest versions of locked pages from `first` on. Returns those that were read. The others are to be
+    /// read one by one, which gives their errors.
+    pub(super) fn read_together(&self, first: u64, bytes: &mut [u8]) -> io::Result<Vec<Option<There>>> {
         let page_bytes = self.page_bytes as usize;
         let mut guard = self.locks.ready()?;
         let mut find = |(page, bytes)| match guard.core().locate(page, bytes) {
@@ -124,10 +142,13 @@ impl BlockCache {
         let below_read = from_below.is_empty() || backing.submit(&mut from_below).is_ok();
         let store_read = from_store.is_empty() || store.submit(&mut from_store).is_ok();
         let is_there = |(found, bytes): (&Found, &[u8])| match *found {
-            Found::InMemory => true,
-            Found::Below => below_read,
-            Found::InStore(entry, _) => store_read && check_page(entry, bytes).is_ok(),
-            Found::Nowhere => false,
+            Found::InMemory => Some(There { crc: None }),
+            Found::Below => below_read.then(|| There { crc: Some(page_crc(bytes)) }),
+            Found::InStore(entry, _) => {
+                let is_sound = store_read && check_page(entry, bytes).is_ok();
+                is_sound.then_some(There { crc: Some(entry.crc) })
+            }
+            Found::Nowhere => None,
         };
         let there = found.iter().zip(bytes.chunks_exact(page_bytes)).map(is_there).collect();
         let below_reads = found.iter().filter(|found| below_read && matches!(found, Found::Below)).count();

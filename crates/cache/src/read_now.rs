@@ -9,6 +9,7 @@ use super::core::{Core, Engine};
 use super::locks::CoreGuard;
 use super::maintenance::StoreAccess;
 use super::pages::LockedPages;
+use super::plan::PageBytes;
 use super::write_back::Source;
 use super::{BlockCache, Tag};
 use entresol_core::{Op, Tier};
@@ -93,16 +94,18 @@ impl BlockCache {
             }
             return 0;
         }
+        let contents: Vec<PageBytes> = bytes.chunks_exact(self.page_bytes as usize).map(PageBytes::checked).collect();
         let Some(mut guard) = self.locks.ready_now() else { return 0 };
         let mut done = 0;
-        for (page, bytes) in pages.zip(bytes.chunks_exact(self.page_bytes as usize)) {
+        for (page, contents) in pages.zip(contents) {
             // Where a decision needs maintenance first, its page and later ones are left to a thread that may wait.
             if done > 0 && !guard.is_ready() {
                 break;
             }
             let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
             self.recorder.note(page, Op::Read, tag, first && done == 0);
-            guard.core().read(page, bytes, tag);
+            // The next decision may read the block of this one.
+            guard.core().read(page, contents, tag).carry_out_now(contents.bytes);
             done += 1;
         }
         let counts = &mut guard.write_back().counts;
@@ -154,7 +157,7 @@ impl<P: Policy> Engine<P> {
         }
         for (at, bytes) in bytes.chunks_exact(page_bytes).enumerate() {
             let tag = Tag { sequential: tag.sequential || at > 0, ..tag };
-            Core::read(self, first + at as u64, bytes, tag);
+            Core::read(self, first + at as u64, PageBytes::new(bytes), tag).carry_out_now(bytes);
         }
         true
     }

@@ -10,7 +10,7 @@ use super::watermarks::{self, FREE_MIN};
 use super::write_batch::{InFlight, LogRelation, Payload, read_page_below};
 use entresol_disk::Disk;
 use entresol_store::mutant::{self, Mutant};
-use entresol_store::{AnyStore, Entry};
+use entresol_store::{AnyStore, Entry, Unfilled, page_crc};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
@@ -340,9 +340,17 @@ impl WriteBack {
         }
     }
 
-    /// Appends a version for the policy, or for durability alone when it is not `resident`. `dirty` when it is newer
-    /// than the version sent below; otherwise `bytes` are those that [`read_below`](WriteBack::read_below) returns.
-    pub fn put(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<Entry> {
+    /// As [`put`](WriteBack::put), with the bytes copied at once.
+    pub fn put_filled(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<Entry> {
+        let (entry, block) = self.put(page, page_crc(bytes), dirty, resident)?;
+        block.fill(bytes);
+        Ok(entry)
+    }
+
+    /// Appends a version with this CRC for the policy, or for durability alone when it is not `resident`. `dirty` when
+    /// it is newer than the version sent below; otherwise its bytes are those that
+    /// [`read_below`](WriteBack::read_below) returns. The block is to be filled with them.
+    pub fn put(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> io::Result<(Entry, Unfilled)> {
         if !self.apart {
             maintenance::make_room(self)?;
         } else if self.store.free_segments() < FREE_MIN - 1 {
@@ -361,16 +369,16 @@ impl WriteBack {
         }
         // An append, not a replacement, if the open batch's version may be the one queued or written below.
         if (!on_its_way || mutant::is(Mutant::RewriteCovered))
-            && self.store.rewrite(page, bytes, marked, resident).is_some()
+            && let Some((_, block)) = self.store.rewrite(page, crc, marked, resident)
         {
-            return Ok(self.store.index().get(page).expect("it was just written"));
+            return Ok((self.store.index().get(page).expect("it was just written"), block));
         }
-        let appended = self.store.append(page, bytes, marked, resident);
-        let address = self.noted(appended)?;
+        let appended = self.store.append(page, crc, marked, resident);
+        let (address, block) = self.noted(appended)?;
         let entry = self.store.index().get(page).expect("it was just appended");
         if owed && !dirty {
             // These are the store's own bytes: the version on its way below is older.
-            return Ok(entry);
+            return Ok((entry, block));
         }
         match self.dirty_queue.get_mut(&page) {
             // The appended version makes the queued one superfluous, whose bytes may soon be gone from the store.
@@ -392,7 +400,7 @@ impl WriteBack {
             }
             _ => {}
         }
-        Ok(entry)
+        Ok((entry, block))
     }
 
     /// Notes that the policy no longer holds the page. A copy needed for durability stays.
@@ -624,8 +632,9 @@ impl WriteBack {
             return Ok(true);
         }
         self.counts.copied += 1;
-        let appended = self.store.append(page, bytes, entry.dirty, true);
-        let to = self.noted(appended)?;
+        let appended = self.store.append(page, page_crc(bytes), entry.dirty, true);
+        let (to, block) = self.noted(appended)?;
+        block.fill(bytes);
         self.moved(page, address, Entry { address: to, ..entry });
         Ok(false)
     }

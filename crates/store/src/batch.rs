@@ -1,9 +1,11 @@
 //! Sealed batches on their way to the device. Any thread may write one, without the core's lock.
 
+use super::memory::BatchMemory;
+use crate::mutant::{self, Mutant};
 use entresol_disk::{AlignedBytes, Disk, Transfer};
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A batch to which nothing is added any more.
 pub struct Batch {
@@ -14,13 +16,13 @@ pub struct Batch {
     /// Writes of the batch: offset on the device, and the range of the batch's bytes that goes there.
     writes: Vec<(u64, Range<usize>)>,
     /// Memory of the batch: its blocks first, unused space after them.
-    bytes: AlignedBytes,
+    bytes: Arc<BatchMemory>,
     /// True once the device has the batch. Locked while the batch is being written.
     written: Mutex<bool>,
 }
 
 impl Batch {
-    pub(super) fn new(address: u64, blocks: usize, writes: Vec<(u64, Range<usize>)>, bytes: AlignedBytes) -> Self {
+    pub(super) fn new(address: u64, blocks: usize, writes: Vec<(u64, Range<usize>)>, bytes: Arc<BatchMemory>) -> Self {
         Batch { address, blocks, writes, bytes, written: Mutex::new(false) }
     }
 
@@ -31,9 +33,12 @@ impl Batch {
     pub fn write<D: Disk + ?Sized>(&self, disk: &D) -> io::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if !*written {
+            if !mutant::is(Mutant::BatchBeforeBytes) {
+                self.bytes.wait();
+            }
             let writes = self.writes.iter();
             let mut writes: Vec<Transfer> =
-                writes.map(|(at, range)| Transfer::Write { at: *at, bytes: &self.bytes[range.clone()] }).collect();
+                writes.map(|(at, range)| Transfer::Write { at: *at, bytes: self.bytes.at(range.clone()) }).collect();
             disk.submit(&mut writes)?;
             *written = true;
         }
@@ -53,11 +58,11 @@ impl Batch {
     /// The block at a log address in the batch.
     pub(super) fn block(&self, address: u64, page_bytes: usize) -> &[u8] {
         let at = (address - self.address) as usize * page_bytes;
-        &self.bytes[at..at + page_bytes]
+        self.bytes.filled(at..at + page_bytes)
     }
 
-    /// Its memory, for another batch.
-    pub(super) fn into_bytes(self) -> AlignedBytes {
-        self.bytes
+    /// Its memory, for another batch, unless a request has just filled a block of it.
+    pub(super) fn into_bytes(self) -> Option<AlignedBytes> {
+        Arc::into_inner(self.bytes).map(BatchMemory::into_bytes)
     }
 }

@@ -6,7 +6,9 @@ use super::rewrite::Past;
 use super::slots::Slots;
 use super::standing::Standing;
 use super::superblock::{Identity, Superblock};
-use super::{Ages, Batch, Entry, Geometry, Index, Layout, LogStore, Recovered, StoreCounts, StoreError, SyncPoint};
+use super::{
+    Ages, Batch, Entry, Geometry, Index, Layout, LogStore, Recovered, StoreCounts, StoreError, SyncPoint, Unfilled,
+};
 use entresol_disk::Disk;
 use std::io;
 use std::sync::Arc;
@@ -270,17 +272,19 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => store.age(address))
     }
 
-    /// Appends a version of a page, which becomes the store's newest.
+    /// Appends a version of a page with this CRC ([`page_crc`](super::page_crc)), which becomes the store's newest.
+    /// Returns its address, and its block, which is to be filled: with the core's lock or without it.
     ///
     /// # Errors
     /// The error that the device returned. `StorageFull` without free space: a fault of the code that reclaims.
-    pub fn append(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
-        either!(self, store => store.append(page, bytes, dirty, resident))
+    pub fn append(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> io::Result<(u64, Unfilled)> {
+        either!(self, store => store.append(page, crc, dirty, resident))
     }
 
-    /// Puts a version in place of one in the open batch; none if the page has no such version.
-    pub fn rewrite(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> Option<u64> {
-        either!(self, store => store.rewrite(page, bytes, dirty, resident))
+    /// Puts a version with this CRC in place of one in the open batch; none if the page has no such version. Returns as
+    /// [`append`](AnyStore::append) does.
+    pub fn rewrite(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> Option<(u64, Unfilled)> {
+        either!(self, store => store.rewrite(page, crc, dirty, resident))
     }
 
     /// Declares that the store's version of a page is obsolete.

@@ -14,6 +14,7 @@ mod generation;
 #[doc(hidden)]
 pub mod holds;
 mod index;
+mod memory;
 #[doc(hidden)]
 pub mod mutant;
 mod needs;
@@ -35,12 +36,17 @@ pub use ages::Ages;
 pub use batch::Batch;
 pub use either::AnyStore;
 pub use index::{Entry, Index, PageMap, Step};
+pub use memory::Unfilled;
+#[cfg(any(test, feature = "mutants"))]
+#[doc(hidden)]
+pub use memory::waiting;
 pub use numbers::Numbers;
 pub use recovery::Recovered;
 pub use repair::{Doubtful, Repaired, repair, repair_past};
 pub use standing::SyncPoint;
 
 use entresol_disk::{AlignedBytes, Disk};
+use memory::BatchMemory;
 use mutant::Mutant;
 use rewrite::{Copied, Past};
 use standing::Standing;
@@ -50,7 +56,11 @@ use std::sync::Arc;
 use superblock::{LogEnd, State, Superblock};
 use table::{Head, Kind, Record};
 
-/// CRC-32C (Castagnoli), as in iSCSI.
+/// CRC of a page's bytes, as an append wants it: CRC-32C (Castagnoli), as in iSCSI.
+pub fn page_crc(bytes: &[u8]) -> u32 {
+    crc32c(bytes)
+}
+
 fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
@@ -97,7 +107,7 @@ pub struct LogStore<D> {
     /// Sealed batches that the device may not have yet, oldest first.
     sealed: VecDeque<Arc<Batch>>,
     /// The open batch: its table is written into the first block when the batch is sealed.
-    buffer: AlignedBytes,
+    buffer: Arc<BatchMemory>,
     /// Memory for future batches.
     spare: Vec<AlignedBytes>,
     records: Vec<Record>,
@@ -166,7 +176,7 @@ impl<D: Disk> LogStore<D> {
         let page_bytes = self.page_bytes();
         if self.is_open(address) {
             let at = (address - self.address) as usize * page_bytes;
-            return Some(&self.buffer[at..at + page_bytes]);
+            return Some(self.buffer.filled(at..at + page_bytes));
         }
         let batch = self.sealed.iter().find(|batch| batch.holds(address))?;
         Some(batch.block(address, page_bytes))
@@ -207,27 +217,27 @@ impl<D: Disk> LogStore<D> {
         address >= self.address
     }
 
-    /// Appends a version of a page, which becomes the log's newest.
+    /// Appends a version of a page with this CRC, which becomes the log's newest. Returns its log address, and its
+    /// block, which is to be filled.
     ///
     /// # Errors
     /// `StorageFull` without a free segment: a fault of the code that reclaims.
-    pub fn append(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
+    pub fn append(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> io::Result<(u64, Unfilled)> {
         self.reserve(1)?;
         let block = 1 + self.pages;
         let at = block * self.page_bytes();
-        self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
-        let crc = crc32c(bytes);
         let kind = if dirty { Kind::Dirty } else { Kind::Clean };
         self.records.push(Record { page, kind, age: age::UNKNOWN, crc });
         self.pages += 1;
         let address = self.address + block as u64;
         self.index.insert(page, Entry { address, crc, dirty, resident, lost: false });
-        Ok(address)
+        Ok((address, self.buffer.reserve(at..at + self.page_bytes())))
     }
 
-    /// Puts a version in place of one in the open batch; none if the page has no such version. The older version never
-    /// reached the device and no flush promised it, so it need not be written.
-    pub fn rewrite(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> Option<u64> {
+    /// Puts a version with this CRC in place of one in the open batch; none if the page has no such version. The older
+    /// version never reached the device and no flush promised it, so it need not be written. Returns as
+    /// [`append`](LogStore::append) does.
+    pub fn rewrite(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> Option<(u64, Unfilled)> {
         let entry = self.index.get(page).filter(|entry| !entry.lost && self.is_open(entry.address))?;
         let is_version = |record: &Record| matches!(record.kind, Kind::Clean | Kind::Dirty);
         // An entry that the page was cleaned would be taken for the new version.
@@ -237,13 +247,13 @@ impl<D: Disk> LogStore<D> {
             return None;
         }
         record.kind = if dirty { Kind::Dirty } else { Kind::Clean };
-        record.crc = crc32c(bytes);
-        let crc = record.crc;
+        record.crc = crc;
         let at = (entry.address - self.address) as usize * self.page_bytes();
-        self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
         self.index.insert(page, Entry { crc, dirty, resident, ..entry });
         self.counts.rewritten += 1;
-        Some(entry.address)
+        // The older version's bytes must not come after these.
+        self.buffer.wait();
+        Some((entry.address, self.buffer.reserve(at..at + self.page_bytes())))
     }
 
     /// Declares that the log's version of a page is obsolete.
@@ -320,17 +330,21 @@ impl<D: Disk> LogStore<D> {
             record.age = self.standing.age_code(record.page, head.clock);
         }
         let carried = self.standing.carried.take();
-        let crc = table::encode(tables, &head, &self.records, carried.as_deref(), &mut self.buffer[..page_bytes]);
+        let mut crc = 0;
+        self.buffer.write(0..page_bytes, |block| {
+            crc = table::encode(tables, &head, &self.records, carried.as_deref(), block);
+        });
         let copies = table::copies(tables, page_bytes, self.records.len());
         if copies > 0 {
-            self.buffer.copy_within(..page_bytes, (1 + self.pages) * page_bytes);
+            let copy = (1 + self.pages) * page_bytes;
+            self.buffer.write(copy..copy + page_bytes, |block| block.copy_from_slice(self.buffer.at(0..page_bytes)));
         } else if tables == Tables::V3 {
             self.standing.carried = Some(Arc::new(table::carry(&head, &self.records, crc)));
         }
         let blocks = 1 + self.pages + copies;
         let segment_bytes = self.buffer.len();
         let next = self.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(segment_bytes));
-        let bytes = std::mem::replace(&mut self.buffer, next);
+        let bytes = std::mem::replace(&mut self.buffer, BatchMemory::new(next));
         let writes = vec![(self.byte_of(self.address), 0..blocks * page_bytes)];
         let batch = Batch::new(self.address, blocks, writes, bytes);
         self.sealed.push_back(Arc::new(batch));
@@ -360,8 +374,8 @@ impl<D: Disk> LogStore<D> {
         while self.sealed.front().is_some_and(|batch| batch.is_written()) {
             let Some(batch) = self.sealed.pop_front() else { return };
             // The thread that wrote the batch may still hold it.
-            if let Some(batch) = Arc::into_inner(batch).filter(|_| self.spare.len() < SPARE_MAX) {
-                self.spare.push(batch.into_bytes());
+            if self.spare.len() < SPARE_MAX {
+                self.spare.extend(Arc::into_inner(batch).and_then(Batch::into_bytes));
             }
         }
     }

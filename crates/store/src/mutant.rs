@@ -107,6 +107,10 @@ entresol_core::fault_points! {
         TailNotAwaited,
         /// A flush checks for pages that bypassed the store only after the store is durable.
         FlushAskedAfter,
+        /// A batch is written to the device before all of its blocks are filled.
+        BatchBeforeBytes,
+        /// A block in memory is read before it is filled.
+        ReadBeforeBytes,
         /// Neither the identity nor the size of the backing store is compared.
         OwnerUnchecked,
         /// A cache whose device failed is not marked as retired.

@@ -5,6 +5,7 @@ use super::ages::Ages;
 use super::clock::Clock;
 use super::commit::Commit;
 use super::index::{Entry, Index};
+use super::memory::BatchMemory;
 use super::rewrite::{Copied, Hole, Past};
 use super::standing::{self, Standing};
 use super::superblock::{Geometry, LogEnd, PLACES_MAX, State, Superblock, Tables};
@@ -181,7 +182,7 @@ impl<D: Disk> LogStore<D> {
             durable: end,
             unsynced: false,
             sealed: VecDeque::new(),
-            buffer: AlignedBytes::zeroed(geometry.segment_bytes() as usize),
+            buffer: BatchMemory::new(AlignedBytes::zeroed(geometry.segment_bytes() as usize)),
             spare: Vec::new(),
             records: Vec::new(),
             pages: 0,

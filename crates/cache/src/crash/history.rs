@@ -5,6 +5,7 @@ pub(super) mod rot;
 
 use super::tables::Tables;
 use crate::Block;
+use crate::held;
 use crate::{BlockCache, CacheConfig, Clock, Maintenance, Mode};
 use entresol_core::Random;
 use entresol_crashtest::pages::{Oracle, SECTOR};
@@ -181,6 +182,8 @@ pub(super) struct Tally {
     pub placing_interrupted: u64,
     /// Syncs of the backing store that failed.
     pub syncs_failed: u64,
+    /// Plans that were held open while other requests went on.
+    pub plans_held: u64,
 }
 
 impl runs::Tally for Tally {
@@ -201,6 +204,7 @@ impl runs::Tally for Tally {
         self.tables_in_part += other.tables_in_part;
         self.placing_interrupted += other.placing_interrupted;
         self.syncs_failed += other.syncs_failed;
+        self.plans_held += other.plans_held;
     }
 }
 
@@ -234,6 +238,8 @@ pub(super) struct History {
     /// Seconds that have passed, and the random numbers that decide how many pass.
     time: Arc<AtomicU64>,
     passing: Random,
+    /// In one run of two, plans are held open while other requests go on.
+    holding: Option<held::Holding>,
     pub tally: Tally,
 }
 
@@ -273,6 +279,7 @@ impl History {
             tables: Tables::new(setup.backing_pages),
             time: Arc::default(),
             passing: Random::new(seed ^ 0xA9E),
+            holding: (Random::mix(seed ^ 0x9E1D) & 1 == 0).then(|| held::begin(seed)),
             tally: Tally::default(),
             setup,
         };
@@ -543,6 +550,7 @@ impl History {
         self.tally.cleaned_beside += stats.write_back.cleaned_beside;
         self.tally.aged += stats.dirty_age.map_or(0, |dirty_age| dirty_age.written);
         self.tally.passed += stats.counts.passed;
+        self.tally.plans_held += self.holding.as_ref().map_or(0, |holding| holding.take_held());
         self.tally.placed += stats.counts.placed;
         self.tally.tables_in_part += u64::from(matches!(result, Err(Stop::PowerOff)) && has_tables_in_part(&cache));
         // Without a fault the cache must not give up its device.

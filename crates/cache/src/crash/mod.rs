@@ -63,7 +63,7 @@ fn check_lives(layout: Layout) {
     assert!(seeds < 3200 || layout == Layout::Slots || tally.growths > 1000, "{tally:?}");
     assert!(tally.crashes_in_recovery > 0 && tally.reclaimed > 0 && tally.evicted_dirty > 0, "{tally:?}");
     assert!(tally.cleaned_ahead > 0 && tally.cleaned_beside > 0 && tally.passed > 0, "{tally:?}");
-    assert!(tally.aged > 0, "{tally:?}");
+    assert!(tally.aged > 0 && tally.plans_held > tally.crashes, "{tally:?}");
     assert!(tally.renewed > 0 || layout == Layout::Log, "{tally:?}");
     assert!(tally.placed > 0 && tally.tables_in_part > 0 && tally.placing_interrupted > 0, "{tally:?}");
 }

@@ -15,7 +15,8 @@ pub(crate) use areas::Areas;
 use super::rewrite::{self, Copied, Past};
 use super::standing::Standing;
 use super::superblock::{LogEnd, State, Tables};
-use super::{Batch, Entry, Geometry, Index, SPARE_MAX, StoreCounts, SyncPoint, age, check_page, crc32c, sync_device};
+use super::{Batch, Entry, Geometry, Index, SPARE_MAX, StoreCounts, SyncPoint, age, check_page, sync_device};
+use crate::memory::{BatchMemory, Unfilled};
 use crate::mutant::{self, Mutant};
 use entresol_disk::{AlignedBytes, Disk};
 use free::Free;
@@ -58,7 +59,7 @@ pub struct Slots<D> {
     /// Sealed batches that the device may not have yet, oldest first, with their first versions.
     sealed: VecDeque<(u32, Arc<Batch>)>,
     /// Space for the open block, and after it its pages in the order of their versions.
-    buffer: AlignedBytes,
+    buffer: Arc<BatchMemory>,
     /// Memory for future batches.
     spare: Vec<AlignedBytes>,
     /// The first version of the open block.
@@ -137,7 +138,7 @@ impl<D: Disk> Slots<D> {
 
     fn page_in_memory(&self, address: u64) -> Option<&[u8]> {
         if let Some(at) = self.open_at(address) {
-            return Some(&self.buffer[at..at + self.page_bytes()]);
+            return Some(self.buffer.filled(at..at + self.page_bytes()));
         }
         self.sealed.iter().find_map(|(first, batch)| {
             let block = 1 + u64::from(version_of(address).wrapping_sub(*first));
@@ -177,16 +178,15 @@ impl<D: Disk> Slots<D> {
         !self.has_something_to_say() && !self.unsynced
     }
 
-    /// Appends a version of a page, which becomes the newest.
+    /// Appends a version of a page with this CRC, which becomes the newest. Returns its address, and its block, which
+    /// is to be filled.
     ///
     /// # Errors
     /// `StorageFull` without a free slot or block: a fault of the code that frees them.
-    pub fn append(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
+    pub fn append(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> io::Result<(u64, Unfilled)> {
         self.reserve(1)?;
         let slot = self.free.take().ok_or_else(|| full("no free slot"))?;
         let at = (1 + self.fresh.len()) * self.page_bytes();
-        self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
-        let crc = crc32c(bytes);
         self.free_slot_of(page);
         let version = self.index.next_version();
         let kind = if dirty { Kind::Dirty } else { Kind::Clean };
@@ -194,14 +194,14 @@ impl<D: Disk> Slots<D> {
         self.fresh.push(slot);
         let address = u64::from(version) << 32 | u64::from(slot);
         self.index.insert(page, Entry { address, crc, dirty, resident, lost: false });
-        Ok(address)
+        Ok((address, self.buffer.reserve(at..at + self.page_bytes())))
     }
 
-    /// Puts a version in place of one in the open batch; none if the page has no such version.
-    pub fn rewrite(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> Option<u64> {
+    /// Puts a version with this CRC in place of one in the open batch; none if the page has no such version. Returns as
+    /// [`append`](Slots::append) does.
+    pub fn rewrite(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> Option<(u64, Unfilled)> {
         let entry = self.index.get(page).filter(|entry| !entry.lost)?;
         let at = self.open_at(entry.address)?;
-        let crc = crc32c(bytes);
         let version = version_of(entry.address);
         let is_version = |record: &Record| record.has_page() && record.version == version;
         // An entry that the page was cleaned would be taken for the new version.
@@ -210,10 +210,11 @@ impl<D: Disk> Slots<D> {
         let record = last.filter(|record| is_version(record))?;
         record.kind = if dirty { Kind::Dirty } else { Kind::Clean };
         record.crc = crc;
-        self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
         self.index.insert(page, Entry { crc, dirty, resident, ..entry });
         self.counts.rewritten += 1;
-        Some(entry.address)
+        // The older version's bytes must not come after these.
+        self.buffer.wait();
+        Some((entry.address, self.buffer.reserve(at..at + self.page_bytes())))
     }
 
     /// Declares that the store's version of a page is obsolete.
@@ -307,7 +308,10 @@ impl<D: Disk> Slots<D> {
             record.age = self.standing.age_code(record.page, head.clock);
         }
         let carried = self.standing.carried.take();
-        let crc = journal::encode(tables, &head, &self.records, carried.as_deref(), &mut self.buffer[..page_bytes]);
+        let mut crc = 0;
+        self.buffer.write(0..page_bytes, |block| {
+            crc = journal::encode(tables, &head, &self.records, carried.as_deref(), block);
+        });
         if tables == Tables::V3 {
             self.standing.carried = Some(Arc::new(journal::carry(&head, &self.records, crc)));
         }
@@ -318,7 +322,7 @@ impl<D: Disk> Slots<D> {
         self.counts.pages += pages;
         let buffer_bytes = self.buffer.len();
         let next = self.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(buffer_bytes));
-        let bytes = std::mem::replace(&mut self.buffer, next);
+        let bytes = std::mem::replace(&mut self.buffer, BatchMemory::new(next));
         self.sealed.push_back((self.first, Arc::new(Batch::new(0, 1 + self.fresh.len(), writes, bytes))));
         let statement = Statement { block: self.number, durable: self.durable.address, versions: head.versions };
         self.statements.push_back(statement);
@@ -361,8 +365,8 @@ impl<D: Disk> Slots<D> {
         while self.sealed.front().is_some_and(|(_, batch)| batch.is_written()) {
             let Some((_, batch)) = self.sealed.pop_front() else { return };
             // The thread that wrote the batch may still hold it.
-            if let Some(batch) = Arc::into_inner(batch).filter(|_| self.spare.len() < SPARE_MAX) {
-                self.spare.push(batch.into_bytes());
+            if self.spare.len() < SPARE_MAX {
+                self.spare.extend(Arc::into_inner(batch).and_then(Batch::into_bytes));
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::age;
 use crate::ages::Ages;
 use crate::clock::Clock;
 use crate::commit::Commit;
+use crate::memory::BatchMemory;
 use crate::mutant::{self, Mutant};
 use crate::recovery::check_owner;
 use crate::rewrite::{Copied, Hole, Past};
@@ -125,7 +126,9 @@ impl<D: Disk> Slots<D> {
             unsynced: false,
             unsynced_pages: 0,
             sealed: VecDeque::new(),
-            buffer: AlignedBytes::zeroed((geometry.segment_bytes() + u64::from(geometry.page_bytes)) as usize),
+            buffer: BatchMemory::new(AlignedBytes::zeroed(
+                (geometry.segment_bytes() + u64::from(geometry.page_bytes)) as usize,
+            )),
             spare: Vec::new(),
             fresh: Vec::new(),
             records: Vec::new(),

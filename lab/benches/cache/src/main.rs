@@ -1,0 +1,181 @@
+//! `make bench-cache`: what a hit and a write of the block cache cost over devices of memory, and what two threads on
+//! one cache cost each other beside two threads on caches of their own.
+
+use clap::Parser;
+use entresol_bench_common::{deliver, end, heading, median, thread_time};
+use entresol_cache::{Block, BlockCache, CacheConfig};
+use entresol_core::Random;
+use entresol_disk::Disk;
+use entresol_policy::catalogue;
+use entresol_store::{Geometry, Layout};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::RwLock;
+use std::time::Instant;
+
+/// Measures hits and writes of the block cache; prints Markdown.
+#[derive(Parser)]
+struct Arguments {
+    /// Write the report to this file too.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Rounds; every contender runs once in each, and the median counts.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Requests per round and contender.
+    #[arg(long, default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    requests: u64,
+    /// Policy of the caches.
+    #[arg(long, default_value = "lru")]
+    policy: String,
+}
+
+const PAGE: usize = 4096;
+/// Pages of the working set: all are held, and all fit into the processor's caches together with the devices' copies.
+const PAGES: u64 = 1024;
+const DEVICE_BYTES: u64 = 64 << 20;
+
+/// A device of memory.
+struct Memory(RwLock<Box<[u8]>>);
+
+impl Memory {
+    fn new(bytes: u64) -> Self {
+        Memory(RwLock::new(vec![0; bytes as usize].into()))
+    }
+}
+
+impl Disk for Memory {
+    fn size_bytes(&self) -> u64 {
+        self.0.read().expect("no panic").len() as u64
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        bytes.copy_from_slice(&self.0.read().expect("no panic")[at as usize..at as usize + bytes.len()]);
+        Ok(())
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write().expect("no panic")[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _at: u64, _bytes: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A cache whose working set is held.
+fn cache(policy: &str, layout: Layout) -> Result<BlockCache, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let geometry =
+        Geometry { layout, ..Geometry::for_device(DEVICE_BYTES, PAGE as u32).map_err(|error| text(&error))? };
+    let (device, backing) = (Memory::new(DEVICE_BYTES), Memory::new(2 * PAGES * PAGE as u64));
+    BlockCache::format(&device, geometry, &backing, [1; 16], [2; 16]).map_err(|error| text(&error))?;
+    let policy = catalogue::info(policy).map_err(|error| text(&error))?;
+    let mut tiers = vec![2 * PAGES as usize];
+    if policy.tiers.len() == 2 {
+        tiers.insert(0, PAGES as usize / 2);
+    }
+    let cache = BlockCache::open(device, backing, [2; 16], &CacheConfig::new(policy, &tiers));
+    let cache = cache.map_err(|error| text(&error))?;
+    let bytes = [3; PAGE];
+    for page in 0..PAGES {
+        cache.write(page * PAGE as u64, &bytes, false).map_err(|error| text(&error))?;
+    }
+    cache.flush().map_err(|error| text(&error))?;
+    Ok(cache)
+}
+
+fn requests(seed: u64, requests: u64) -> Vec<u64> {
+    let mut random = Random::new(seed);
+    (0..requests).map(|_| random.below(PAGES)).collect()
+}
+
+fn reads(cache: &BlockCache, pages: &[u64]) {
+    let mut bytes = [0; PAGE];
+    for &page in pages {
+        cache.read(page * PAGE as u64, &mut bytes).expect("devices of memory");
+        std::hint::black_box(&bytes);
+    }
+}
+
+fn writes(cache: &BlockCache, pages: &[u64]) {
+    let bytes = [5; PAGE];
+    for &page in pages {
+        cache.write(page * PAGE as u64, std::hint::black_box(&bytes), false).expect("devices of memory");
+    }
+}
+
+/// Nanoseconds of processor time per request.
+fn cost(pages: &[u64], run: impl FnOnce(&[u64])) -> f64 {
+    let begun = thread_time();
+    run(pages);
+    (thread_time() - begun).as_nanos() as f64 / pages.len() as f64
+}
+
+/// Requests per second of two threads, each on its cache.
+fn two(caches: [&BlockCache; 2], pages: [&[u64]; 2], run: fn(&BlockCache, &[u64])) -> f64 {
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for (cache, pages) in caches.into_iter().zip(pages) {
+            scope.spawn(move || run(cache, pages));
+        }
+    });
+    (pages[0].len() + pages[1].len()) as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// Median, least and greatest.
+fn spread(values: &[f64]) -> String {
+    let (least, most) = values.iter().fold((f64::MAX, f64::MIN), |(l, m), &value| (l.min(value), m.max(value)));
+    format!("{:.2} ({least:.2} to {most:.2})", median(values))
+}
+
+fn main() -> ExitCode {
+    end("entresol-bench-cache", run(&Arguments::parse()))
+}
+
+const READING: &str = "Requests of 4 KiB for random pages of a working set that the cache holds; devices are memory. \
+     Costs are nanoseconds of processor time of one thread per request; the throughput of two threads on one cache is \
+     given as a part of two threads on caches of their own. Each figure is the median of the rounds, with the least \
+     and the greatest; rounds are interleaved.";
+
+fn run(arguments: &Arguments) -> Result<(), String> {
+    let mut out = heading("What the block cache costs", "bench-cache", READING);
+    let (one, other) = (requests(1, arguments.requests), requests(2, arguments.requests));
+    let table: HashMap<u64, Box<[u8]>> = (0..PAGES).map(|page| (page, vec![1; PAGE].into())).collect();
+    let floor = |pages: &[u64]| {
+        let mut bytes = [0; PAGE];
+        for page in pages {
+            bytes.copy_from_slice(&table[page]);
+            std::hint::black_box(&bytes);
+        }
+    };
+    writeln!(out, "| layout | hash table and copy | read | write | reads of two threads | writes of two threads |")
+        .expect("text");
+    writeln!(out, "|:--|--:|--:|--:|--:|--:|").expect("text");
+    for layout in [Layout::Log, Layout::Slots] {
+        let caches =
+            [cache(&arguments.policy, layout)?, cache(&arguments.policy, layout)?, cache(&arguments.policy, layout)?];
+        let mut figures: [Vec<f64>; 5] = Default::default();
+        for _ in 0..arguments.rounds {
+            figures[0].push(cost(&one, floor));
+            figures[1].push(cost(&one, |pages| reads(&caches[0], pages)));
+            figures[2].push(cost(&one, |pages| writes(&caches[0], pages)));
+            for (at, run) in [(3, reads as fn(&BlockCache, &[u64])), (4, writes)] {
+                let together = two([&caches[0], &caches[0]], [&one, &other], run);
+                let apart = two([&caches[1], &caches[2]], [&one, &other], run);
+                figures[at].push(together / apart);
+            }
+        }
+        let cells: Vec<String> = figures.iter().map(|values| spread(values)).collect();
+        writeln!(out, "| {layout:?} | {} |", cells.join(" | ")).expect("text");
+    }
+    deliver(&out, arguments.out.as_deref())
+}
