@@ -4,10 +4,10 @@ use super::backing_record;
 use super::conflicts::{self, ConflictFigures};
 use super::hold::{Damage, ReadFile, check_apart, hold};
 use super::identity::{self, Identity};
+use super::open_cache::Dropped;
 use super::serve::{check_size, is_database};
 use super::survey::{self, Bytes, State, Survey, SurveyError, Version};
-use super::tally::Dropped;
-use super::unwritten::counted;
+use super::words::counted;
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_disk::{Caching, Disk};
@@ -140,13 +140,13 @@ pub fn check(arguments: &CheckArgs) -> Result<Checked> {
         compare(superblock.uuid, superblock.generations, record, volume)
             .with_context(|| arguments.cache.display().to_string())?;
         let disk = backing.disk(superblock.geometry.page_bytes.into());
-        let disk = disk.map_err(|error| super::files::refusal(&arguments.backing, error))?;
+        let disk = disk.map_err(|error| super::directory::refusal(&arguments.backing, error))?;
         let page_bytes = u64::from(superblock.geometry.page_bytes);
         let found = survey::survey(&cache, false).map_err(|error| refusal(&arguments.cache, error))?;
         let dirty = found.pages.iter().filter(|(_, version)| version.dirty).map(|(page, _)| page * page_bytes);
         let dirty: Vec<u64> = dirty.collect();
         let missing = disk.check_missing(dirty.iter().copied());
-        missing.map_err(|error| super::files::refusal(&arguments.backing, error))?;
+        missing.map_err(|error| super::directory::refusal(&arguments.backing, error))?;
         let conflicts = backing.conflicts(&disk, &dirty, page_bytes)?.into_iter().map(ConflictFigures::from);
         let conflicts = conflicts.map(|conflict| conflicts::said(&arguments.backing, &[conflict])).collect();
         return report(arguments, &cache, &Files(&disk), |at, dirty| disk.nowhere(at, dirty), conflicts);

@@ -2,13 +2,15 @@
 
 use super::around;
 use super::backing_record::Paired;
-use super::chosen::Chosen;
-use super::hold::{ReadFile, hold_cache};
-use super::lost::{self, IfLost, Opened};
-use super::open_cache::{Below, OpenCache};
-use super::serve::{CacheArgs, Found, ModeArg, config};
+use super::backing_store::Below;
+use super::cache_args::CacheArgs;
+use super::config::config;
+use super::directory::{check_outside, refusal};
+use super::hold::hold_cache;
+use super::lost::{self, IfLost, Opened, dirty_pages, dirty_pages_at};
+use super::mode::ModeArg;
+use super::open_cache::{Dropped, Found, OpenCache};
 use super::survey;
-use super::tally::Dropped;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use entresol_disk::Caching;
@@ -47,24 +49,6 @@ impl DirectArgs {
         };
         names.iter().map(|name| name.parse().map_err(|error| anyhow!("--bypass '{name}': {error}"))).collect()
     }
-}
-
-/// An error about a directory, with the directory's name.
-pub(crate) fn refusal(path: &Path, error: FilesError) -> anyhow::Error {
-    match error {
-        FilesError::Path { .. } => anyhow::Error::new(error),
-        other => anyhow::Error::new(other).context(path.display().to_string()),
-    }
-}
-
-/// Refuses a cache inside the directory that it caches, where it would be one of the files.
-pub(crate) fn check_outside(cache: &Path, directory: &Path) -> Result<()> {
-    let place = cache.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let (Ok(place), Ok(directory)) = (place.canonicalize(), directory.canonicalize()) else { return Ok(()) };
-    if place.starts_with(&directory) {
-        bail!("{}: lies in {}, whose files it would cache", cache.display(), directory.display());
-    }
-    Ok(())
 }
 
 /// Refuses to use a directory without its cache while the cache is dirty.
@@ -111,16 +95,6 @@ fn mapped(cache: &Path, directory: &Path) -> Result<Backing> {
     }
 }
 
-/// As [`dirty_pages`], for the file at a path.
-pub(super) fn dirty_pages_at(cache: &Path) -> u64 {
-    ReadFile::open(cache).map_or(0, |store| dirty_pages(&store))
-}
-
-/// Number of dirty pages in a cache, as far as it can be read.
-fn dirty_pages(store: &impl survey::Bytes) -> u64 {
-    survey::survey(store, false).map_or(0, |found| found.count(|version| version.dirty))
-}
-
 /// An open cache, its files, and what the open found of them.
 pub type OpenFiles = (OpenCache, Arc<CachedFiles>, entresol_files::Found);
 
@@ -148,7 +122,7 @@ fn open_once(
     let (identity, asked, overruled) = (backing.id(), arguments.if_lost, direct.generation_ok);
     let start = lost::Start { cache: path, backing: directory, identity, given: None, asked, overruled };
     let kept = start.kept(&backing)?;
-    let chosen = Chosen::new(arguments, &kept);
+    let chosen = arguments.chosen(&kept);
     if asked == Some(IfLost::Bypass) && chosen.mode == ModeArg::ReadOnly {
         bail!("--if-lost bypass: serves files that may be written, and the mode is read-only");
     }

@@ -171,6 +171,16 @@ pub fn look(path: &Path, below: Below, record: Option<&Record>, volume: Option<[
         .unwrap_or_else(|error| Look::Unreadable(error.to_string())))
 }
 
+/// As [`dirty_pages`], for the file at a path.
+pub(crate) fn dirty_pages_at(cache: &Path) -> u64 {
+    ReadFile::open(cache).map_or(0, |store| dirty_pages(&store))
+}
+
+/// Number of dirty pages in a cache, as far as it can be read.
+pub(crate) fn dirty_pages(store: &impl survey::Bytes) -> u64 {
+    survey::survey(store, false).map_or(0, |found| found.count(|version| version.dirty))
+}
+
 /// Contents according to superblocks and signatures; none if there is neither.
 fn contents(
     file: &impl Bytes,
@@ -182,10 +192,7 @@ fn contents(
     file.read_at(0, &mut first)?;
     let told = match survey::superblock(file) {
         Ok(found) if identity::is_of(&found, below.path, below.identity) => ours(&found, record, volume),
-        Ok(_) => {
-            let dirty_pages = survey::survey(file, false).map_or(0, |found| found.count(|version| version.dirty));
-            Look::Foreign { dirty_pages, elsewhere: false }
-        }
+        Ok(_) => Look::Foreign { dirty_pages: dirty_pages(file), elsewhere: false },
         Err(SurveyError::Io(error)) => return Err(error),
         Err(SurveyError::Version(version)) => Look::Version(version),
         // The identity may be legible all the same, and its sixteen bytes do not occur by chance.

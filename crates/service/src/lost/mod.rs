@@ -6,13 +6,13 @@ mod look;
 mod signature;
 
 pub use decide::IfLost;
+pub(crate) use look::{dirty_pages, dirty_pages_at};
 
 use super::chosen::Kept;
-use super::format::random;
 use super::hold::hold;
-use super::identity::Identity;
+use super::identity::{Identity, random};
 use super::log::{Level, Log, LogArg};
-use super::serve::ModeArg;
+use super::mode::ModeArg;
 use super::survey;
 use anyhow::{Context, Result, anyhow, bail};
 use decide::{Action, Mark, Way, decide};
@@ -322,7 +322,7 @@ pub(crate) fn twice<T>(open: impl Fn(Option<&str>) -> Result<Opened<T>>) -> Resu
 /// The error for a backing store that cannot be opened, with the number of pages that only its cache has.
 pub fn without_backing(cache: &Path, error: anyhow::Error) -> anyhow::Error {
     let missing = error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound);
-    match super::files::dirty_pages_at(cache) {
+    match dirty_pages_at(cache) {
         dirty @ 1.. if missing => error.context(format!(
             "the backing store, of which {} holds {dirty} dirty pages, is not there (is its file system mounted?)",
             cache.display()

@@ -3,7 +3,8 @@
 //! The reader follows `docs/cache-format.md` and shares no code with the engine that writes the store. A mistake in one
 //! of them therefore shows in the other.
 
-use super::survey_slots;
+mod slots;
+
 use entresol_store::{Generation, Generations, Geometry, Layout};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -668,7 +669,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
 pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
     let superblock = superblock(file)?;
     if superblock.geometry.layout == Layout::Slots {
-        return survey_slots::survey(file, superblock, verify);
+        return slots::survey(file, superblock, verify);
     }
     let mut reader = Reader::new(file, superblock)?;
     let (end, unsynced_batches) = reader.end()?;
@@ -753,7 +754,7 @@ pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
 }
 
 #[cfg(test)]
-#[path = "../../cache/tests/common/hostile.rs"]
+#[path = "../../../cache/tests/common/hostile.rs"]
 mod hostile;
 
 #[cfg(test)]

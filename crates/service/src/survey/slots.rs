@@ -1,6 +1,6 @@
-//! As [`survey`](super::survey), for a store in the slots layout.
+//! As [`survey`](super), for a store in the slots layout.
 
-use super::survey::{
+use super::{
     Bytes, COPY_HEADER, CommitRecord, Copy, End, PLACES_MAX, READS, Superblock, Survey, SurveyError, Version,
     commit_records, copy_in, crc32c, id_at, u32_at, u64_at,
 };
