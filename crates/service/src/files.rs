@@ -6,15 +6,16 @@ use super::backing_store::Below;
 use super::cache_args::CacheArgs;
 use super::config::config;
 use super::directory::{check_outside, refusal};
-use super::hold::hold_cache;
+use super::hold::{HeldBytes, hold_cache};
 use super::lost::{self, IfLost, Opened, dirty_pages, dirty_pages_at};
 use super::mode::ModeArg;
 use super::open_cache::{Dropped, Found, OpenCache};
-use super::survey;
+use super::translation::geometry;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use entresol_disk::Caching;
 use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
+use entresol_fsck::{Bytes, Superblock};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -60,13 +61,9 @@ pub fn check_complete(directory: &Path) -> Result<()> {
 }
 
 /// The directory, if the cache was made for it.
-pub(crate) fn backing_of(
-    cache: &Path,
-    store: &impl survey::Bytes,
-    directory: &Path,
-) -> Result<(Backing, survey::Superblock)> {
+pub(crate) fn backing_of(cache: &Path, store: &impl Bytes, directory: &Path) -> Result<(Backing, Superblock)> {
     let backing = mapped(cache, directory)?;
-    let superblock = survey::superblock(store).with_context(|| cache.display().to_string())?;
+    let superblock = entresol_fsck::superblock(store).with_context(|| cache.display().to_string())?;
     if superblock.backing != backing.id() {
         let hint = match dirty_pages(store) {
             0 => String::new(),
@@ -132,9 +129,10 @@ fn open_once(
     };
     let store = hold_cache(path, Caching::Buffered)?;
     let executor = store.executor();
-    let superblock = survey::superblock(&store).with_context(|| path.display().to_string())?;
+    let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
     let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
-    let config = config(arguments, &chosen, superblock.geometry)?;
+    let geometry = geometry(&superblock);
+    let config = config(arguments, &chosen, geometry)?;
     let patterns = direct.patterns()?;
     let opened = CachedFiles::open(backing, store, &config, patterns);
     let (files, names) = opened.map_err(|error| match error {
@@ -142,7 +140,7 @@ fn open_once(
         FilesError::Mismatch(error) => anyhow::Error::new(error).context(path.display().to_string()),
         other => refusal(directory, other),
     })?;
-    let (files, geometry, policy) = (Arc::new(files), superblock.geometry, config.policy);
+    let (files, policy) = (Arc::new(files), config.policy);
     let cache = Arc::clone(files.cache());
     if let Err(error) = arguments.adjust(&cache) {
         return Err(files.close().err().map_or(error, anyhow::Error::from));

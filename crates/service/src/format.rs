@@ -8,7 +8,6 @@ use super::directory::{check_outside, refusal};
 use super::hold::{ReadFile, check_apart, hex, hold, metadata};
 use super::identity::{self, Identity, identity, random};
 use super::mode::ModeArg;
-use super::survey::{self, SurveyError};
 use crate::values::{bytes, layout};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -16,6 +15,7 @@ use entresol_cache::BlockCache;
 use entresol_disk::{Caching, Disk, FileDisk, take_room};
 use entresol_files::Backing;
 use entresol_files::record::{Record, RecordPlace};
+use entresol_fsck::{Bytes, SurveyError, survey};
 use entresol_store::{Geometry, Layout};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileTypeExt;
@@ -190,7 +190,7 @@ fn below(arguments: &FormatArgs) -> Result<Below> {
 fn holds(path: &Path) -> Result<Option<String>> {
     const LOOKED_AT: u64 = 1 << 20;
     let file = ReadFile::open(path)?;
-    match survey::survey(&file, false) {
+    match survey(&file, false) {
         Ok(found) => {
             let (pages, dirty) = (found.pages.len(), found.count(|version| version.dirty));
             let uuid = hex(&found.superblock.uuid);
@@ -202,7 +202,7 @@ fn holds(path: &Path) -> Result<Option<String>> {
     }
     let mut bytes = vec![0; LOOKED_AT.min(file.size_bytes) as usize];
     for at in [0, file.size_bytes - bytes.len() as u64] {
-        survey::Bytes::read_at(&file, at, &mut bytes).with_context(|| path.display().to_string())?;
+        file.read_at(at, &mut bytes).with_context(|| path.display().to_string())?;
         if let Some(first) = bytes.iter().position(|&byte| byte != 0) {
             let (at, size) = (at + first as u64, file.size_bytes);
             return Ok(Some(format!("holds {size} bytes of something else, which begin at byte {at}")));

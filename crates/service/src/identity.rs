@@ -2,9 +2,9 @@
 //! one.
 
 use super::hold::metadata;
-use super::survey::Superblock;
 use anyhow::{Context, Result, bail};
 use entresol_disk::file_identity;
+use entresol_fsck::Superblock;
 use std::fs::{self, File};
 use std::io::Read;
 use std::ops::RangeInclusive;

@@ -5,16 +5,17 @@ use super::backing_store::Below;
 use super::cache_args::CacheArgs;
 use super::chosen::{Chosen, Kept};
 use super::config::config;
-use super::hold::{ReadFile, check_apart, hold, hold_cache, in_use_or, patiently};
+use super::hold::{HeldBytes, ReadFile, check_apart, hold, hold_cache, in_use_or, patiently};
 use super::identity::{self, Identity};
 use super::lost::{self, Opened};
 use super::open_cache::{Found, OpenCache};
-use super::survey::{self, Superblock};
+use super::translation::geometry;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_cache::{BlockCache, Objects};
 use entresol_disk::{Caching, Disk, FileDisk};
 use entresol_files::record::RecordPlace;
+use entresol_fsck::Superblock;
 use entresol_sqlite::{CAPACITY_BYTES, GrowingFile};
 use std::path::Path;
 use std::sync::Arc;
@@ -76,7 +77,7 @@ fn open_once(
         Err(bypass) => return Ok(Opened::Bypassed(bypass)),
     };
     let store = hold_cache(path, devices.caching())?;
-    let superblock = survey::superblock(&store).with_context(|| path.display().to_string())?;
+    let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
     let known_as = identity::check(path, &superblock, backing, devices.identity)?;
     let page_bytes = superblock.geometry.page_bytes;
     if devices.direct {
@@ -117,7 +118,8 @@ pub(crate) fn open_to_drain(
     generation_ok: bool,
 ) -> Result<OpenCache> {
     let arguments = CacheArgs::any_policy();
-    let database = ReadFile::open(path).ok().and_then(|cache| survey::superblock(&cache).ok()).filter(is_database);
+    let database =
+        ReadFile::open(path).ok().and_then(|cache| entresol_fsck::superblock(&cache).ok()).filter(is_database);
     let Some(superblock) = database else {
         return open(path, backing, &arguments, &DeviceArgs { identity, direct: false, generation_ok })?.cached();
     };
@@ -150,7 +152,7 @@ fn open_over(
     (place, overruled): (Box<dyn RecordPlace>, bool),
     started: Instant,
 ) -> Result<OpenCache> {
-    let (executor, geometry) = (store.executor(), superblock.geometry);
+    let (executor, geometry) = (store.executor(), geometry(superblock));
     let config = config(arguments, &chosen, geometry)?;
     let name = || path.display().to_string();
     let opening = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1));

@@ -9,11 +9,11 @@ pub use decide::IfLost;
 pub(crate) use look::{dirty_pages, dirty_pages_at};
 
 use super::chosen::Kept;
-use super::hold::hold;
+use super::hold::{HeldBytes, hold};
 use super::identity::{Identity, random};
 use super::log::{Level, Log, LogArg};
 use super::mode::ModeArg;
-use super::survey;
+use super::translation;
 use anyhow::{Context, Result, anyhow, bail};
 use decide::{Action, Mark, Way, decide};
 use entresol_cache::{BlockCache, CacheError};
@@ -286,7 +286,8 @@ fn geometry(store: &FileDisk, choices: Option<&Choices>) -> Result<Geometry> {
     let size = Disk::size_bytes(store);
     // A cache of an earlier release left its geometry in the superblock alone.
     let before = choices.map(|choices| choices.geometry);
-    let before = before.or_else(|| survey::superblock(store).ok().map(|found| found.geometry));
+    let before =
+        before.or_else(|| entresol_fsck::superblock(&HeldBytes(store)).ok().map(|found| translation::geometry(&found)));
     match before {
         Some(geometry) if geometry.size_bytes() <= size => Ok(geometry),
         Some(Geometry { page_bytes, layout, .. }) => {
