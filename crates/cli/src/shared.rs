@@ -2,7 +2,9 @@
 
 pub use crate::output::{check_writable, command_line, print, write_file};
 pub use crate::tiers::Waf;
-pub use entresol_service::serve::{DIRTY_AGE, ModeArg, one_policy, top_tier};
+pub use entresol_service::cache_args::DIRTY_AGE;
+pub use entresol_service::config::{one_policy, top_tier};
+pub use entresol_service::mode::ModeArg;
 pub use entresol_service::values::{Limit, OnOff, bytes, bytes_or_none, layout, seconds_or_none, word};
 
 use clap::Parser;

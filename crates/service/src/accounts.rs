@@ -3,9 +3,9 @@
 //! Naming a file needs a lock that a request may hold while the backing store stalls. Figures of the cache as a whole
 //! need no such lock, and are reported without the accounts then.
 
+use super::backing_store::Below;
 use super::conflicts::ConflictFigures;
 use super::objects::ObjectFigures;
-use super::open_cache::Below;
 use entresol_cache::Block;
 use entresol_cache::BlockCache;
 use entresol_core::ObjectId;

@@ -2,7 +2,7 @@
 //!
 //! Two caches over the same files would hold two versions of them, and so would a cache and a process without one.
 
-use super::files::refusal;
+use super::directory::refusal;
 use anyhow::{Context, Result, bail};
 use entresol_files::{HIDDEN, Standing, counts_directories};
 use rustix::fs::FlockOperation;

@@ -2,18 +2,19 @@
 
 use super::backing_record;
 use super::conflicts::{self, ConflictFigures};
-use super::hold::{Damage, ReadFile, check_apart, hold};
+use super::hold::{Damage, HeldBytes, ReadFile, check_apart, hold};
 use super::identity::{self, Identity};
+use super::open_cache::Dropped;
 use super::serve::{check_size, is_database};
-use super::survey::{self, Bytes, State, Survey, SurveyError, Version};
-use super::tally::Dropped;
-use super::unwritten::counted;
+use super::translation::generations;
+use super::words::counted;
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_disk::{Caching, Disk};
 use entresol_files::record::compare;
 use entresol_files::{FilesDisk, Nowhere};
-use entresol_store::{Doubtful, Generations, StoreError};
+use entresol_fsck::{Bytes, Generations, State, Survey, SurveyError, Version, superblock, survey};
+use entresol_store::{Doubtful, StoreError};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -76,7 +77,7 @@ pub enum Sound {
 pub fn repair(arguments: &CheckArgs) -> Result<String> {
     let name = || arguments.cache.display().to_string();
     let cache = hold(&arguments.cache, Caching::Buffered)?;
-    let superblock = survey::superblock(&cache).map_err(|error| beyond_repair(&arguments.cache, error))?;
+    let superblock = superblock(&HeldBytes(&cache)).map_err(|error| beyond_repair(&arguments.cache, error))?;
     let (backing, pages) = (superblock.backing, superblock.backing_pages);
     let repaired = match arguments.doubtful {
         None => entresol_store::repair(cache, backing, pages),
@@ -137,25 +138,25 @@ pub fn check(arguments: &CheckArgs) -> Result<Checked> {
     if arguments.backing.is_dir() {
         let (backing, superblock) = super::files::backing_of(&arguments.cache, &cache, &arguments.backing)?;
         let (record, volume) = (backing.record(), backing.volume()?);
-        compare(superblock.uuid, superblock.generations, record, volume)
+        compare(superblock.uuid, generations(&superblock), record, volume)
             .with_context(|| arguments.cache.display().to_string())?;
         let disk = backing.disk(superblock.geometry.page_bytes.into());
-        let disk = disk.map_err(|error| super::files::refusal(&arguments.backing, error))?;
+        let disk = disk.map_err(|error| super::directory::refusal(&arguments.backing, error))?;
         let page_bytes = u64::from(superblock.geometry.page_bytes);
-        let found = survey::survey(&cache, false).map_err(|error| refusal(&arguments.cache, error))?;
+        let found = survey(&cache, false).map_err(|error| refusal(&arguments.cache, error))?;
         let dirty = found.pages.iter().filter(|(_, version)| version.dirty).map(|(page, _)| page * page_bytes);
         let dirty: Vec<u64> = dirty.collect();
         let missing = disk.check_missing(dirty.iter().copied());
-        missing.map_err(|error| super::files::refusal(&arguments.backing, error))?;
+        missing.map_err(|error| super::directory::refusal(&arguments.backing, error))?;
         let conflicts = backing.conflicts(&disk, &dirty, page_bytes)?.into_iter().map(ConflictFigures::from);
         let conflicts = conflicts.map(|conflict| conflicts::said(&arguments.backing, &[conflict])).collect();
         return report(arguments, &cache, &Files(&disk), |at, dirty| disk.nowhere(at, dirty), conflicts);
     }
     let mut backing = ReadFile::open(&arguments.backing)?;
-    let superblock = survey::superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
+    let superblock = superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
     let known_as = identity::check(&arguments.cache, &superblock, &arguments.backing, arguments.identity)?;
     let place = backing_record::place(&arguments.backing, known_as)?;
-    backing_record::check(&arguments.cache, superblock.uuid, superblock.generations, &*place)?;
+    backing_record::check(&arguments.cache, superblock.uuid, generations(&superblock), &*place)?;
     if is_database(&superblock) {
         // A page beyond the end of the database belongs to no file.
         let beyond = |at, _| (at >= backing.size_bytes()).then_some(Nowhere::Beyond);
@@ -192,7 +193,7 @@ fn report(
     mut wrong: Vec<String>,
 ) -> Result<Checked> {
     let name = arguments.cache.display();
-    let mut found = survey::survey(cache, true).map_err(|error| refusal(&arguments.cache, error))?;
+    let mut found = survey(cache, true).map_err(|error| refusal(&arguments.cache, error))?;
     let page_bytes = u64::from(found.superblock.geometry.page_bytes);
     let mut dropped = Dropped::default();
     found.pages.retain(|page, version| {

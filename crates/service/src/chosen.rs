@@ -1,6 +1,6 @@
 //! Policy and mode of a start: those of the command line, else those given to `entresol format`, else the defaults.
 
-use super::serve::{CacheArgs, ModeArg};
+use super::mode::ModeArg;
 use crate::values::word;
 use clap::ValueEnum;
 use entresol_files::record::Record;
@@ -39,14 +39,13 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// For a start with these arguments.
-    pub(crate) fn new(arguments: &CacheArgs, kept: &Kept) -> Self {
+    /// For a start with this policy and mode, as far as they are given.
+    pub(crate) fn new(policy: Option<&str>, mode: Option<ModeArg>, kept: &Kept) -> Self {
         let mut said = Vec::new();
-        let policy = arguments
-            .policy
-            .clone()
+        let policy = policy
+            .map(str::to_owned)
             .or_else(|| kept.policy.clone().inspect(|policy| said.push(format!("policy {policy}"))));
-        let mode = arguments.mode.or_else(|| kept.mode.inspect(|&mode| said.push(format!("mode {}", word(mode)))));
+        let mode = mode.or_else(|| kept.mode.inspect(|&mode| said.push(format!("mode {}", word(mode)))));
         let policy = policy.unwrap_or_else(|| DEFAULT_POLICY.to_owned());
         Chosen { policy, mode: mode.unwrap_or(DEFAULT_MODE), kept: said }
     }
@@ -66,11 +65,9 @@ mod tests {
         let told = [None, Some("arc")];
         let modes = [None, Some(ModeArg::WriteThrough)];
         for (given, kept) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            let any = CacheArgs::any_policy();
-            let arguments = CacheArgs { policy: told[given].map(str::to_owned), mode: modes[given], ..any };
             let kept_before = [None, Some("mq")][kept].map(str::to_owned);
             let kept_before = Kept { policy: kept_before, mode: [None, Some(ModeArg::ReadOnly)][kept] };
-            let chosen = Chosen::new(&arguments, &kept_before);
+            let chosen = Chosen::new(told[given], modes[given], &kept_before);
             let (policy, mode, said) = match (given, kept) {
                 (1, _) => ("arc", ModeArg::WriteThrough, None),
                 (_, 1) => {

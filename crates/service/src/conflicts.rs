@@ -1,8 +1,9 @@
 //! Descriptions of files that were changed without the cache while the cache had dirty pages of them.
 
+use super::backing_store::Below;
 use super::log::{Level, Log};
-use super::open_cache::{Below, OpenCache};
-use super::unwritten::counted;
+use super::open_cache::OpenCache;
+use super::words::counted;
 use anyhow::{Result, bail};
 use entresol_files::{Conflict, News};
 use serde::{Deserialize, Serialize};

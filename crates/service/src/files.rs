@@ -2,17 +2,20 @@
 
 use super::around;
 use super::backing_record::Paired;
-use super::chosen::Chosen;
-use super::hold::{ReadFile, hold_cache};
-use super::lost::{self, IfLost, Opened};
-use super::open_cache::{Below, OpenCache};
-use super::serve::{CacheArgs, Found, ModeArg, config};
-use super::survey;
-use super::tally::Dropped;
+use super::backing_store::Below;
+use super::cache_args::CacheArgs;
+use super::config::config;
+use super::directory::{check_outside, refusal};
+use super::hold::{HeldBytes, hold_cache};
+use super::lost::{self, IfLost, Opened, dirty_pages, dirty_pages_at};
+use super::mode::ModeArg;
+use super::open_cache::{Dropped, Found, OpenCache};
+use super::translation::geometry;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use entresol_disk::Caching;
 use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
+use entresol_fsck::{Bytes, Superblock};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,24 +52,6 @@ impl DirectArgs {
     }
 }
 
-/// An error about a directory, with the directory's name.
-pub(crate) fn refusal(path: &Path, error: FilesError) -> anyhow::Error {
-    match error {
-        FilesError::Path { .. } => anyhow::Error::new(error),
-        other => anyhow::Error::new(other).context(path.display().to_string()),
-    }
-}
-
-/// Refuses a cache inside the directory that it caches, where it would be one of the files.
-pub(crate) fn check_outside(cache: &Path, directory: &Path) -> Result<()> {
-    let place = cache.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let (Ok(place), Ok(directory)) = (place.canonicalize(), directory.canonicalize()) else { return Ok(()) };
-    if place.starts_with(&directory) {
-        bail!("{}: lies in {}, whose files it would cache", cache.display(), directory.display());
-    }
-    Ok(())
-}
-
 /// Refuses to use a directory without its cache while the cache is dirty.
 pub fn check_complete(directory: &Path) -> Result<()> {
     if Backing::needs_its_cache(directory).map_err(|error| refusal(directory, error))? {
@@ -76,13 +61,9 @@ pub fn check_complete(directory: &Path) -> Result<()> {
 }
 
 /// The directory, if the cache was made for it.
-pub(crate) fn backing_of(
-    cache: &Path,
-    store: &impl survey::Bytes,
-    directory: &Path,
-) -> Result<(Backing, survey::Superblock)> {
+pub(crate) fn backing_of(cache: &Path, store: &impl Bytes, directory: &Path) -> Result<(Backing, Superblock)> {
     let backing = mapped(cache, directory)?;
-    let superblock = survey::superblock(store).with_context(|| cache.display().to_string())?;
+    let superblock = entresol_fsck::superblock(store).with_context(|| cache.display().to_string())?;
     if superblock.backing != backing.id() {
         let hint = match dirty_pages(store) {
             0 => String::new(),
@@ -109,16 +90,6 @@ fn mapped(cache: &Path, directory: &Path) -> Result<Backing> {
         }
         Err(error) => Err(refusal(directory, error)),
     }
-}
-
-/// As [`dirty_pages`], for the file at a path.
-pub(super) fn dirty_pages_at(cache: &Path) -> u64 {
-    ReadFile::open(cache).map_or(0, |store| dirty_pages(&store))
-}
-
-/// Number of dirty pages in a cache, as far as it can be read.
-fn dirty_pages(store: &impl survey::Bytes) -> u64 {
-    survey::survey(store, false).map_or(0, |found| found.count(|version| version.dirty))
 }
 
 /// An open cache, its files, and what the open found of them.
@@ -148,7 +119,7 @@ fn open_once(
     let (identity, asked, overruled) = (backing.id(), arguments.if_lost, direct.generation_ok);
     let start = lost::Start { cache: path, backing: directory, identity, given: None, asked, overruled };
     let kept = start.kept(&backing)?;
-    let chosen = Chosen::new(arguments, &kept);
+    let chosen = arguments.chosen(&kept);
     if asked == Some(IfLost::Bypass) && chosen.mode == ModeArg::ReadOnly {
         bail!("--if-lost bypass: serves files that may be written, and the mode is read-only");
     }
@@ -158,9 +129,10 @@ fn open_once(
     };
     let store = hold_cache(path, Caching::Buffered)?;
     let executor = store.executor();
-    let superblock = survey::superblock(&store).with_context(|| path.display().to_string())?;
+    let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
     let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
-    let config = config(arguments, &chosen, superblock.geometry)?;
+    let geometry = geometry(&superblock);
+    let config = config(arguments, &chosen, geometry)?;
     let patterns = direct.patterns()?;
     let opened = CachedFiles::open(backing, store, &config, patterns);
     let (files, names) = opened.map_err(|error| match error {
@@ -168,7 +140,7 @@ fn open_once(
         FilesError::Mismatch(error) => anyhow::Error::new(error).context(path.display().to_string()),
         other => refusal(directory, other),
     })?;
-    let (files, geometry, policy) = (Arc::new(files), superblock.geometry, config.policy);
+    let (files, policy) = (Arc::new(files), config.policy);
     let cache = Arc::clone(files.cache());
     if let Err(error) = arguments.adjust(&cache) {
         return Err(files.close().err().map_or(error, anyhow::Error::from));

@@ -3,11 +3,11 @@
 use super::around;
 use super::backing_record;
 use super::chosen::Kept;
-use super::files;
+use super::config::one_policy;
+use super::directory::{check_outside, refusal};
 use super::hold::{ReadFile, check_apart, hex, hold, metadata};
-use super::identity::{self, Identity, identity};
-use super::serve::{ModeArg, one_policy};
-use super::survey::{self, SurveyError};
+use super::identity::{self, Identity, identity, random};
+use super::mode::ModeArg;
 use crate::values::{bytes, layout};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -15,9 +15,9 @@ use entresol_cache::BlockCache;
 use entresol_disk::{Caching, Disk, FileDisk, take_room};
 use entresol_files::Backing;
 use entresol_files::record::{Record, RecordPlace};
+use entresol_fsck::{Bytes, SurveyError, survey};
 use entresol_store::{Geometry, Layout};
-use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::fs::OpenOptions;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -151,15 +151,9 @@ fn make(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Below) 
         }
         Below::Directory => {
             let made = Backing::format_as(&arguments.backing, &cache, geometry, uuid, random()?, Some(choices));
-            made.map_err(|error| files::refusal(&arguments.backing, error))
+            made.map_err(|error| refusal(&arguments.backing, error))
         }
     }
-}
-
-pub(super) fn random() -> Result<[u8; 16]> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("/dev/urandom")?;
-    Ok(bytes)
 }
 
 /// Backing store that the new cache is for.
@@ -171,8 +165,8 @@ enum Below {
 fn below(arguments: &FormatArgs) -> Result<Below> {
     let path = &arguments.backing;
     if path.is_dir() {
-        files::check_outside(&arguments.cache, path)?;
-        if !arguments.force && Backing::needs_its_cache(path).map_err(|error| files::refusal(path, error))? {
+        check_outside(&arguments.cache, path)?;
+        if !arguments.force && Backing::needs_its_cache(path).map_err(|error| refusal(path, error))? {
             let name = path.display();
             bail!("{name}: another cache has what its files do not: drain that, or lose it by --force");
         }
@@ -196,7 +190,7 @@ fn below(arguments: &FormatArgs) -> Result<Below> {
 fn holds(path: &Path) -> Result<Option<String>> {
     const LOOKED_AT: u64 = 1 << 20;
     let file = ReadFile::open(path)?;
-    match survey::survey(&file, false) {
+    match survey(&file, false) {
         Ok(found) => {
             let (pages, dirty) = (found.pages.len(), found.count(|version| version.dirty));
             let uuid = hex(&found.superblock.uuid);
@@ -208,7 +202,7 @@ fn holds(path: &Path) -> Result<Option<String>> {
     }
     let mut bytes = vec![0; LOOKED_AT.min(file.size_bytes) as usize];
     for at in [0, file.size_bytes - bytes.len() as u64] {
-        survey::Bytes::read_at(&file, at, &mut bytes).with_context(|| path.display().to_string())?;
+        file.read_at(at, &mut bytes).with_context(|| path.display().to_string())?;
         if let Some(first) = bytes.iter().position(|&byte| byte != 0) {
             let (at, size) = (at + first as u64, file.size_bytes);
             return Ok(Some(format!("holds {size} bytes of something else, which begin at byte {at}")));

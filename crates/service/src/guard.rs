@@ -5,8 +5,9 @@
 
 use super::lease;
 use super::log::{Level, Log};
-use super::open_cache::Served;
+use super::served::Served;
 use super::unseen;
+use super::writers::Writers;
 use anyhow::{Context, Result, bail};
 use entresol_files::HIDDEN;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -18,7 +19,6 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// Number of checks after the start, and the time between two.
@@ -36,21 +36,6 @@ pub struct Guard {
     held: File,
     found: Metadata,
     writers: Writers,
-}
-
-/// Writers seen at the last look, each in words.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Writers(Arc<Mutex<Vec<String>>>);
-
-impl Writers {
-    /// The writers seen at the last look.
-    pub(crate) fn seen(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn note(&self, look: &Look) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&look.writers);
-    }
 }
 
 /// Findings of one look for writers.
@@ -191,7 +176,7 @@ impl Guard {
             look.writers.extend(self.innodb());
         }
         self.open_for_writing(&mut look);
-        self.writers.note(&look);
+        self.writers.note(&look.writers);
         look
     }
 

@@ -2,11 +2,11 @@
 //! unsynced changes are made durable.
 
 use super::backing_record::Paired;
+use super::backing_store::Below;
 use super::cache_file::{CacheFile, Change};
 use super::choice::why;
 use super::conflicts;
 use super::log::{Level, Log};
-use super::open_cache::Below;
 use entresol_cache::{BlockCache, FlushProgress};
 use entresol_disk::DeviceCounts;
 use entresol_files::places::{closed_descriptors, descriptors_bound};

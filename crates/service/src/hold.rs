@@ -1,8 +1,8 @@
 //! Files and devices that this process holds alone or only reads, and damage found in them.
 
-use super::survey::Bytes;
 use anyhow::{Context, Result, anyhow, bail};
 use entresol_disk::{Caching, Disk, FileDisk};
+use entresol_fsck::Bytes;
 use rustix::fs::FlockOperation;
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
@@ -94,13 +94,16 @@ impl Bytes for ReadFile {
     }
 }
 
-impl Bytes for FileDisk {
+/// Bytes of a file or device that this process holds alone, for the decoder.
+pub(crate) struct HeldBytes<'a>(pub(crate) &'a FileDisk);
+
+impl Bytes for HeldBytes<'_> {
     fn size_bytes(&self) -> u64 {
-        Disk::size_bytes(self)
+        self.0.size_bytes()
     }
 
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
-        Disk::read_at(self, at, bytes)
+        self.0.read_at(at, bytes)
     }
 }
 

@@ -2,10 +2,11 @@
 //! one.
 
 use super::hold::metadata;
-use super::survey::Superblock;
 use anyhow::{Context, Result, bail};
 use entresol_disk::file_identity;
-use std::fs;
+use entresol_fsck::Superblock;
+use std::fs::{self, File};
+use std::io::Read;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -129,6 +130,13 @@ pub fn uuid(text: &str) -> Result<Identity, String> {
     number
         .map(u128::to_be_bytes)
         .ok_or_else(|| "it must be a UUID of 32 hexadecimal digits, as `uuidgen` prints".to_owned())
+}
+
+/// A random identity, for a cache or directory that is made.
+pub(crate) fn random() -> Result<Identity> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("/dev/urandom")?;
+    Ok(bytes)
 }
 
 /// Checks that a cache belongs to a backing store. Returns the store's identity now: a device that has grown is known

@@ -4,12 +4,13 @@
 //! continue nor be ended. The namer is therefore a process of its own. It gets lines of paths, answers each with one
 //! line, and is abandoned if an answer does not come in time.
 
-use super::tables::{Directories, NameArgs};
 use anyhow::{Context, Result, bail};
 use entresol_names::postgres::Connection;
+use entresol_names::{Name, Names};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -58,6 +59,46 @@ pub fn answer(process: u32, mountpoint: &str, ask: Option<&Connection>) -> Resul
     Ok(())
 }
 
+/// The data directories of a mount, as seen by the process that serves the mount or by this process.
+struct Directories(Names);
+
+impl Directories {
+    /// Finds the directories; none if the mount cannot be read.
+    fn find(process: u32, mountpoint: &str) -> Option<Self> {
+        let inside = PathBuf::from(format!("/proc/{process}/root")).join(mountpoint.trim_start_matches('/'));
+        Names::find(&inside).or_else(|_| Names::find(Path::new(mountpoint))).ok().map(Directories)
+    }
+
+    /// Takes names from a server.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    fn ask(&mut self, connection: Connection) -> Result<(), entresol_names::Error> {
+        self.0.ask(connection)
+    }
+
+    /// The name of a file by its path in the mount.
+    fn name(&mut self, path: &str) -> Option<FileName> {
+        let name = self.0.name_of(path)?;
+        // With several servers the name includes the server's directory.
+        let several = self.0.troubles().count() > 1;
+        let of = self.0.directory_of(path).filter(|_| several);
+        // Forks and partitions are parts of one table.
+        let whole = Name { part: None, ..name };
+        let name = of.map_or(whole.to_string(), |of| format!("{of}: {whole}"));
+        Some(FileName { kind: whole.kind.word().to_owned(), name })
+    }
+
+    /// Why names could not be read, a line for each data directory.
+    fn troubles(&self) -> Vec<String> {
+        let line = |(place, server, trouble): (&str, &str, Option<&entresol_names::Error>)| {
+            let place = if place.is_empty() { "." } else { place };
+            trouble.map(|error| format!("{place}: {server}: {error}; its files go by their paths"))
+        };
+        self.0.troubles().filter_map(line).collect()
+    }
+}
+
 /// The process that reads names, and its answers so far.
 pub(crate) struct Namer {
     child: Child,
@@ -71,12 +112,13 @@ pub(crate) struct Namer {
 }
 
 impl Namer {
-    /// Starts the process for the files of a mount; `process` serves the mount.
-    pub(crate) fn start(process: u32, mountpoint: &str, arguments: &NameArgs) -> Result<Self> {
+    /// Starts the process for the files of a mount; `process` serves the mount. A server is asked for the names if one is
+    /// given.
+    pub(crate) fn start(process: u32, mountpoint: &str, ask: Option<&Connection>) -> Result<Self> {
         let program = std::env::current_exe().context("this program")?;
         let mut command = Command::new(program);
         command.arg("names-of").arg(process.to_string()).arg(mountpoint);
-        if let Some(connection) = &arguments.ask {
+        if let Some(connection) = ask {
             command.arg(format!("--ask={connection}"));
         }
         // No output is inherited: the process could otherwise keep a reader of this process's output waiting.

@@ -1,38 +1,20 @@
-//! A cache that a command holds open, over any kind of backing store: how it is served, drained and closed.
+//! A cache that a command holds open, over any kind of backing store, and the result of its open.
 
 use super::backing_record::Paired;
-use super::cache_file::CacheFile;
+use super::backing_store::Below;
 use super::chosen::Chosen;
-use super::conflicts;
-use super::control::{Control, Controlled};
-use super::health_monitor::HealthMonitor;
-use super::log::{Level, Log, LogArg};
+use super::log::LogArg;
 use super::places::PlacesOf;
-use super::running::Running;
-use super::serve::Found;
-use super::tally::Dropped;
-use super::unwritten::{self, ADVICE, by_file};
-use crate::values::word;
-use anyhow::{Context, Result, bail};
-use entresol_cache::Block;
+use super::words::counted;
+use anyhow::{Context, Result};
 use entresol_cache::{BlockCache, CacheStats};
-use entresol_files::CachedFiles;
 use entresol_policy::Info;
-use entresol_store::{Geometry, Layout};
-use serde_json::{Value, json};
+use entresol_store::{Geometry, Recovered};
+use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Kind of a cache's backing store.
-#[derive(Clone)]
-pub(crate) enum Below {
-    /// A file or a block device.
-    Store,
-    /// The files of a directory.
-    Files(Arc<CachedFiles>),
-}
+use std::time::{Duration, Instant};
 
 /// An open cache.
 pub struct OpenCache {
@@ -58,91 +40,13 @@ pub struct OpenCache {
     pub(crate) sync_after: Option<Duration>,
 }
 
-/// A cache served by a front-end, with its control socket.
-pub struct Served {
-    held: OpenCache,
-    /// The cache in use, as front-ends and the control socket see it.
-    pub running: Arc<Running>,
-    file: Arc<CacheFile>,
-    control: Option<Control>,
-    log: Log,
-    health_monitor: HealthMonitor,
-}
-
 impl OpenCache {
-    /// Reports what the open found, and opens the control socket. A cache whose control socket cannot be opened is
-    /// served all the same, with a warning.
-    pub fn serve(self, quiet: bool) -> Served {
-        let log = Log::new(self.path.display().to_string(), self.log, quiet);
-        log.event(Level::Info, "open", &self.found.to_string(), self.found.figures());
-        if let Some(said) = &self.recreated {
-            log.event(Level::Warning, "cache-recreated", said, Value::Null);
-        }
-        if let Some(said) = self.chosen.said() {
-            let figures = json!({ "policy": self.chosen.policy, "mode": word(self.chosen.mode) });
-            log.event(Level::Info, "chosen", &said, figures);
-        }
-        self.mention_layout(&log);
-        let file = Arc::new(CacheFile::new(&self.path));
-        if let Some(mode) = file.close_to_others() {
-            let message = format!("the cache file was open to others (mode {mode:04o}); it is 0600 now");
-            log.event(Level::Info, "permissions", &message, json!({ "before": format!("{mode:04o}") }));
-        }
-        let running = Arc::new(Running::new(&self, file.clone(), log.clone()));
-        let control = Control::start(&self.path, Arc::clone(&running) as Arc<dyn Controlled>);
-        let unheard = |error| {
-            let message = format!("{error:#}; stats and set will not find it");
-            log.event(Level::Warning, "no-control", &message, Value::Null);
-        };
-        let control = control.map_err(unheard).ok();
-        let (cache, below, pair) = (self.cache.clone(), self.below.clone(), self.pair.clone());
-        let health_monitor = HealthMonitor::start(cache, below, file.clone(), pair, self.sync_after, log.clone());
-        Served { held: self, running, file, control, log, health_monitor }
-    }
-
-    /// Notes a log layout under a policy that evicts in another order. The pair works, but costs more than its user may
-    /// know.
-    fn mention_layout(&self, log: &Log) {
-        let (name, layout) = (self.policy.name, self.geometry.layout);
-        if layout == Layout::Log && entresol_cache::layout_suiting(self.policy) != layout {
-            let message = format!(
-                "{name} evicts in an order of its own, so that a log copies what it keeps to make room; drained and made anew by \
-                 `entresol format --layout slots` it would not"
-            );
-            log.event(Level::Info, "layout", &message, json!({ "layout": layout.name(), "policy": name }));
-        }
-    }
-
     /// The objects in which the users of the cache see its pages.
     pub(super) fn places(&self) -> PlacesOf {
         match &self.below {
             Below::Store => PlacesOf::One(self.backing.file_name().unwrap_or_default().to_string_lossy().into_owned()),
             Below::Files(files) => PlacesOf::Files(files.clone()),
         }
-    }
-
-    /// Writes everything dirty back and closes the cache; reports the pages found and written.
-    pub(crate) fn drain(self, quiet: bool) -> Result<()> {
-        let (name, backing) = (self.path.display(), self.backing.display());
-        let before = self.mark()?;
-        if let Err(error) = past_lost_pages(|| self.cache.drain(), || Ok(self.cache.lost_pages()?.len())) {
-            return Err(self.undrained(error));
-        }
-        let tally = self.tally(self.found.dirty, self.found.dropped, before)?;
-        let conflicts = self.conflicts()?;
-        let stats = self.close()?;
-        self.check_conflicts(&conflicts)?;
-        let lost = self.lost()?;
-        if let Some(first) = lost.first() {
-            bail!("{name}: {} pages could not be read and are not in {backing}, first: {first}", lost.len());
-        }
-        if stats.dirty_pages > 0 {
-            bail!("{name}: {} pages are dirty still", stats.dirty_pages);
-        }
-        if !quiet {
-            say!("{tally}; {backing} is complete without the cache");
-        }
-        Ok(())
     }
 
     /// Closes the cache in good order; returns its counters.
@@ -153,7 +57,7 @@ impl OpenCache {
     }
 
     /// Pages whose only copy could not be read, by their position in the backing store.
-    fn lost(&self) -> io::Result<Vec<String>> {
+    pub(crate) fn lost(&self) -> io::Result<Vec<String>> {
         Ok(match &self.below {
             Below::Store => self.cache.lost_pages()?.iter().map(|page| format!("page {page}")).collect(),
             Below::Files(files) => {
@@ -164,132 +68,92 @@ impl OpenCache {
     }
 }
 
-impl Served {
-    /// Path of the cache.
-    pub(crate) fn path(&self) -> &Path {
-        &self.held.path
-    }
+/// Result of an open: the pages found, and the time and bytes read to find them.
+pub struct Found {
+    pub(crate) pages: u64,
+    /// Pages that are newer in the cache than in the backing store.
+    pub dirty: u64,
+    /// Dirty pages that the open dropped.
+    pub dropped: Dropped,
+    clean_shutdown: bool,
+    unsynced_batches: u64,
+    took: Duration,
+    read_bytes: u64,
+    executor: String,
+}
 
-    /// Policy and mode at the open.
-    pub fn chosen(&self) -> &Chosen {
-        &self.held.chosen
-    }
-
-    /// Log of the cache's events.
-    pub fn log(&self) -> &Log {
-        &self.log
-    }
-
-    /// Files in conflict, in words.
-    pub fn conflicts(&self) -> Result<String> {
-        Ok(conflicts::said(&self.held.backing, &self.held.conflicts()?))
-    }
-
-    /// Closes the control socket: for a front-end that has ended, before its last writes are made durable.
-    pub fn leave_control(&mut self) {
-        self.control.take();
-    }
-
-    /// Makes everything durable at the end of a front-end through which requests may still come. The next start finds
-    /// the cache as after a crash.
-    pub fn leave(mut self) -> Result<()> {
-        self.leave_control();
-        let flushed = self.held.cache.flush();
-        self.health_monitor.stop();
-        flushed.with_context(|| format!("{}: the last flush", self.path().display()))
-    }
-
-    /// Closes the cache at the end of its front-end, and reports the end. `served` is the front-end's own report.
-    pub fn end(mut self, served: &str) -> Result<()> {
-        self.leave_control();
-        let refused = self.refused();
-        // If the next start will not find the file's durable data, everything must be written back before this process
-        // ends.
-        let change = self.file.look().filter(|change| change.is_loss());
-        let (before, found) = (self.held.mark()?, self.held.cache.stats()?.dirty_pages);
-        let drained = change.map_or(Ok(()), |_| {
-            let cache = &self.held.cache;
-            past_lost_pages(|| cache.drain(), || Ok(cache.lost_pages()?.len()))
-        });
-        let tally = self.held.tally(found, Dropped::default(), before)?;
-        let writable = self.held.check_writable();
-        if let Below::Files(files) = &self.held.below {
-            files.look();
+impl Found {
+    /// `started` is when the open began, `executor` the name of the I/O executor.
+    pub(super) fn new(recovered: &Recovered, started: Instant, executor: String) -> Self {
+        Found {
+            pages: recovered.pages,
+            dirty: recovered.dirty_pages,
+            dropped: Dropped::default(),
+            clean_shutdown: recovered.clean_shutdown,
+            unsynced_batches: recovered.unsynced_batches,
+            took: started.elapsed(),
+            read_bytes: recovered.read_bytes,
+            executor,
         }
-        let conflicts = self.held.conflicts()?;
-        let left = if drained.is_err() { self.dirty() } else { String::new() };
-        let closed = self.held.close();
-        self.health_monitor.stop();
-        let stats = match (closed, refused.as_ref()) {
-            (Err(error), Some(refused)) => return Err(error.context(refused.clone())),
-            (closed, _) => closed?,
-        };
-        let counts = stats.counts;
-        let (hits, all) = (counts.read_hits + counts.write_hits, counts.reads + counts.writes);
-        let dirty = stats.dirty_pages;
-        let served = if served.is_empty() { String::new() } else { format!("{served}; ") };
-        let message =
-            format!("{served}the cache is closed; {all} page requests, {hits} hits, {dirty} pages dirty in the cache");
-        let figures = serde_json::json!({ "requests": all, "hits": hits, "dirty_pages": dirty });
-        self.log.event(Level::Info, "close", &message, figures);
-        if let Some(why) = stats.failed {
-            bail!("{}: its device failed ({why}); requests went to the backing store since", self.path().display());
-        }
-        if let Some(change) = change {
-            let (name, what) = (self.path().display(), change.said());
-            let unwritten = || format!("{name}: {what}, and {dirty} dirty pages could not be written below: {left}");
-            drained.with_context(unwritten)?;
-            // A truncated file is found at the next start, which reports what it lacks.
-            if change.is_nameless() || dirty > 0 {
-                bail!("{name}: {what}; it was drained: {tally}, {dirty} pages are left in it");
-            }
-        }
-        if let Some(refused) = refused {
-            bail!("{refused}; they are dirty in the cache, and {ADVICE}");
-        }
-        let lost = self.held.lost()?;
-        if let Some(first) = lost.first() {
-            let name = self.path().display();
-            bail!("{name}: lost until they are written again: {} pages, first: {first}", lost.len());
-        }
-        self.held.check_conflicts(&conflicts)?;
-        writable
+    }
+
+    /// Sets the pages that the open dropped.
+    pub(super) fn with_dropped(self, dropped: Dropped) -> Self {
+        Found { dropped, ..self }
+    }
+
+    /// The result as JSON, for an event.
+    pub(super) fn figures(&self) -> serde_json::Value {
+        serde_json::json!({
+            "pages": self.pages,
+            "dirty_pages": self.dirty,
+            "clean_shutdown": self.clean_shutdown,
+            "unsynced_batches": self.unsynced_batches,
+            "took_ms": self.took.as_secs_f64() * 1e3,
+            "read_bytes": self.read_bytes,
+            "executor": self.executor,
+        })
     }
 }
 
-impl Served {
-    /// Describes the pages that the backing store refuses after one more try; none if there are none.
-    fn refused(&self) -> Option<String> {
-        if let Below::Files(files) = &self.held.below {
-            // Clears the recorded failures: a write that failed before may succeed now.
-            drop(files.failures());
-        }
-        let refused = self.held.cache.retry_refused().ok().filter(|refused| !refused.pages.is_empty())?;
-        let message = unwritten::refused(&self.held, &refused);
-        let figures = json!({ "pages": refused.pages.len() });
-        self.log.event(Level::Warning, "refused-pages", &message, figures);
-        let name = self.path().display();
-        Some(format!("{name}: {message}"))
-    }
-
-    /// Dirty pages by file.
-    fn dirty(&self) -> String {
-        let held = self.held.cache.held_pages().unwrap_or_default();
-        let dirty: Vec<u64> = held.into_iter().filter_map(|(page, dirty)| dirty.then_some(page)).collect();
-        by_file(&self.held, &dirty)
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Found { pages, dirty, unsynced_batches, read_bytes, executor, .. } = self;
+        let how = if self.clean_shutdown { "closed in good order" } else { "recovered after a crash" };
+        let ms = self.took.as_secs_f64() * 1e3;
+        write!(f, "{how}: {pages} pages, {dirty} of them dirty, {unsynced_batches} batches after the last sync; ")?;
+        write!(f, "{ms:.1} ms, {read_bytes} bytes read; I/O by {executor}")
     }
 }
 
-/// Drains until every readable page is written back. A page whose only copy is bad ends a drain. It is then listed as
-/// lost, and the next drain goes on without it.
-fn past_lost_pages(drain: impl Fn() -> io::Result<()>, lost_pages: impl Fn() -> io::Result<usize>) -> io::Result<()> {
-    let mut lost = lost_pages()?;
-    while let Err(error) = drain() {
-        let now = lost_pages()?;
-        if now == lost {
-            return Err(error);
-        }
-        lost = now;
+/// Dirty pages that an open dropped, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Pages of files that were removed through the cache.
+    pub removed: u64,
+    /// Pages of files that are missing without having been removed through the cache; `--drop-gone` asked to drop them.
+    pub gone: u64,
+    /// Pages beyond the ends of their files.
+    pub beyond: u64,
+}
+
+impl From<&entresol_files::Found> for Dropped {
+    fn from(found: &entresol_files::Found) -> Self {
+        let [removed, gone, beyond] =
+            [found.removed_pages, found.dropped_pages, found.beyond_pages].map(|pages| pages as u64);
+        Dropped { removed, gone, beyond }
     }
-    Ok(())
+}
+
+impl Dropped {
+    /// A phrase that says what was dropped; empty if nothing was.
+    pub fn said(&self) -> String {
+        let reasons = [
+            (self.removed, "of files that were removed"),
+            (self.gone, "of files that are gone, as --drop-gone asked"),
+            (self.beyond, "beyond the ends of their files"),
+        ];
+        let some = reasons.iter().filter(|(pages, _)| *pages > 0);
+        some.map(|(pages, why)| format!(", {} dropped {why}", counted(*pages as usize, "page"))).collect()
+    }
 }

@@ -1,9 +1,10 @@
 //! The end of a conflict: decides which version of a file counts after a change made without its cache.
 
+use super::cache_args::CacheArgs;
 use super::control::{self, KeepArg, Question, ask};
+use super::directory::refusal;
 use super::files::{self, DirectArgs};
-use super::serve::CacheArgs;
-use super::unwritten::counted;
+use super::words::counted;
 use anyhow::{Context, Result, bail};
 use entresol_files::{Backing, HIDDEN, Keep};
 use std::path::{Path, PathBuf};
@@ -69,7 +70,7 @@ fn find(given: &Path, cache: Option<&Path>) -> Result<Found> {
     let path = place.strip_prefix(backing).expect("it lies there").to_owned();
     let cache = match cache {
         Some(cache) => cache.to_owned(),
-        None => match Backing::cache_of(backing).map_err(|error| files::refusal(backing, error))? {
+        None => match Backing::cache_of(backing).map_err(|error| refusal(backing, error))? {
             Some(cache) => cache,
             None => bail!("{}: does not say where its cache is: give --cache", backing.display()),
         },

@@ -2,19 +2,22 @@
 
 use super::accounts::Accounts;
 use super::backing_record::Paired;
+use super::backing_store::Below;
+use super::cache_args::LOW_BY_HIGH;
 use super::cache_file::{CacheFile, Change};
+use super::config::{above_bytes, one_policy, top_tier};
 use super::control::{Controlled, KeepArg, Recorder};
 use super::figures::{Figures, HintFigures, State};
-use super::guard::Writers;
 use super::log::{Level, Log};
 use super::memory;
+use super::mode::ModeArg;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
-use super::open_cache::{Below, OpenCache};
+use super::open_cache::OpenCache;
 use super::places::PlacesOf;
 use super::reserving::Reserving;
 use super::resolve;
-use super::serve::{LOW_BY_HIGH, ModeArg, above_bytes, one_policy, percent, top_tier};
-use crate::values::{Limit, bytes_or_none, seconds_or_none, word};
+use super::writers::Writers;
+use crate::values::{Limit, bytes_or_none, percent, seconds_or_none, word};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use entresol_cache::Block;

@@ -4,9 +4,10 @@ use super::check::refusal;
 use super::control::{Question, ask};
 use super::figures::Figures;
 use super::hold::{ReadFile, hex, metadata};
-use super::survey::{self, State, Superblock, Survey};
 use super::tables::Tables;
+use super::translation;
 use anyhow::{Context, Result, bail};
+use entresol_fsck::{State, Superblock, Survey, survey};
 use entresol_store::{Geometry, Layout};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -47,7 +48,7 @@ pub fn figures(cache: &Path, limit: Option<Duration>) -> Result<Option<Figures>>
 /// The contents of a cache that is not in use: one JSON object, or a table.
 pub fn at_rest(path: &Path, as_json: bool) -> Result<String> {
     let cache = open_at_rest(path)?;
-    let found = survey::survey(&cache, false).map_err(|error| refusal(path, error))?;
+    let found = survey(&cache, false).map_err(|error| refusal(path, error))?;
     Ok(if as_json { json(&found) } else { table(&found) })
 }
 
@@ -68,8 +69,8 @@ fn shares(found: &Survey) -> [u64; 4] {
 
 /// Describes the layout of the store and its live part.
 fn places(found: &Survey) -> String {
-    let Superblock { geometry, journal_blocks, .. } = found.superblock;
-    let Geometry { segment_pages, segments, layout, .. } = geometry;
+    let Superblock { journal_blocks, .. } = found.superblock;
+    let Geometry { segment_pages, segments, layout, .. } = translation::geometry(&found.superblock);
     let name = layout.name();
     match layout {
         Layout::Log => format!("{name}: {segments} segments of {segment_pages} pages, {} live", found.live_segments),
@@ -81,7 +82,8 @@ fn places(found: &Survey) -> String {
 }
 
 fn json(found: &Survey) -> String {
-    let Superblock { geometry, uuid, backing, backing_pages, epoch, .. } = found.superblock;
+    let Superblock { uuid, backing, backing_pages, epoch, .. } = found.superblock;
+    let geometry = translation::geometry(&found.superblock);
     let [dirty, clean, lost, obsolete] = shares(found);
     let value = serde_json::json!({
         "uuid": hex(&uuid),
@@ -108,7 +110,8 @@ fn json(found: &Survey) -> String {
 }
 
 fn table(found: &Survey) -> String {
-    let Superblock { geometry, uuid, backing, backing_pages, epoch, .. } = found.superblock;
+    let Superblock { uuid, backing, backing_pages, epoch, .. } = found.superblock;
+    let geometry = translation::geometry(&found.superblock);
     let [dirty, clean, lost, obsolete] = shares(found);
     let lines = [
         ("uuid", hex(&uuid)),

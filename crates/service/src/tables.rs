@@ -9,8 +9,6 @@ use super::namer::{FileName, Namer};
 use anyhow::Result;
 use clap::Args;
 use entresol_names::postgres::Connection;
-use entresol_names::{Name, Names};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Names of tables and indexes
@@ -54,7 +52,8 @@ impl Tables {
         let Some(mountpoint) = figures.mountpoint.as_ref().filter(|_| !self.arguments.paths) else { return Ok(()) };
         if self.found.as_ref().is_none_or(|found| found.process != figures.process || found.namer.is_dead()) {
             let process = figures.process;
-            self.found = Some(Found { process, namer: Namer::start(process, mountpoint, &self.arguments)? });
+            self.found =
+                Some(Found { process, namer: Namer::start(process, mountpoint, self.arguments.ask.as_ref())? });
         }
         let Some(Found { namer, .. }) = &mut self.found else { return Ok(()) };
         let paths: Vec<&str> = figures.objects.iter().map(|object| object.path.as_str()).collect();
@@ -73,45 +72,5 @@ impl Tables {
             "names of tables did not come in time: the mount, or what is below it, stalls; files go by their paths";
         let told = self.found.iter().flat_map(|found| found.namer.troubles().iter().cloned());
         self.late.then(|| late.to_owned()).into_iter().chain(told).collect()
-    }
-}
-
-/// The data directories of a mount, as seen by the process that serves the mount or by this process.
-pub(crate) struct Directories(Names);
-
-impl Directories {
-    /// Finds the directories; none if the mount cannot be read.
-    pub(crate) fn find(process: u32, mountpoint: &str) -> Option<Self> {
-        let inside = PathBuf::from(format!("/proc/{process}/root")).join(mountpoint.trim_start_matches('/'));
-        Names::find(&inside).or_else(|_| Names::find(Path::new(mountpoint))).ok().map(Directories)
-    }
-
-    /// Takes names from a server.
-    ///
-    /// # Errors
-    /// If the server cannot be asked.
-    pub(crate) fn ask(&mut self, connection: Connection) -> Result<(), entresol_names::Error> {
-        self.0.ask(connection)
-    }
-
-    /// The name of a file by its path in the mount.
-    pub(crate) fn name(&mut self, path: &str) -> Option<FileName> {
-        let name = self.0.name_of(path)?;
-        // With several servers the name includes the server's directory.
-        let several = self.0.troubles().count() > 1;
-        let of = self.0.directory_of(path).filter(|_| several);
-        // Forks and partitions are parts of one table.
-        let whole = Name { part: None, ..name };
-        let name = of.map_or(whole.to_string(), |of| format!("{of}: {whole}"));
-        Some(FileName { kind: whole.kind.word().to_owned(), name })
-    }
-
-    /// Why names could not be read, a line for each data directory.
-    pub(crate) fn troubles(&self) -> Vec<String> {
-        let line = |(place, server, trouble): (&str, &str, Option<&entresol_names::Error>)| {
-            let place = if place.is_empty() { "." } else { place };
-            trouble.map(|error| format!("{place}: {server}: {error}; its files go by their paths"))
-        };
-        self.0.troubles().filter_map(line).collect()
     }
 }

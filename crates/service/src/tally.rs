@@ -1,43 +1,12 @@
 //! Account of the dirty pages of a drain. Pages found and pages written are counted separately, each where it
 //! happens, so that a difference shows.
 
-use super::open_cache::{Below, OpenCache};
-use super::unwritten::counted;
+use super::backing_store::Below;
+use super::open_cache::{Dropped, OpenCache};
+use super::words::counted;
 use entresol_files::NotWritten;
 use std::fmt;
 use std::io;
-
-/// Dirty pages that an open dropped, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
-    /// Pages of files that were removed through the cache.
-    pub removed: u64,
-    /// Pages of files that are missing without having been removed through the cache; `--drop-gone` asked to drop them.
-    pub gone: u64,
-    /// Pages beyond the ends of their files.
-    pub beyond: u64,
-}
-
-impl From<&entresol_files::Found> for Dropped {
-    fn from(found: &entresol_files::Found) -> Self {
-        let [removed, gone, beyond] =
-            [found.removed_pages, found.dropped_pages, found.beyond_pages].map(|pages| pages as u64);
-        Dropped { removed, gone, beyond }
-    }
-}
-
-impl Dropped {
-    /// A phrase that says what was dropped; empty if nothing was.
-    pub fn said(&self) -> String {
-        let reasons = [
-            (self.removed, "of files that were removed"),
-            (self.gone, "of files that are gone, as --drop-gone asked"),
-            (self.beyond, "beyond the ends of their files"),
-        ];
-        let some = reasons.iter().filter(|(pages, _)| *pages > 0);
-        some.map(|(pages, why)| format!(", {} dropped {why}", counted(*pages as usize, "page"))).collect()
-    }
-}
 
 /// Counts at one moment, to be subtracted from later ones.
 #[derive(Clone, Copy, Debug)]

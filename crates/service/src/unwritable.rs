@@ -1,6 +1,7 @@
 //! Files with dirty pages that cannot be written. They keep a cache from being drained, and in time from taking writes.
 
-use super::open_cache::{Below, OpenCache};
+use super::backing_store::Below;
+use super::open_cache::OpenCache;
 use anyhow::{Result, bail};
 use entresol_cache::Mode;
 

@@ -1,6 +1,8 @@
 //! Descriptions of pages that could not be written to the backing store: how many, and of which files.
 
-use super::open_cache::{Below, OpenCache};
+use super::backing_store::Below;
+use super::open_cache::OpenCache;
+use super::words::counted;
 use anyhow::anyhow;
 use entresol_cache::Refused;
 use entresol_files::CachedFiles;
@@ -108,11 +110,6 @@ pub fn list(mut counts: Vec<(String, usize)>) -> String {
         parts.push(format!("{} of {}", counted(pages, "page"), counted(more.len(), "other file")));
     }
     parts.join(", ")
-}
-
-/// A number of things: "1 page", "2 pages".
-pub fn counted(number: usize, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -110,3 +110,9 @@ pub fn share(text: &str) -> Result<f64, String> {
     let value = number.parse::<f64>().map_err(|error| error.to_string())? * scale;
     if (0.0..1.0).contains(&value) { Ok(value) } else { Err("it must be at least 0 and below 1".to_owned()) }
 }
+
+/// Parses a percentage, with or without the sign, to a fraction.
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
+    let share = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|_| "it is no percentage".to_owned())?;
+    if (0.0..=100.0).contains(&share) { Ok(share / 100.0) } else { Err("it is not between 0% and 100%".to_owned()) }
+}

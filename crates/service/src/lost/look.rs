@@ -3,9 +3,10 @@
 use super::signature::{LOOKED_AT, signature};
 use crate::hold::ReadFile;
 use crate::identity::{self, Identity};
-use crate::survey::{self, Bytes, State, Superblock, SurveyError};
+use crate::translation::generations;
 use anyhow::{Context, Result};
 use entresol_files::record::{CacheKind, Mismatch, Record, compare};
+use entresol_fsck::{Bytes, State, Superblock, SurveyError, claims, superblock, survey};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -171,6 +172,16 @@ pub fn look(path: &Path, below: Below, record: Option<&Record>, volume: Option<[
         .unwrap_or_else(|error| Look::Unreadable(error.to_string())))
 }
 
+/// As [`dirty_pages`], for the file at a path.
+pub(crate) fn dirty_pages_at(cache: &Path) -> u64 {
+    ReadFile::open(cache).map_or(0, |store| dirty_pages(&store))
+}
+
+/// Number of dirty pages in a cache, as far as it can be read.
+pub(crate) fn dirty_pages(store: &impl Bytes) -> u64 {
+    survey(store, false).map_or(0, |found| found.count(|version| version.dirty))
+}
+
 /// Contents according to superblocks and signatures; none if there is neither.
 fn contents(
     file: &impl Bytes,
@@ -180,16 +191,13 @@ fn contents(
 ) -> io::Result<Option<Look>> {
     let mut first = vec![0; file.size_bytes().min(LOOKED_AT as u64) as usize];
     file.read_at(0, &mut first)?;
-    let told = match survey::superblock(file) {
+    let told = match superblock(file) {
         Ok(found) if identity::is_of(&found, below.path, below.identity) => ours(&found, record, volume),
-        Ok(_) => {
-            let dirty_pages = survey::survey(file, false).map_or(0, |found| found.count(|version| version.dirty));
-            Look::Foreign { dirty_pages, elsewhere: false }
-        }
+        Ok(_) => Look::Foreign { dirty_pages: dirty_pages(file), elsewhere: false },
         Err(SurveyError::Io(error)) => return Err(error),
         Err(SurveyError::Version(version)) => Look::Version(version),
         // The identity may be legible all the same, and its sixteen bytes do not occur by chance.
-        Err(error) if survey::claims(&first, below.identity) => Look::Damaged(error.to_string()),
+        Err(error) if claims(&first, below.identity) => Look::Damaged(error.to_string()),
         Err(SurveyError::NotACache) => return Ok(signature(&first).map(Look::Signature)),
         Err(_) => Look::SomethingElse,
     };
@@ -198,8 +206,9 @@ fn contents(
 
 /// Judges a cache of this backing store with a valid superblock: the cache that was left, or another.
 fn ours(found: &Superblock, record: Option<&Record>, volume: Option<[u8; 16]>) -> Look {
-    let newest = found.generations.pending.unwrap_or(found.generations.settled).number;
-    match compare(found.uuid, found.generations, record, volume) {
+    let generations = generations(found);
+    let newest = generations.pending.unwrap_or(generations.settled).number;
+    match compare(found.uuid, generations, record, volume) {
         Ok(()) => {}
         Err(error @ (Mismatch::Foreign { .. } | Mismatch::Older { .. }))
             if record.is_some_and(|record| newest <= record.generation.number) =>

@@ -6,14 +6,14 @@ mod look;
 mod signature;
 
 pub use decide::IfLost;
+pub(crate) use look::{dirty_pages, dirty_pages_at};
 
 use super::chosen::Kept;
-use super::format::random;
-use super::hold::hold;
-use super::identity::Identity;
+use super::hold::{HeldBytes, hold};
+use super::identity::{Identity, random};
 use super::log::{Level, Log, LogArg};
-use super::serve::ModeArg;
-use super::survey;
+use super::mode::ModeArg;
+use super::translation;
 use anyhow::{Context, Result, anyhow, bail};
 use decide::{Action, Mark, Way, decide};
 use entresol_cache::{BlockCache, CacheError};
@@ -286,7 +286,8 @@ fn geometry(store: &FileDisk, choices: Option<&Choices>) -> Result<Geometry> {
     let size = Disk::size_bytes(store);
     // A cache of an earlier release left its geometry in the superblock alone.
     let before = choices.map(|choices| choices.geometry);
-    let before = before.or_else(|| survey::superblock(store).ok().map(|found| found.geometry));
+    let before =
+        before.or_else(|| entresol_fsck::superblock(&HeldBytes(store)).ok().map(|found| translation::geometry(&found)));
     match before {
         Some(geometry) if geometry.size_bytes() <= size => Ok(geometry),
         Some(Geometry { page_bytes, layout, .. }) => {
@@ -322,7 +323,7 @@ pub(crate) fn twice<T>(open: impl Fn(Option<&str>) -> Result<Opened<T>>) -> Resu
 /// The error for a backing store that cannot be opened, with the number of pages that only its cache has.
 pub fn without_backing(cache: &Path, error: anyhow::Error) -> anyhow::Error {
     let missing = error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound);
-    match super::files::dirty_pages_at(cache) {
+    match dirty_pages_at(cache) {
         dirty @ 1.. if missing => error.context(format!(
             "the backing store, of which {} holds {dirty} dirty pages, is not there (is its file system mounted?)",
             cache.display()

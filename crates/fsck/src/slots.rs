@@ -1,9 +1,10 @@
-//! As [`survey`](super::survey), for a store in the slots layout.
+//! The slots layout: its journal, and the end of the journal.
 
-use super::survey::{
-    Bytes, COPY_HEADER, CommitRecord, Copy, End, PLACES_MAX, READS, Superblock, Survey, SurveyError, Version,
-    commit_records, copy_in, crc32c, id_at, u32_at, u64_at,
-};
+use crate::bytes::{Bytes, READS, crc32c, id_at, u32_at, u64_at};
+use crate::commit::{COPY_HEADER, CommitRecord, Copy, commit_records, copy_in};
+use crate::contents::{Survey, Version};
+use crate::error::SurveyError;
+use crate::superblock::{End, PLACES_MAX, Superblock};
 use std::collections::HashMap;
 use std::io;
 
@@ -96,8 +97,7 @@ impl<F: Bytes> Reader<'_, F> {
     }
 
     fn slots(&self) -> u64 {
-        let geometry = self.superblock.geometry;
-        u64::from(geometry.segments) * u64::from(geometry.segment_pages) - self.superblock.journal_blocks
+        self.superblock.geometry.blocks() - self.superblock.journal_blocks
     }
 
     fn byte_of_block(&self, number: u64) -> u64 {
@@ -205,7 +205,7 @@ struct SlotCopy {
 }
 
 /// Reads the journal, and with `verify` the pages too.
-pub fn survey(file: &impl Bytes, superblock: Superblock, verify: bool) -> Result<Survey, SurveyError> {
+pub(crate) fn survey(file: &impl Bytes, superblock: Superblock, verify: bool) -> Result<Survey, SurveyError> {
     let reader = Reader { file, superblock, records: commit_records(file, &superblock, ENTRY)? };
     let (end, unsynced_batches) = reader.end()?;
     if end.tail > end.place || end.place - end.tail > superblock.journal_blocks {
