@@ -9,7 +9,7 @@ use super::ranges::LOOKED_AT;
 use super::search::Search;
 use super::write_back::{Source, WriteBack, WriteBackCounts};
 use super::{CacheStats, FRAMES_PER_HOLD, Mode, Refused, Tag};
-use entresol_core::{Hint, ObjectId, Op, Outcome, Page};
+use entresol_core::{Hint, ObjectId, Op, Outcome, Page, Tier};
 use entresol_policy::{Choice, Policy, Streams};
 use entresol_store::mutant::{self, Mutant};
 use entresol_store::{Clock, Entry, Step};
@@ -49,6 +49,11 @@ pub(super) trait Core: Send {
     fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()>;
     /// Decides on a read of a page; the contents are those of its newest version.
     fn read(&mut self, page: u64, contents: PageBytes, tag: Tag) -> Plan;
+    /// Decides on a read of a page in the store whose bytes are not known yet, if no movement can need them. True if it
+    /// did; if the bytes then come from elsewhere, [`fill`](Core::fill) follows.
+    fn read_stored(&mut self, page: u64, tag: Tag) -> bool;
+    /// Puts a page that was decided on into the tier where the policy believes it to be, if that has no bytes of it.
+    fn fill(&mut self, page: u64, contents: PageBytes) -> Plan;
     /// Reads whole pages from `first` on and decides on each; true if it did. All must be in memory where a hit moves
     /// nothing.
     fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool;
@@ -461,6 +466,28 @@ impl<P: Policy> Core for Engine<P> {
             decided.and_then(Result::ok).unwrap_or_default()
         };
         self.go_on_behind(plan, contents.bytes)
+    }
+
+    fn read_stored(&mut self, page: u64, tag: Tag) -> bool {
+        // A policy with a tier above moves a page up at a hit. Behind a request, pages are shown that need time.
+        let is_simple = !self.off && self.executor.store_tier() == Tier::TOP && self.unseen.is_none();
+        if !is_simple || self.left.is_some() || !self.is_held(page) {
+            return false;
+        }
+        let passes = self.passes(page);
+        debug_assert!(!passes, "the policy holds the page");
+        let decided = self.access(page, Op::Read, PageBytes::UNKNOWN, tag, |_, _, _| {});
+        decided.is_some()
+    }
+
+    fn fill(&mut self, page: u64, contents: PageBytes) -> Plan {
+        let handle = self.executor.directory.find(page).filter(|_| !self.off);
+        let Some(handle) = handle else { return Plan::default() };
+        let in_store = self.policy.state(handle).tiers.contains(self.executor.store_tier());
+        let now_us = self.executor.now_us;
+        let mut decision = self.executor.decide(page, Op::Read, contents, now_us);
+        decision.fill(handle, in_store);
+        decision.end().unwrap_or_default()
     }
 
     fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool {

@@ -136,12 +136,12 @@ impl Executor {
 
     /// Begins to show the policy a recovered page. Frames get their bytes when they are first read.
     pub fn replay(&mut self, page: u64, op: Op) -> Decision<'_, 'static> {
-        self.begin(Purpose::Replay, page, op, PageBytes::new(&[]))
+        self.begin(Purpose::Replay, page, op, PageBytes::UNKNOWN)
     }
 
     /// Begins a decision on work that a hint left, or on the hint.
     pub fn hinted(&mut self) -> Decision<'_, 'static> {
-        self.begin(Purpose::Hint, u64::MAX, Op::Read, PageBytes::new(&[]))
+        self.begin(Purpose::Hint, u64::MAX, Op::Read, PageBytes::UNKNOWN)
     }
 
     fn begin<'b>(&mut self, purpose: Purpose, page: u64, op: Op, contents: PageBytes<'b>) -> Decision<'_, 'b> {
@@ -460,6 +460,10 @@ impl<'b> Decision<'_, 'b> {
     /// Puts the request's bytes into the store. They are copied later, unless another movement follows.
     fn put(&mut self, dirty: bool) -> io::Result<()> {
         self.settle();
+        if self.contents.bytes.is_empty() {
+            // The bytes of a hit come later. They are fetched again when the page is asked for next.
+            return Err(io::Error::other("the bytes of the page are not known yet"));
+        }
         let (_, block) = self.executor.write_back.put(self.page, self.contents.crc(), dirty, true)?;
         self.block = Some(block);
         Ok(())

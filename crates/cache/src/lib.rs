@@ -81,7 +81,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use unflushed::Unflushed;
-use write_back::Source;
+use write_back::{SharedDisk, Source};
 use write_batch::read_page_below;
 
 /// Frames handed to the store in one hold of the core's lock.
@@ -268,6 +268,16 @@ pub struct CacheStats {
     pub failed: Option<String>,
 }
 
+/// The newest version of a page has been read.
+struct Newest<'a> {
+    /// The core's lock, unless it was not needed again.
+    guard: Option<CoreGuard<'a>>,
+    /// CRC of the bytes, where it was computed without the lock.
+    crc: Option<u32>,
+    /// The policy has decided on the read.
+    decided: bool,
+}
+
 /// A cache device in front of a backing store, as one range of bytes.
 ///
 /// ```
@@ -302,7 +312,9 @@ pub struct BlockCache {
     started: Instant,
     recorder: Arc<Recorder>,
     unflushed: Unflushed,
-    /// Meters of the cache device and of the backing store.
+    /// The cache device and the backing store.
+    disks: [SharedDisk; 2],
+    /// Their meters.
     meters: [MeterReader; 2],
 }
 
@@ -394,48 +406,55 @@ impl BlockCache {
         Tag { sequential, now_us: self.started.elapsed().as_micros() as u64 }
     }
 
-    /// Reads the newest version of a page whose lock is held, and takes the core's lock. Returns the CRC too where it was
-    /// computed without the lock.
-    fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<(CoreGuard<'_>, Option<u32>)> {
-        self.newest_by(page, bytes, || self.locks.ready())
+    /// Reads the newest version of a page whose lock is held.
+    fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<Newest<'_>> {
+        self.newest_by(page, bytes, || self.locks.ready(), |_| false)
     }
 
-    /// As [`newest`](BlockCache::newest), with `take` taking the core's lock.
+    /// As [`newest`](BlockCache::newest), with `take` taking the core's lock. Before a version is read from the store,
+    /// `decide` may decide on the read and says whether it did: then the lock is not taken again.
     fn newest_by<'a>(
         &'a self,
         page: u64,
         bytes: &mut [u8],
         take: impl Fn() -> io::Result<CoreGuard<'a>>,
-    ) -> io::Result<(CoreGuard<'a>, Option<u32>)> {
+        decide: impl Fn(&mut CoreGuard<'a>) -> bool,
+    ) -> io::Result<Newest<'a>> {
         let mut guard = take()?;
         let mut bad_at = None;
+        let mut decided = false;
         loop {
-            let (store, backing) = guard.stores();
             match guard.core().locate(page, bytes)? {
                 // No better copy has been found than the one that was already bad.
                 Source::Store(entry) if bad_at == Some(entry.address) => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "the newest copy of this page is bad"));
                 }
-                Source::Memory => return Ok((guard, None)),
+                Source::Memory => return Ok(Newest { guard: Some(guard), crc: None, decided }),
                 Source::Below => {
                     guard.write_back().counts.below_reads += 1;
                     drop(guard);
-                    read_page_below(&*backing, self.size_bytes, page, bytes)?;
+                    read_page_below(&*self.disks[1], self.size_bytes, page, bytes)?;
                     let crc = page_crc(bytes);
-                    return take().map(|guard| (guard, Some(crc)));
+                    return take().map(|guard| Newest { guard: Some(guard), crc: Some(crc), decided });
                 }
                 Source::Store(entry) => {
                     let at = guard.write_back().store.byte_of(entry.address);
+                    guard.write_back().store.count_reads(1);
+                    let is_first = !decided;
+                    decided = decided || decide(&mut guard);
                     drop(guard);
-                    let mut read = || store.read_at(at, bytes).and_then(|()| check_page(entry, bytes));
+                    let mut read = || self.disks[0].read_at(at, bytes).and_then(|()| check_page(entry, bytes));
                     // A copy is bad when two reads of it are bad: the first may have been damaged on the way.
                     let first = read();
-                    let reads = 1 + u64::from(first.is_err());
+                    let again = u64::from(first.is_err());
                     let result = first.or_else(|_| read());
+                    if result.is_ok() && again == 0 && decided && is_first {
+                        return Ok(Newest { guard: None, crc: Some(entry.crc), decided });
+                    }
                     guard = take()?;
-                    guard.write_back().store.count_reads(reads);
+                    guard.write_back().store.count_reads(again);
                     match result {
-                        Ok(()) => return Ok((guard, Some(entry.crc))),
+                        Ok(()) => return Ok(Newest { guard: Some(guard), crc: Some(entry.crc), decided }),
                         // Reclaim may have moved the version: the next round finds it at its new address.
                         Err(error) => guard.core().copy_is_bad(page, entry, error)?,
                     }
@@ -478,7 +497,7 @@ impl BlockCache {
             let mut contents = contents;
             if !whole {
                 drop(guard);
-                (guard, _) = self.newest(number, &mut page)?;
+                guard = self.newest(number, &mut page)?.guard.expect("nothing was decided");
                 page[within..within + len].copy_from_slice(written);
                 contents = PageBytes::new(&page);
             }

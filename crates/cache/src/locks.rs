@@ -1,12 +1,14 @@
 //! The core of a cache and its locks: their order, and the device calls made with the core's lock held.
 //!
 //! Locks are taken in this order:
-//! - A change of policy, mode or tiers, or a drain, holds `changing` (mod.rs), one at a time.
+//! - A change of policy, mode or tiers, or a drain, holds `changing` (lib.rs), one at a time.
 //! - A page's lock is held for a whole request, so that requests for one page follow one another. The bytes that a
 //!   request reads stay the newest until it has decided on them.
 //! - A thread that writes the queue or reclaims segments *owns* maintenance. Ownership is a flag under the core's lock,
 //!   and stays set while that lock is given back for I/O.
-//! - The core's lock is held for a decision, and while a page is copied into the open batch.
+//! - The core's lock is held for a decision. What the decision leaves to be done ([`plan`](super::plan)), the copy of the
+//!   request's page into the open batch, follows without it. Frames are copied under the lock, and so are pages that a
+//!   decision moves besides the requested one.
 //!
 //! Devices are called with the core's lock given back, except for:
 //! - growing and closing the store, writing its superblocks, and giving up a failed cache device;
@@ -20,7 +22,7 @@ use super::background::Role;
 use super::core::Core;
 use super::maintenance::{self, StoreAccess};
 use super::pages::PageLocks;
-use super::write_back::{SharedDisk, WriteBack};
+use super::write_back::WriteBack;
 use entresol_store::holds;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -270,12 +272,6 @@ impl CoreGuard<'_> {
     /// True if the core is within the hard limits and the cache device needs no mending.
     pub fn is_ready(&mut self) -> bool {
         !self.must_mend() && self.write_back().is_ready()
-    }
-
-    /// The cache device and the backing store.
-    pub fn stores(&mut self) -> (SharedDisk, SharedDisk) {
-        let write_back = self.write_back();
-        (write_back.store.disk().clone(), write_back.backing().clone())
     }
 
     /// Takes ownership of maintenance; waits for the present owner.

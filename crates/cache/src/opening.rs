@@ -31,6 +31,7 @@ pub struct Opening {
     uuid: [u8; 16],
     generations: Generations,
     keeps_generations: bool,
+    disks: [SharedDisk; 2],
     meters: [MeterReader; 2],
     grown: Grown,
     leave_dirty: bool,
@@ -74,6 +75,7 @@ impl BlockCache {
         let (cache, backing) = (Metered::new(cache), Metered::new(backing));
         let meters = [cache.meter(), backing.meter()];
         let (cache, backing): (SharedDisk, SharedDisk) = (Arc::new(cache), Arc::new(backing));
+        let disks = [cache.clone(), backing.clone()];
         let clock = config.dirty_age.map(|_| &config.clock);
         let (mut store, recovered) = AnyStore::find(cache, identity, backing_pages, clock)?;
         let grown = Grown::found(&mut store, &backing, config.mode)?;
@@ -99,6 +101,7 @@ impl BlockCache {
             uuid,
             generations,
             keeps_generations,
+            disks,
             meters,
             grown,
             leave_dirty: false,
@@ -193,6 +196,7 @@ impl Opening {
             started: Instant::now(),
             recorder: Arc::<Recorder>::default(),
             unflushed: Unflushed::default(),
+            disks: self.disks,
             meters: self.meters,
         };
         if drain {

@@ -36,7 +36,7 @@ impl BlockCache {
     pub fn peek(&self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
         let range: Range<u64> = page..page + 1;
         let _page = self.locks.pages.range(&range);
-        self.newest_by(page, bytes, || self.locks.guard()).map(drop)
+        self.newest_by(page, bytes, || self.locks.guard(), |_| false).map(drop)
     }
 }
 

@@ -10,6 +10,9 @@ pub(super) struct PageBytes<'a> {
 }
 
 impl<'a> PageBytes<'a> {
+    /// Stands for bytes that have not been read yet.
+    pub const UNKNOWN: PageBytes<'static> = PageBytes { bytes: &[], crc: None };
+
     /// Bytes whose CRC is computed if it is needed.
     pub fn new(bytes: &'a [u8]) -> Self {
         PageBytes { bytes, crc: None }

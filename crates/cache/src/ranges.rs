@@ -94,7 +94,7 @@ fn discard_gap(guard: &mut CoreGuard, pages: Range<u64>) -> io::Result<()> {
         // Otherwise a crash might bring back forgotten versions, until they are evicted.
         maintenance::commit(guard)?;
     }
-    let (_, backing) = guard.stores();
+    let backing = guard.write_back().backing().clone();
     let (at, bytes) = guard.write_back().changes_below(pages);
     guard.unlocked(|| backing.discard(at, bytes))?
 }

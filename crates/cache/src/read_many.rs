@@ -4,8 +4,9 @@
 use super::locks::CoreGuard;
 use super::maintenance::{StoreAccess, runs};
 use super::plan::PageBytes;
+use super::plan::Plan;
 use super::write_back::Source;
-use super::{BlockCache, Tag};
+use super::{BlockCache, Newest, Tag};
 use entresol_core::Op;
 use entresol_disk::{AlignedBytes, Transfer};
 use entresol_store::mutant::{self, Mutant};
@@ -90,11 +91,32 @@ impl BlockCache {
     /// space that cannot be freed, because writes below fail, the page is read without telling the policy.
     fn read_one(&self, page: u64, bytes: &mut [u8], there: Option<There>, tag: Tag, first: bool) -> io::Result<()> {
         let read = match there {
-            Some(There { crc }) => self.locks.ready().map(|guard| (guard, crc)),
-            None => self.newest(page, bytes),
+            Some(There { crc }) => self.locks.ready().map(|guard| Newest { guard: Some(guard), crc, decided: false }),
+            None => self.newest_by(
+                page,
+                bytes,
+                || self.locks.ready(),
+                |guard| {
+                    let decided = guard.core().read_stored(page, tag);
+                    if decided {
+                        self.recorder.note(page, Op::Read, tag, first);
+                    }
+                    decided
+                },
+            ),
         };
         match read {
-            Ok((guard, crc)) => self.decide(guard, page, PageBytes::with(bytes, crc), tag, first),
+            Ok(Newest { guard: None, .. }) => Ok(()),
+            Ok(Newest { guard: Some(guard), crc, decided }) => {
+                let decide = |guard: &mut CoreGuard, contents| {
+                    if decided {
+                        return guard.core().fill(page, contents);
+                    }
+                    self.recorder.note(page, Op::Read, tag, first);
+                    guard.core().read(page, contents, tag)
+                };
+                decide_and_carry_out(guard, PageBytes::with(bytes, crc), decide)
+            }
             Err(error) => {
                 let mut guard = self.locks.guard()?;
                 // The hard limits are not checked again, since a maintenance thread may have freed space by now. An
@@ -103,23 +125,13 @@ impl BlockCache {
                     return Err(error);
                 }
                 drop(guard);
-                if there.is_some() { Ok(()) } else { self.newest_by(page, bytes, || self.locks.guard()).map(drop) }
+                if there.is_some() {
+                    Ok(())
+                } else {
+                    self.newest_by(page, bytes, || self.locks.guard(), |_| false).map(drop)
+                }
             }
         }
-    }
-
-    /// Has the policy decide on a read of a page whose lock is held, and carries the plan out.
-    fn decide(&self, mut guard: CoreGuard, page: u64, contents: PageBytes, tag: Tag, first: bool) -> io::Result<()> {
-        self.recorder.note(page, Op::Read, tag, first);
-        let plan = guard.core().read(page, contents, tag);
-        if guard.must_mend() {
-            // What is in memory of the store is read when its device is given up.
-            plan.carry_out_now(contents.bytes);
-            return guard.mend();
-        }
-        drop(guard);
-        plan.carry_out(contents.bytes);
-        Ok(())
     }
 
     /// Reads the newest versions of locked pages from `first` on. Returns those that were read. The others are to be
@@ -135,7 +147,7 @@ impl BlockCache {
             Err(_) => Found::Nowhere,
         };
         let found: Vec<Found> = (first..).zip(bytes.chunks_exact_mut(page_bytes)).map(&mut find).collect();
-        let (store, backing) = guard.stores();
+        let [store, backing] = &self.disks;
         drop(guard);
         let (mut from_store, mut from_below) = self.transfers(first, &found, bytes);
         let store_reads = found.iter().filter(|found| matches!(found, Found::InStore(..))).count() as u64;
@@ -189,4 +201,21 @@ impl BlockCache {
         }
         (from_store, from_below)
     }
+}
+
+/// Has the core decide on a page whose lock is held, and carries the plan out.
+fn decide_and_carry_out<'a>(
+    mut guard: CoreGuard,
+    contents: PageBytes<'a>,
+    decide: impl FnOnce(&mut CoreGuard, PageBytes<'a>) -> Plan,
+) -> io::Result<()> {
+    let plan = decide(&mut guard, contents);
+    if guard.must_mend() {
+        // What is in memory of the store is read when its device is given up.
+        plan.carry_out_now(contents.bytes);
+        return guard.mend();
+    }
+    drop(guard);
+    plan.carry_out(contents.bytes);
+    Ok(())
 }

@@ -84,9 +84,8 @@ impl BlockCache {
             return 0;
         }
         let Some(held_above) = guard.core().find_below(pages.start, bytes) else { return 0 };
-        let (_, backing) = guard.stores();
         drop(guard);
-        if !backing.read_now(at, bytes) {
+        if !self.disks[1].read_now(at, bytes) {
             if held_above != 0
                 && let Some(mut guard) = self.locks.ready_now()
             {

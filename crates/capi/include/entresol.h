@@ -99,7 +99,8 @@ int entresol_read(const entresol_cache *cache, uint64_t offset, void *bytes, siz
 
 /*
  * Writes `bytes` from `offset` on. With `durable` not 0 it is durable when this returns. To a crash, a write of several
- * pages is several writes; after an error pages before the one that failed are written.
+ * pages is several writes; after an error pages before the one that failed are written. Nothing may
+ * change the bytes before the call returns: their checksum is computed first.
  */
 int entresol_write(const entresol_cache *cache, uint64_t offset, const void *bytes, size_t length, int durable);
 

@@ -3,16 +3,36 @@
 use super::{Disk, Transfer};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 /// Buckets of a distribution of times. Bucket `i` counts calls of less than 2^i microseconds that do not fit the bucket
 /// before; the last one counts calls of 67 seconds and more.
 pub const TIME_BUCKETS: usize = 28;
 
+/// Counts are kept apart for so many groups of threads. Threads that count in one place slow one another down by more
+/// than a call of a fast device takes.
+const GROUPS: usize = 8;
+
+/// The group of this thread.
+fn group() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static GROUP: usize = NEXT.fetch_add(1, Relaxed) % GROUPS;
+    }
+    GROUP.with(|group| *group)
+}
+
 /// Calls of one kind.
 #[derive(Default)]
 struct Meter {
+    groups: [Group; GROUPS],
+}
+
+/// Calls of one kind by a group of threads, in cache lines of their own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Group {
     calls: AtomicU64,
     errors: AtomicU64,
     bytes: AtomicU64,
@@ -73,14 +93,33 @@ fn bucket(ns: u64) -> usize {
 impl Meter {
     fn time<R>(&self, bytes: usize, call: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
         let started = Instant::now();
-        self.under_way.fetch_add(1, Relaxed);
+        let group = &self.groups[group()];
+        group.under_way.fetch_add(1, Relaxed);
         let result = call();
-        self.under_way.fetch_sub(1, Relaxed);
-        self.note(bytes, started, result.is_err());
+        group.under_way.fetch_sub(1, Relaxed);
+        group.note(bytes, started, result.is_err());
         result
     }
 
     /// Counts a call that has returned.
+    fn note(&self, bytes: usize, started: Instant, failed: bool) {
+        self.groups[group()].note(bytes, started, failed);
+    }
+
+    fn counts(&self) -> CallCounts {
+        let sum = |count: fn(&Group) -> &AtomicU64| self.groups.iter().map(|group| count(group).load(Relaxed)).sum();
+        CallCounts {
+            calls: sum(|group| &group.calls),
+            errors: sum(|group| &group.errors),
+            bytes: sum(|group| &group.bytes),
+            busy_ns: sum(|group| &group.busy_ns),
+            under_way: sum(|group| &group.under_way),
+            took: std::array::from_fn(|at| self.groups.iter().map(|group| group.took[at].load(Relaxed)).sum()),
+        }
+    }
+}
+
+impl Group {
     fn note(&self, bytes: usize, started: Instant, failed: bool) {
         let ns = started.elapsed().as_nanos() as u64;
         self.calls.fetch_add(1, Relaxed);
@@ -88,17 +127,6 @@ impl Meter {
         self.bytes.fetch_add(bytes as u64, Relaxed);
         self.busy_ns.fetch_add(ns, Relaxed);
         self.took[bucket(ns)].fetch_add(1, Relaxed);
-    }
-
-    fn counts(&self) -> CallCounts {
-        CallCounts {
-            calls: self.calls.load(Relaxed),
-            errors: self.errors.load(Relaxed),
-            bytes: self.bytes.load(Relaxed),
-            busy_ns: self.busy_ns.load(Relaxed),
-            under_way: self.under_way.load(Relaxed),
-            took: std::array::from_fn(|at| self.took[at].load(Relaxed)),
-        }
     }
 }
 
@@ -168,6 +196,38 @@ impl<D: Disk> Disk for Metered<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_are_the_sum_over_all_threads() {
+        struct Nothing;
+        impl Disk for Nothing {
+            fn size_bytes(&self) -> u64 {
+                0
+            }
+            fn read_at(&self, at: u64, _bytes: &mut [u8]) -> io::Result<()> {
+                if at == 0 { Err(io::Error::other("the first byte")) } else { Ok(()) }
+            }
+            fn write_at(&self, _at: u64, _bytes: &[u8]) -> io::Result<()> {
+                Ok(())
+            }
+            fn sync(&self) -> io::Result<()> {
+                Ok(())
+            }
+            fn discard(&self, _at: u64, _bytes: u64) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let disk = Metered::new(Nothing);
+        std::thread::scope(|scope| {
+            for _ in 0..2 * GROUPS {
+                scope.spawn(|| (0..100).for_each(|at| drop(disk.read_at(at, &mut [0; 8]))));
+            }
+        });
+        let CallCounts { calls, errors, bytes, under_way, took, .. } = disk.meter().counts().read;
+        let threads = 2 * GROUPS as u64;
+        assert_eq!((calls, errors, bytes, under_way), (100 * threads, threads, 800 * threads, 0));
+        assert_eq!(took.iter().sum::<u64>(), calls);
+    }
 
     #[test]
     fn buckets_are_powers_of_two_of_microseconds() {

@@ -56,9 +56,8 @@ impl Batch {
     }
 
     /// The block at a log address in the batch.
-    pub(super) fn block(&self, address: u64, page_bytes: usize) -> &[u8] {
-        let at = (address - self.address) as usize * page_bytes;
-        self.bytes.filled(at..at + page_bytes)
+    pub(super) fn block(&self, address: u64) -> &[u8] {
+        self.bytes.filled((address - self.address) as usize)
     }
 
     /// Its memory, for another batch, unless a request has just filled a block of it.

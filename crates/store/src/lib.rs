@@ -111,6 +111,8 @@ pub struct LogStore<D> {
     /// Memory for future batches.
     spare: Vec<AlignedBytes>,
     records: Vec<Record>,
+    /// Position in `records` of the entry of each page of the open batch.
+    versions: Vec<u32>,
     pages: usize,
     counts: StoreCounts,
     /// Tables that were taken from their copies.
@@ -173,13 +175,11 @@ impl<D: Disk> LogStore<D> {
     }
 
     fn block_in_memory(&self, address: u64) -> Option<&[u8]> {
-        let page_bytes = self.page_bytes();
         if self.is_open(address) {
-            let at = (address - self.address) as usize * page_bytes;
-            return Some(self.buffer.filled(at..at + page_bytes));
+            return Some(self.buffer.filled((address - self.address) as usize));
         }
         let batch = self.sealed.iter().find(|batch| batch.holds(address))?;
-        Some(batch.block(address, page_bytes))
+        Some(batch.block(address))
     }
 
     /// Blocks from the open batch to the end of its segment.
@@ -225,13 +225,13 @@ impl<D: Disk> LogStore<D> {
     pub fn append(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> io::Result<(u64, Unfilled)> {
         self.reserve(1)?;
         let block = 1 + self.pages;
-        let at = block * self.page_bytes();
         let kind = if dirty { Kind::Dirty } else { Kind::Clean };
+        self.versions.push(self.records.len() as u32);
         self.records.push(Record { page, kind, age: age::UNKNOWN, crc });
         self.pages += 1;
         let address = self.address + block as u64;
         self.index.insert(page, Entry { address, crc, dirty, resident, lost: false });
-        Ok((address, self.buffer.reserve(at..at + self.page_bytes())))
+        Ok((address, self.buffer.reserve(block)))
     }
 
     /// Puts a version with this CRC in place of one in the open batch; none if the page has no such version. The older
@@ -239,21 +239,17 @@ impl<D: Disk> LogStore<D> {
     /// [`append`](LogStore::append) does.
     pub fn rewrite(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> Option<(u64, Unfilled)> {
         let entry = self.index.get(page).filter(|entry| !entry.lost && self.is_open(entry.address))?;
-        let is_version = |record: &Record| matches!(record.kind, Kind::Clean | Kind::Dirty);
-        // An entry that the page was cleaned would be taken for the new version.
-        let spoken_of = |record: &Record| !mutant::is(Mutant::RewriteCleaned) || is_version(record);
-        let record = self.records.iter_mut().rev().find(|record| record.page == page && spoken_of(record))?;
-        if !is_version(record) {
+        let block = (entry.address - self.address) as usize;
+        let record = &mut self.records[self.versions[block - 1] as usize];
+        // A later entry that the page was cleaned would be taken for the new version's.
+        if record.kind == Kind::Dirty && !entry.dirty && !mutant::is(Mutant::RewriteCleaned) {
             return None;
         }
         record.kind = if dirty { Kind::Dirty } else { Kind::Clean };
         record.crc = crc;
-        let at = (entry.address - self.address) as usize * self.page_bytes();
         self.index.insert(page, Entry { crc, dirty, resident, ..entry });
         self.counts.rewritten += 1;
-        // The older version's bytes must not come after these.
-        self.buffer.wait();
-        Some((entry.address, self.buffer.reserve(at..at + self.page_bytes())))
+        Some((entry.address, self.buffer.reserve(block)))
     }
 
     /// Declares that the log's version of a page is obsolete.
@@ -344,7 +340,7 @@ impl<D: Disk> LogStore<D> {
         let blocks = 1 + self.pages + copies;
         let segment_bytes = self.buffer.len();
         let next = self.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(segment_bytes));
-        let bytes = std::mem::replace(&mut self.buffer, BatchMemory::new(next));
+        let bytes = std::mem::replace(&mut self.buffer, BatchMemory::new(next, page_bytes));
         let writes = vec![(self.byte_of(self.address), 0..blocks * page_bytes)];
         let batch = Batch::new(self.address, blocks, writes, bytes);
         self.sealed.push_back(Arc::new(batch));
@@ -354,6 +350,7 @@ impl<D: Disk> LogStore<D> {
         self.chain = crc;
         self.written_tail = self.tail;
         self.records.clear();
+        self.versions.clear();
         self.pages = 0;
         self.unsynced = true;
         self.address = next_address(&self.geometry, self.address, blocks as u64);

@@ -5,17 +5,17 @@
 //!
 //! - The holder of the [`Unfilled`] alone writes the block. It waits for nothing meanwhile, so that a copy of one page is
 //!   the longest wait for it.
-//! - A reader of the batch, and the write of a sealed batch, waits until no block of it is unfilled.
-//! - A thread that holds an `Unfilled` must fill it before it waits for the same batch.
+//! - A reader of a block waits until that is filled, and the write of a sealed batch until all are.
+//! - A thread that holds an `Unfilled` must fill it before it waits for its block or for the batch.
 
 use crate::mutant::{self, Mutant};
 use entresol_disk::AlignedBytes;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Tries to find all blocks filled before a thread gives its processor away, and before it sleeps.
+/// Tries to find blocks filled before a thread gives its processor away, and before it sleeps.
 const SPINS: u32 = 64;
 const YIELDS: u32 = 4096;
 const NAP: Duration = Duration::from_micros(50);
@@ -26,8 +26,10 @@ pub(crate) struct BatchMemory {
     owned: AlignedBytes,
     start: *mut u8,
     len: usize,
-    /// Reserved blocks that are not filled yet. It grows under the core's lock only, and not once the batch is sealed.
-    unfilled: AtomicUsize,
+    block_bytes: usize,
+    /// A bit for each block that is reserved and not filled yet. Bits are set under the core's lock only, and not once
+    /// the batch is sealed.
+    unfilled: Box<[AtomicU64]>,
 }
 
 // SAFETY: `start` points into `owned`, which lives as long. Threads write distinct blocks, and read none that is being
@@ -37,9 +39,16 @@ unsafe impl Send for BatchMemory {}
 unsafe impl Sync for BatchMemory {}
 
 impl BatchMemory {
-    pub fn new(mut owned: AlignedBytes) -> Arc<Self> {
+    /// Memory for blocks of so many bytes.
+    pub fn new(mut owned: AlignedBytes, block_bytes: usize) -> Arc<Self> {
         let (start, len) = (owned.as_mut_ptr(), owned.len());
-        Arc::new(BatchMemory { owned, start, len, unfilled: AtomicUsize::new(0) })
+        let words = (len / block_bytes).div_ceil(64);
+        let unfilled = std::iter::repeat_with(AtomicU64::default).take(words).collect();
+        Arc::new(BatchMemory { owned, start, len, block_bytes, unfilled })
+    }
+
+    fn bit(&self, block: usize) -> (&AtomicU64, u64) {
+        (&self.unfilled[block / 64], 1 << (block % 64))
     }
 
     /// Size in bytes.
@@ -47,42 +56,40 @@ impl BatchMemory {
         self.len
     }
 
-    /// Reserves a block of the open batch. Under the core's lock only. A block that was reserved before must be filled
-    /// by now: see [`wait`](BatchMemory::wait).
-    pub fn reserve(self: &Arc<Self>, block: Range<usize>) -> Unfilled {
-        assert!(block.start <= block.end && block.end <= self.len, "{block:?} of {} bytes", self.len);
-        self.unfilled.fetch_add(1, Ordering::Relaxed);
+    /// Reserves a block of the open batch. Under the core's lock only. If the block was reserved before, its earlier
+    /// bytes are awaited: they must not come after these.
+    pub fn reserve(self: &Arc<Self>, block: usize) -> Unfilled {
+        assert!((block + 1) * self.block_bytes <= self.len, "block {block} of {} bytes", self.len);
+        self.wait_for(block);
+        let (word, bit) = self.bit(block);
+        word.fetch_or(bit, Ordering::Relaxed);
         Unfilled { memory: Arc::clone(self), block }
+    }
+
+    /// Waits until a block is filled, if it is reserved.
+    fn wait_for(&self, block: usize) {
+        let (word, bit) = self.bit(block);
+        wait_while(|| word.load(Ordering::Acquire) & bit != 0);
     }
 
     /// Waits until all reserved blocks are filled.
     pub fn wait(&self) {
-        #[cfg(any(test, feature = "mutants"))]
-        waiting::called();
-        let mut tries = 0;
-        while self.unfilled.load(Ordering::Acquire) > 0 {
-            tries += 1;
-            match tries {
-                0..SPINS => std::hint::spin_loop(),
-                SPINS..YIELDS => std::thread::yield_now(),
-                _ => std::thread::sleep(NAP),
-            }
-        }
+        wait_while(|| self.unfilled.iter().any(|word| word.load(Ordering::Acquire) != 0));
     }
 
-    /// Bytes of the batch, once all reserved blocks are filled. No block may be reserved while they are borrowed.
-    pub fn filled(&self, range: Range<usize>) -> &[u8] {
+    /// Bytes of a block, once it is filled. The block may not be reserved while they are borrowed.
+    pub fn filled(&self, block: usize) -> &[u8] {
         if !mutant::is(Mutant::ReadBeforeBytes) {
-            self.wait();
+            self.wait_for(block);
         }
-        self.at(range)
+        self.at(block * self.block_bytes..(block + 1) * self.block_bytes)
     }
 
-    /// Bytes for the device. As [`filled`](BatchMemory::filled), of a sealed batch.
+    /// Bytes for the device, of a sealed batch whose blocks are filled; or of blocks that no append reserves.
     pub fn at(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} bytes", self.len);
-        // SAFETY: the range is inside. No block is written while it is borrowed: none is unfilled, and none is
-        // reserved meanwhile, since that takes the store mutably. (A mutant reads too early, of one thread.)
+        // SAFETY: the range is inside. Its blocks are filled, and none is reserved while it is borrowed, since that takes
+        // the store mutably. (A mutant reads too early, of one thread.)
         unsafe { std::slice::from_raw_parts(self.start.add(range.start), range.len()) }
     }
 
@@ -103,22 +110,44 @@ impl BatchMemory {
 #[must_use = "the batch cannot be written before its blocks are filled"]
 pub struct Unfilled {
     memory: Arc<BatchMemory>,
-    block: Range<usize>,
+    block: usize,
 }
 
 impl Unfilled {
     /// Copies the bytes, whose CRC was given when the block was reserved.
     pub fn fill(self, bytes: &[u8]) {
-        assert_eq!(bytes.len(), self.block.len(), "bytes of a page");
+        let memory = &*self.memory;
+        assert_eq!(bytes.len(), memory.block_bytes, "bytes of a page");
         // SAFETY: the block is inside, and this is its only holder.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.start.add(self.block.start), bytes.len()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.start.add(self.block * bytes.len()), bytes.len());
+        }
     }
 }
 
 impl Drop for Unfilled {
     /// Whoever waits may go on. After a panic the block has other bytes than its CRC says, and is an error to a reader.
     fn drop(&mut self) {
-        self.memory.unfilled.fetch_sub(1, Ordering::Release);
+        let (word, bit) = self.memory.bit(self.block);
+        word.fetch_and(!bit, Ordering::Release);
+    }
+}
+
+/// Waits as long as others have blocks to fill.
+fn wait_while(unfilled: impl Fn() -> bool) {
+    if !unfilled() {
+        return;
+    }
+    #[cfg(any(test, feature = "mutants"))]
+    waiting::called();
+    let mut tries = 0;
+    while unfilled() {
+        tries += 1;
+        match tries {
+            0..SPINS => std::hint::spin_loop(),
+            SPINS..YIELDS => std::thread::yield_now(),
+            _ => std::thread::sleep(NAP),
+        }
     }
 }
 
@@ -149,24 +178,30 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_reader_waits_until_every_reserved_block_is_filled() {
-        let memory = BatchMemory::new(AlignedBytes::zeroed(1 << 16));
-        for round in 0..200u8 {
-            let blocks: Vec<Unfilled> = (0..16).map(|block| memory.reserve(block << 12..(block + 1) << 12)).collect();
+    fn a_reader_waits_until_its_block_is_filled_and_a_write_until_all_are() {
+        const BLOCKS: usize = 80;
+        let memory = BatchMemory::new(AlignedBytes::zeroed(BLOCKS << 12), 1 << 12);
+        for round in 0..100u8 {
+            let mut blocks: Vec<Unfilled> = (0..BLOCKS).map(|block| memory.reserve(block)).collect();
+            let last = blocks.pop().expect("there are some");
             thread::scope(|scope| {
                 for unfilled in blocks {
                     scope.spawn(|| unfilled.fill(&[round; 4096]));
                 }
-                assert!(memory.filled(0..1 << 16).iter().all(|&byte| byte == round));
+                // No other block keeps a reader waiting.
+                assert_eq!(memory.filled(round as usize % (BLOCKS - 1)), [round; 4096]);
+                last.fill(&[round; 4096]);
+                memory.wait();
+                assert!(memory.at(0..BLOCKS << 12).iter().all(|&byte| byte == round));
             });
         }
-        assert_eq!(Arc::into_inner(memory).expect("no other holder").into_bytes().len(), 1 << 16);
+        assert_eq!(Arc::into_inner(memory).expect("no other holder").into_bytes().len(), BLOCKS << 12);
     }
 
     #[test]
     fn a_block_that_is_given_up_keeps_nobody_waiting() {
-        let memory = BatchMemory::new(AlignedBytes::zeroed(4096));
-        drop(memory.reserve(0..4096));
-        assert_eq!(memory.filled(0..1), [0]);
+        let memory = BatchMemory::new(AlignedBytes::zeroed(4096), 4096);
+        drop(memory.reserve(0));
+        assert_eq!(memory.filled(0), [0; 4096]);
     }
 }

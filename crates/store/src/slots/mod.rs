@@ -67,6 +67,8 @@ pub struct Slots<D> {
     /// The slots of the open batch's pages, in the same order.
     fresh: Vec<u32>,
     records: Vec<Record>,
+    /// Position in `records` of the entry of each page of the open batch.
+    versions: Vec<u32>,
     counts: StoreCounts,
     /// Blocks of the journal that were taken from their copies.
     copied: Vec<Copied>,
@@ -130,19 +132,19 @@ impl<D: Disk> Slots<D> {
         self.counts.reads += reads;
     }
 
-    /// Offset in the buffer of an address's page, if the page is in the open batch.
-    fn open_at(&self, address: u64) -> Option<usize> {
+    /// Block of the open batch that has an address's page, if one does.
+    fn open_block(&self, address: u64) -> Option<usize> {
         let at = version_of(address).wrapping_sub(self.first) as usize;
-        (at < self.fresh.len()).then(|| (1 + at) * self.page_bytes())
+        (at < self.fresh.len()).then_some(1 + at)
     }
 
     fn page_in_memory(&self, address: u64) -> Option<&[u8]> {
-        if let Some(at) = self.open_at(address) {
-            return Some(self.buffer.filled(at..at + self.page_bytes()));
+        if let Some(block) = self.open_block(address) {
+            return Some(self.buffer.filled(block));
         }
         self.sealed.iter().find_map(|(first, batch)| {
             let block = 1 + u64::from(version_of(address).wrapping_sub(*first));
-            batch.holds(block).then(|| batch.block(block, self.page_bytes()))
+            batch.holds(block).then(|| batch.block(block))
         })
     }
 
@@ -186,35 +188,33 @@ impl<D: Disk> Slots<D> {
     pub fn append(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> io::Result<(u64, Unfilled)> {
         self.reserve(1)?;
         let slot = self.free.take().ok_or_else(|| full("no free slot"))?;
-        let at = (1 + self.fresh.len()) * self.page_bytes();
+        let block = 1 + self.fresh.len();
         self.free_slot_of(page);
         let version = self.index.next_version();
         let kind = if dirty { Kind::Dirty } else { Kind::Clean };
+        self.versions.push(self.records.len() as u32);
         self.records.push(Record { page, kind, again: false, age: age::UNKNOWN, slot, version, crc });
         self.fresh.push(slot);
         let address = u64::from(version) << 32 | u64::from(slot);
         self.index.insert(page, Entry { address, crc, dirty, resident, lost: false });
-        Ok((address, self.buffer.reserve(at..at + self.page_bytes())))
+        Ok((address, self.buffer.reserve(block)))
     }
 
     /// Puts a version with this CRC in place of one in the open batch; none if the page has no such version. Returns as
     /// [`append`](Slots::append) does.
     pub fn rewrite(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> Option<(u64, Unfilled)> {
         let entry = self.index.get(page).filter(|entry| !entry.lost)?;
-        let at = self.open_at(entry.address)?;
-        let version = version_of(entry.address);
-        let is_version = |record: &Record| record.has_page() && record.version == version;
-        // An entry that the page was cleaned would be taken for the new version.
-        let spoken_of = |record: &Record| !mutant::is(Mutant::RewriteCleaned) || is_version(record);
-        let last = self.records.iter_mut().rev().find(|record| record.page == page && spoken_of(record));
-        let record = last.filter(|record| is_version(record))?;
+        let block = self.open_block(entry.address)?;
+        let record = &mut self.records[self.versions[block - 1] as usize];
+        // A later entry that the page was cleaned would be taken for the new version's.
+        if record.kind == Kind::Dirty && !entry.dirty && !mutant::is(Mutant::RewriteCleaned) {
+            return None;
+        }
         record.kind = if dirty { Kind::Dirty } else { Kind::Clean };
         record.crc = crc;
         self.index.insert(page, Entry { crc, dirty, resident, ..entry });
         self.counts.rewritten += 1;
-        // The older version's bytes must not come after these.
-        self.buffer.wait();
-        Some((entry.address, self.buffer.reserve(at..at + self.page_bytes())))
+        Some((entry.address, self.buffer.reserve(block)))
     }
 
     /// Declares that the store's version of a page is obsolete.
@@ -322,7 +322,7 @@ impl<D: Disk> Slots<D> {
         self.counts.pages += pages;
         let buffer_bytes = self.buffer.len();
         let next = self.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(buffer_bytes));
-        let bytes = std::mem::replace(&mut self.buffer, BatchMemory::new(next));
+        let bytes = std::mem::replace(&mut self.buffer, BatchMemory::new(next, page_bytes));
         self.sealed.push_back((self.first, Arc::new(Batch::new(0, 1 + self.fresh.len(), writes, bytes))));
         let statement = Statement { block: self.number, durable: self.durable.address, versions: head.versions };
         self.statements.push_back(statement);
@@ -330,6 +330,7 @@ impl<D: Disk> Slots<D> {
         self.written_tail = self.tail;
         self.must_state = false;
         self.records.clear();
+        self.versions.clear();
         self.fresh.clear();
         self.first = head.versions;
         self.unsynced = true;

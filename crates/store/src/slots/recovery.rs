@@ -126,12 +126,14 @@ impl<D: Disk> Slots<D> {
             unsynced: false,
             unsynced_pages: 0,
             sealed: VecDeque::new(),
-            buffer: BatchMemory::new(AlignedBytes::zeroed(
-                (geometry.segment_bytes() + u64::from(geometry.page_bytes)) as usize,
-            )),
+            buffer: BatchMemory::new(
+                AlignedBytes::zeroed((geometry.segment_bytes() + u64::from(geometry.page_bytes)) as usize),
+                geometry.page_bytes as usize,
+            ),
             spare: Vec::new(),
             fresh: Vec::new(),
             records: Vec::new(),
+            versions: Vec::new(),
             counts: StoreCounts::default(),
             copied: Vec::new(),
             past: None,
