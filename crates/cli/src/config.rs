@@ -78,9 +78,11 @@ pub fn with_option(mut cli: Command) -> Command {
 fn add(command: Command, path: &[&'static str]) -> Command {
     match path {
         [] => command.arg(
-            Arg::new("config").long("config").value_name("FILE").value_parser(clap::value_parser!(PathBuf)).help(
-                "Take from this TOML file what is not given here; `entresol config` prints one with every default",
-            ),
+            Arg::new("config")
+                .long("config")
+                .value_name("FILE")
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("TOML file of the options not given here; `entresol config` prints one with every default"),
         ),
         [first, rest @ ..] => command.mut_subcommand(first, |inner| add(inner, rest)),
     }
@@ -272,7 +274,7 @@ impl Reading<'_> {
             DeValue::Integer(number) => Ok(Value::Text(number.to_string())),
             DeValue::Float(number) => Ok(Value::Text(number.to_string())),
             DeValue::Boolean(flag) => Ok(Value::Flag(*flag)),
-            _ => Err(self.wrong(value.span().start, &format!("{name} is a text, a number, true or false"))),
+            _ => Err(self.wrong(value.span().start, &format!("{name} must be a text, a number, true or false"))),
         }
     }
 }

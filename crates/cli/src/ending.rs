@@ -55,7 +55,7 @@ pub fn at_last(act: impl FnOnce() + Send + 'static) {
 /// Fails if a thread has panicked: for the exit code of a server that ended in order all the same.
 pub fn check_panics() -> Result<()> {
     if PANICKED.load(SeqCst) {
-        bail!("a thread of the server panicked; that ended it");
+        bail!("a thread of the server panicked, which ended the server");
     }
     Ok(())
 }
@@ -71,7 +71,7 @@ fn watch_panics() -> Result<()> {
         // Delivered to the handler that `signals` has set up.
         let _ = kill_process(getpid(), Signal::TERM);
         std::thread::sleep(ORDER_MAX);
-        say!("entresol: no end in good order {} s after a panic; aborted, as after a crash", ORDER_MAX.as_secs());
+        say!("entresol: the server did not end within {} s of a panic; it aborts, as in a crash", ORDER_MAX.as_secs());
         if let Some(act) = LAST_RESORT.lock().unwrap_or_else(PoisonError::into_inner).take() {
             act();
         }

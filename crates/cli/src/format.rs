@@ -21,8 +21,8 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
         say!("{name}: {}", memory::needs(&geometry));
         if let Some((server, own)) = pages_of_server(&arguments.backing).filter(|&(_, own)| own != page_bytes) {
             say!(
-                "entresol: {server} writes pages of {own} B; a cache of `--page-size {own}` holds each in one of its own, and needs \
-                 memory for fewer"
+                "entresol: {server} writes pages of {own} B; a cache with `--page-size {own}` has pages of that size and needs \
+                 less memory"
             );
         }
     }

@@ -43,7 +43,7 @@ pub fn run(arguments: &MetricsArgs) -> Result<()> {
     }
     let address = arguments.listen;
     if !address.ip().is_loopback() && !arguments.beyond_loopback {
-        bail!("{address}: is not of the loopback: other machines could read the figures; --beyond-loopback lets them");
+        bail!("{address}: not a loopback address: other machines could read the figures; --beyond-loopback allows it");
     }
     if arguments.names.ask.is_some() && arguments.places.len() > 1 {
         bail!("--ask names one server, and there are {} caches", arguments.places.len());
@@ -53,7 +53,7 @@ pub fn run(arguments: &MetricsArgs) -> Result<()> {
     }
     let mut signals = ending::signals()?;
     let listener = TcpListener::bind(address).with_context(|| address.to_string())?;
-    let address = listener.local_addr().context("its address")?;
+    let address = listener.local_addr().context("the address of the listener")?;
     serve(listener, &arguments.places, &arguments.names, arguments.objects.into())?;
     output::announce(&format!("http://{address}/metrics\n"));
     let _ = signals.forever().next();

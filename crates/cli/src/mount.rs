@@ -48,7 +48,7 @@ pub struct MountArgs {
     #[arg(long, value_name = "WHETHER", value_enum)]
     pub page_cache: Option<OnOff>,
     /// Let the kernel itself read and write files that bypass the cache, and all files if there is no cache. Needs
-    /// Linux 6.9 and CAP_SYS_ADMIN. Otherwise this process does it, as it does for files that --emulate slows down
+    /// Linux 6.9 and CAP_SYS_ADMIN. Otherwise this process reads and writes them, as with --emulate
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub passthrough: OnOff,
     /// Serve root as well as the user who runs this, as Debian's pg_ctlcluster needs. Files that root creates belong to
@@ -137,7 +137,7 @@ fn said(ended: Result<()>, more: &str) -> Result<()> {
     if !matches!(error.downcast_ref(), Some(Error::Elsewhere { .. })) {
         return Err(error);
     }
-    say!("entresol: {error:#}{more}; it ends with this process");
+    say!("entresol: {error:#}{more}; the copy ends with this process");
     Ok(())
 }
 
@@ -180,7 +180,7 @@ pub fn open(
     served.log().event(Level::Info, "files", &message, figures);
     if touched > 0 {
         let message =
-            format!("of {touched} files attributes alone were changed without the cache; their bytes are the same");
+            format!("attributes alone of {touched} files were changed without the cache; their bytes are the same");
         served.log().event(
             Level::Warning,
             "changed-below",
@@ -226,8 +226,8 @@ fn patiently_unmount(unmounter: &Unmounter) {
     while let Err(error) = unmounter.unmount() {
         if !said && began.elapsed() >= SAID_AFTER {
             let other = ["is mounted over it", "is mounted in it"].iter().any(|why| error.to_string().ends_with(why));
-            let end = if other { "that is unmounted" } else { "what is open is closed" };
-            say!("entresol: {error}; it ends as soon as {end}");
+            let end = if other { "the other is unmounted" } else { "nothing in it is open" };
+            say!("entresol: {error}; the mount ends as soon as {end}");
             said = true;
         }
         std::thread::sleep(if said { Duration::from_millis(500) } else { Duration::from_millis(50) });
@@ -241,12 +241,7 @@ pub fn passing(served: &Served, mount: &Mount) {
         Passing::Granted => ("the kernel reads and writes files past the cache by itself".to_owned(), "kernel"),
         Passing::Refused(why) => {
             let what = "files past the cache (by default logs and temporary files)";
-            (
-                format!(
-                    "{what} go through this process, not the kernel alone, which costs time and nothing else: {why}"
-                ),
-                "mount",
-            )
+            (format!("{what} go through this process, not the kernel alone; this costs only time: {why}"), "mount")
         }
     };
     served.log().event(Level::Info, "passthrough", &message, json!({ "by": by }));
@@ -282,7 +277,7 @@ impl Serving {
         let mount = Mount::start(&arguments.backing, &arguments.mountpoint, files, options)?;
         if covered {
             let (mountpoint, backing) = (arguments.mountpoint.display(), arguments.backing.display());
-            say!("entresol: {mountpoint}: is not empty; what it holds is hidden while {backing} is mounted there");
+            say!("entresol: {mountpoint}: is not empty; its contents are hidden while {backing} is mounted there");
         }
         if !mount.shared_mappings() && !quiet {
             say!("this kernel is older than 6.6: files cannot be mapped and written, and SQLite's WAL will not work");

@@ -20,7 +20,7 @@ pub fn leave_out() -> Result<()> {
         _ => false,
     };
     if !known {
-        bail!("{VARIABLE}: no step is named '{named}'; they are files:DirectoryUnsynced and the like");
+        bail!("{VARIABLE}: no step is named '{named}'; steps are named like files:DirectoryUnsynced");
     }
     say!("entresol: a program for tests, which loses data: {named} is left out");
     Ok(())

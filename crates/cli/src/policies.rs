@@ -37,7 +37,7 @@ fn list(family: Option<&str>) -> Result<()> {
             Column::text("family"),
             Column::text("tiers").priority(2),
             Column::text("writes").priority(3),
-            Column::text("what it is"),
+            Column::text("description"),
         ],
     );
     let wanted: Vec<_> = catalogue::ALL.iter().filter(|info| family.is_none_or(|name| name == info.family)).collect();
@@ -99,18 +99,18 @@ fn traits(info: &Info) -> Vec<&'static str> {
 
 /// The families in order, each with the common trait of its policies.
 const FAMILIES: [(&str, &str); 12] = [
-    ("classic", "What every system has, and what the others are measured against."),
-    ("offline", "They know the future and show how far a cache could go. No live cache can use them."),
+    ("classic", "Policies found in most systems; the others are measured against them."),
+    ("offline", "Policies that know the future and show how far a cache could go. No live cache can use them."),
     ("adaptive", "Recency against frequency, with ghosts that remember what was evicted."),
     ("learned", "Experts propose victims; weights that are learned from mistakes decide between them."),
-    ("modern", "Simple queues with a filter for what is asked for only once."),
+    ("modern", "Simple queues with a filter for pages requested only once."),
     ("dirty", "Caches that weigh the cost of writing a dirty page back."),
-    ("run", "They keep runs of neighbouring dirty pages together, so that one I/O writes many."),
-    ("hybrid", "DRAM and NVRAM side by side in one cache: NVRAM keeps what must not be lost."),
+    ("run", "Policies that keep runs of neighbouring dirty pages together, so that one I/O writes many."),
+    ("hybrid", "DRAM and NVRAM side by side in one cache: NVRAM keeps the dirty pages."),
     ("extension", "A flash or NVM device as an extension of the DRAM pool above the disk."),
     ("migration", "DRAM and NVM one above the other, with probabilities for every move between them."),
     ("writebuffer", "Buffers inside an SSD, which only written pages enter and whole erase blocks leave."),
-    ("choice", "Policies that have one of several others decide, and change their mind."),
+    ("choice", "Policies that let one of several others decide, and switch between them."),
 ];
 
 /// The catalogue as a chapter of the documentation.

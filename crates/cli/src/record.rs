@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 /// measured like any other. Requests never wait for the recording. If they come faster than they can be written, some
 /// are left out, which is reported at the end and in the trace.
 ///
-/// The recording ends after --for, after --limit, on an interrupt or termination, or with the server. Only then is the
-/// trace put in its place; a command that is killed leaves none. Meanwhile it takes 13 bytes a request on the disk of
+/// The recording ends after --for, after --limit, on an interrupt or termination, or with the server. The trace appears
+/// only then; a command that is killed leaves none. Meanwhile the recording takes 13 bytes a request on the disk of
 /// the trace, in files without a name, and as much again while the trace is put together.
 #[derive(Args)]
 pub struct RecordArgs {

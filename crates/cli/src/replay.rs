@@ -120,7 +120,7 @@ impl Layout {
         // A file system with a lower limit reports that itself.
         let bytes = pages.checked_mul(trace.page_bytes.into()).filter(|&bytes| i64::try_from(bytes).is_ok());
         if bytes.is_none() {
-            bail!("the trace's addresses reach beyond what one file can have: {pages} pages");
+            bail!("the trace's addresses span {pages} pages, more than one file can have");
         }
         Ok(Layout { bases, pages })
     }
@@ -144,7 +144,7 @@ fn one(
         (1, None) => vec![size],
         (1, Some(_)) => bail!("--dram: policy '{name}' manages one tier, the cache"),
         (_, Some(dram)) => vec![dram, size],
-        (_, None) => bail!("policy '{name}' manages memory too: say how much with --dram"),
+        (_, None) => bail!("policy '{name}' manages memory too: --dram gives its size"),
     };
     let trace = addresses.trace;
     let pages = |size: &Size| size.pages(trace.page_bytes, trace.footprint() as u64) as usize;
@@ -237,7 +237,7 @@ fn drive(trace: &Trace, layout: &Layout, cache: &BlockCache, flush_every: u64, b
                 cache.read_tagged(offset, &mut bytes, tag)?;
                 stamp.fill(&mut expected);
                 if bytes != expected {
-                    bail!("request {at}: the page at byte {offset} is not what was written there");
+                    bail!("request {at}: the page at byte {offset} differs from the last write there");
                 }
             }
             Op::Write => {
@@ -317,7 +317,7 @@ fn text(outcomes: &[Outcome]) -> String {
             Column::text("counts as simulated"),
             Column::number("cache writes").help("write I/Os to the cache device"),
             Column::number("mean kB").help("their mean size"),
-            Column::number("new pages").help("pages they carried, those apart that reclaim kept"),
+            Column::number("new pages").help("pages they carried, without those that reclaim kept"),
             Column::number("kept").help("pages that reclaim appended again"),
             Column::number("bytes/page").help("bytes written per byte of the pages carried, kept ones included"),
             Column::number("bytes/new").help("the same per byte of new pages"),

@@ -58,7 +58,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub page_cache: OnOff,
     /// Let the kernel itself read and write files that bypass the cache. Needs Linux 6.9 and CAP_SYS_ADMIN. Otherwise
-    /// this process does it
+    /// this process reads and writes them
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub passthrough: OnOff,
     /// The command and its arguments
@@ -215,7 +215,7 @@ fn end(mounted: Mount) -> Result<()> {
             bail!(error);
         }
         if !said {
-            say!("entresol: {error}; waiting until it is closed");
+            say!("entresol: {error}; waiting until nothing in it is open");
             said = true;
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -281,7 +281,7 @@ impl TierArg {
             }
         };
         if bytes < need {
-            bail!("device '{}': {need} B are used of one of {bytes} B", profile.name);
+            bail!("device '{}': {need} B are used, more than its {bytes} B", profile.name);
         }
         Ok(bytes)
     }

@@ -238,6 +238,6 @@ fn caches_that_are_worse_than_none_are_told() {
         ] {
             assert!(told.contains(part), "{part} in {told}");
         }
-        assert!(!told.contains("warning, of what is recommended"), "what has no cache is recommended");
+        assert!(!told.contains("warning, of the recommended hierarchy"), "what has no cache is recommended");
     }
 }

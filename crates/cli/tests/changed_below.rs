@@ -325,7 +325,7 @@ fn a_file_of_which_only_attributes_were_changed_goes_on_with_a_warning() {
         let said = ended(&mut mounted, 0);
         assert_eq!(said.matches("f: its attributes were changed without the cache").count(), 3, "{said}");
         fs::remove_file(&link).expect("a name goes while nobody serves it");
-        said_of_start(&mut mounted, "of 1 files attributes alone were changed without the cache");
+        said_of_start(&mut mounted, "attributes alone of 1 files were changed without the cache");
         assert!(fs::read(mounted.above().join("f")).expect("bytes") == expected);
         open(mounted.above().join("f")).sync_all().expect("a sync");
         ended(&mut mounted, 0);

@@ -58,7 +58,7 @@ fn what_is_wrong_is_named_with_file_and_line() {
     says(&refused("[mount]\ncolour = 1\n"), &["c.toml:2: no option 'colour' here"]);
     says(&refused("cache = 'cache'\ncache = 'c'\n"), &["c.toml:2: duplicate key"]);
     says(&refused("cache = \n"), &["c.toml:1: "]);
-    says(&refused("cache = ['a']\n"), &["c.toml:1: cache is a text, a number, true or false"]);
+    says(&refused("cache = ['a']\n"), &["c.toml:1: cache must be a text, a number, true or false"]);
     let rest = "cache = 'cache'\nbacking = 'disk'\n";
     says(&refused(&format!("{rest}mode = 'fast'\n")), &["c.toml:3: ", "'fast'", "write-back"]);
     for name in ["max-connections", "connections"] {

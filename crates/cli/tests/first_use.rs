@@ -56,7 +56,7 @@ fn said_by_mount(scratch: &Scratch, arguments: &[&str]) -> Option<String> {
 fn a_mount_point_that_holds_something_is_said_and_no_other() {
     let scratch = folders();
     scratch.file("backing/seen", "");
-    let hidden = "mount: is not empty; what it holds is hidden while backing is mounted there";
+    let hidden = "mount: is not empty; its contents are hidden while backing is mounted there";
     let Some(said) = said_by_mount(&scratch, &["backing", "mount"]) else { return };
     assert!(!said.contains("is not empty"), "{said}");
     scratch.file("mount/covered", "");

@@ -82,8 +82,8 @@ fn the_figures_are_those_of_the_server_and_say_when_there_is_none() {
 fn other_machines_read_them_only_when_told_and_a_wrong_word_is_refused() {
     let scratch = formatted();
     let listen = |address| ["metrics", "cache", "--listen", address];
-    says(&scratch.refused(&listen("0.0.0.0:9631")), &["not of the loopback", "--beyond-loopback"]);
-    says(&scratch.refused(&listen("[::]:9631")), &["not of the loopback"]);
+    says(&scratch.refused(&listen("0.0.0.0:9631")), &["not a loopback address", "--beyond-loopback"]);
+    says(&scratch.refused(&listen("[::]:9631")), &["not a loopback address"]);
     says(&scratch.refused(&listen("somewhere")), &["--listen"]);
     says(&scratch.refused(&["metrics", "none"]), &["none: No such file"]);
     says(&scratch.refused(&["top", "cache"]), &["needs a terminal"]);

@@ -129,7 +129,7 @@ fn it_stays_while_files_are_open_says_so_and_ends_with_the_last() {
         drop(open);
         let (code, said) = mounted.end();
         assert_eq!(code, Some(0));
-        says(&said, &["busy", "it ends as soon as what is open is closed"]);
+        says(&said, &["busy", "the mount ends as soon as nothing in it is open"]);
     });
 }
 

@@ -65,7 +65,7 @@ fn it_ends_although_another_namespace_has_a_copy_of_it() {
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         // Where the connection cannot be aborted, the end of the process closes it.
         if !said.is_empty() {
-            says(&said, &["another mount namespace has a copy", "it ends with this process"]);
+            says(&said, &["another mount namespace has a copy", "the copy ends with this process"]);
         }
         assert_eq!(fs::read_dir(mounted.above()).unwrap().count(), 0, "unmounted here");
         copied.read_exact_at(&mut [0; 4096], 0).expect_err("nobody serves it");

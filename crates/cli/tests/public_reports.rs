@@ -183,7 +183,7 @@ fn a_mount_under_or_around_another_one_ends_when_that_has_gone() {
         unmount(&place, UnmountFlags::empty()).expect("the other one goes first");
         let (code, said) = mounted.end();
         assert_eq!(code, Some(0), "{said}");
-        says(&said, &["busy", why, "; it ends as soon as that is unmounted"]);
+        says(&said, &["busy", why, "; the mount ends as soon as the other is unmounted"]);
         assert!(mounted.start());
     }
     assert_eq!(fs::read(mounted.above().join("f")).expect("a file"), b"still served");

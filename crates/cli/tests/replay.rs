@@ -32,7 +32,7 @@ fn what_cannot_be_replayed_is_refused() {
     let scratch = Scratch::new();
     for (policy, extra, why) in [
         ("lru", &["--dram", "5%"][..], "manages one tier"),
-        ("face", &[][..], "say how much with --dram"),
+        ("face", &[][..], "--dram gives its size"),
         ("min", &[][..], "needs to know the future"),
         ("table-placement", &[][..], "queries"),
     ] {

@@ -190,7 +190,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         (&["--tiers", disk, "--stack", "lru:10p,arc:100p"], &["--tiers", "--stack", "sizes of their own"]),
         (&["--tiers", disk, "--baseline", "arc"], &["--tiers", "--baseline", "miss ratios"]),
         (&["--tiers", disk, "--svg", "c.svg"], &["--tiers", "--svg", "--html"]),
-        (&["--tiers", "cache=840-pro:10%/5%,backing=face-disk"], &["tier cache", "840-pro", "are used of one of"]),
+        (&["--tiers", "cache=840-pro:10%/5%,backing=face-disk"], &["tier cache", "840-pro", "are used, more than its"]),
         (&["--tiers", "cache=840-pro:10%/300GB,backing=face-disk"], &["tier cache", "holds 256060514304 B", "asked"]),
         (&["--tiers", "cache=p4800x:10%/whole,backing=face-disk"], &["tier cache", "p4800x", "no size"]),
         (&["--tiers", "cache=840-pro:10%/,backing=face-disk"], &["cache", "'' is not a size"]),

@@ -96,7 +96,7 @@ fn what_cannot_be_tuned_is_refused() {
         says(&line, parts);
     };
     refused(&[], &["--tiers"]);
-    refused(&[&TIERS[..], &["-p", "lru"]].concat(), &["'lru'", "nothing that may be changed"]);
+    refused(&[&TIERS[..], &["-p", "lru"]].concat(), &["'lru'", "no tunable option"]);
     refused(&[&TIERS[..], &["-p", "lc,multi-tier"]].concat(), &["one policy", "2"]);
     refused(&[&TIERS[..], &["--options", "preset"]].concat(), &["'preset'", "dr, dw, nr, nw"]);
     refused(&[&TIERS[..], &["--grid", "11", "--epoch", "0"]].concat(), &["above 0"]);

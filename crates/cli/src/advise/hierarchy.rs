@@ -191,7 +191,7 @@ pub struct Advice<'a> {
 pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
     let files = [&arguments.json, &arguments.csv, &arguments.html];
     files.into_iter().flatten().try_for_each(|path| output::check_writable(path))?;
-    let budget = arguments.budget.context("--budget is missing: what may be spent, in dollars")?;
+    let budget = arguments.budget.context("--budget is missing: the dollars that may be spent")?;
     let catalogue = Catalogue::load(&arguments.catalogue)?;
     let policies = Policies::parse(&arguments.dram_policy, &arguments.nvm_policy, &arguments.flash_policy);
     let policies = policies.map_err(|what| anyhow!(what))?;

@@ -20,7 +20,7 @@ pub fn page(advice: &Advice, trace: &str) -> Page {
     page = page.section(recommendation.chart(front(advice)).table(text::front(advice)));
     let order = text::by_performance_per_price(advice.candidates);
     let mut per_price = Section::new("Performance per price")
-        .text("Requests a second for each dollar (003, figure 10) of what was simulated in full, the best first.")
+        .text("Requests a second for each dollar (003, figure 10) of the candidates simulated in full, the best first.")
         .chart(bars(advice.candidates, &order));
     if advice.sample < 1.0 {
         let share = percent(advice.sample, 1);

@@ -61,7 +61,7 @@ pub fn answers(found: &WhatIf) -> Table {
             Column::number("price"),
             Column::number("requests/s"),
             Column::number("the above has")
-                .help("throughput of what is recommended above, as a multiple of that of the best then"),
+                .help("throughput of the hierarchy recommended above, as a multiple of that of the best then"),
         ],
     );
     for answer in &found.answers {
@@ -165,7 +165,7 @@ pub fn summary(advice: &Advice) -> String {
 fn warnings(advice: &Advice) -> Vec<String> {
     let (tried, best) = (advice.candidates, advice.choice.best);
     let line = |Warning { at, what }: &Warning| {
-        let whose = if *at == best { "warning, of what is recommended" } else { "warning" };
+        let whose = if *at == best { "warning, of the recommended hierarchy" } else { "warning" };
         let of = &tried[*at].candidate;
         match what {
             Worse::Slower { without, times } => {

@@ -189,7 +189,7 @@ fn simulate(arguments: &BurstSimulateArgs, quiet: bool) -> Result<Results> {
     }
     let guarded = if arguments.lost_work { with_every_redundancy(&policies) } else { Vec::new() };
     if arguments.readings && Published::of(&workload).is_none() {
-        bail!("--readings: nothing of the workload '{}' was published, only of medium and heavy", workload.name);
+        bail!("--readings: no time of the workload '{}' was published, only of medium and heavy", workload.name);
     }
     let items = (policies.len() + guarded.len()) as u64;
     let bar = Progress::start(workload.name, Some(items), Unit::Items("policies"), quiet);

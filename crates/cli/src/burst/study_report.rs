@@ -23,7 +23,7 @@ pub fn text(results: &Results) -> String {
             ),
             readings(results, &published),
         );
-        add("what allows each reading, by section of the thesis", grounds(results));
+        add("grounds of each reading, by section of the thesis", grounds(results));
     }
     if !results.candidates.is_empty() {
         add(

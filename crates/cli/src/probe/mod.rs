@@ -75,7 +75,7 @@ pub struct ProbeArgs {
     /// Bytes a second that the cache will write, day and night, for the advice on lifetime
     #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "endurance")]
     pub write_rate: Option<u64>,
-    /// Bytes that may be written to the medium in its life, such as 150TB, for the advice on lifetime
+    /// Bytes that may be written to the medium before it wears out, such as 150TB, for the advice on lifetime
     #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "write_rate")]
     pub endurance: Option<u64>,
     /// Seed of all random choices
@@ -230,7 +230,7 @@ fn replayed(path: &Path, size: u64, quiet: bool) -> Result<Vec<Replayed>> {
     let page = u64::from(trace.page_bytes);
     let pages = size / page;
     if pages == 0 {
-        bail!("{}: its pages of {page} B are larger than what is measured", path.display());
+        bail!("{}: its pages of {page} B are larger than the {size} B measured", path.display());
     }
     let requests = (0..trace.len()).map(|at| trace.request(at));
     let io = |request: entresol_core::Request| Replayed {
@@ -264,7 +264,7 @@ fn measure(
     };
     if let (true, 0, Some(path)) = (arguments.resume, journal.len(), journal.path()) {
         bail!(
-            "{}: there is no interrupted probe of the same target, size, seed and version to go on with",
+            "{}: there is no interrupted probe of the same target, size, seed and version to continue",
             path.display()
         );
     }

@@ -28,7 +28,7 @@ pub fn plan(experiments: &[&Experiment], setup: &Setup, wears: u64, model: bool)
     }
     let all = entresol_probe::cost(experiments, setup);
     table.push(row("all", "", all).into_iter().chain(["".into()]));
-    let clock = if model { "of the model's clock, which runs ahead of yours" } else { "of your clock" };
+    let clock = if model { "virtual, by the model's clock" } else { "real" };
     format!(
         "{}\nAt most: a point ends with its time or its I/Os, whichever comes first. Time is {clock}.\n\
          Measured are {}. All writes are {:.1} times the {} that wear with them: as many program cycles, times the \
@@ -75,7 +75,7 @@ fn noise(document: &Document) -> String {
     let disturbed = document.experiments.iter().filter(|outcome| outcome.noise.contended).count();
     let verdict = match contended {
         true => format!(
-            "CONTENDED: numbers are of the machine as much as of the device ({disturbed} of {} experiments)",
+            "CONTENDED: numbers reflect the machine as much as the device ({disturbed} of {} experiments)",
             document.experiments.len()
         ),
         false if disturbed > 0 => format!("{disturbed} of {} experiments were contended", document.experiments.len()),
@@ -134,7 +134,7 @@ pub fn page(document: &Document) -> Page {
         .command(command_line())
         .section(summary);
     if !document.advice.is_empty() {
-        page = page.section(Section::new("What it means for a cache").table(advice(document)));
+        page = page.section(Section::new("Advice for a cache").table(advice(document)));
     }
     for outcome in &document.experiments {
         page = page.section(section(outcome));
@@ -152,11 +152,11 @@ fn advice(document: &Document) -> Table {
     table
 }
 
-const FITTED: &str = "With confidence intervals of 95 %, by resampling what was measured; where both ends are the value \
-                      itself, it was counted or read off. A yes is 1, a no 0.";
+const FITTED: &str = "With confidence intervals of 95 %, by resampling the measurements. A value that equals both ends was \
+                      counted or read off. A yes is 1, a no 0.";
 const NOISE: &str = "Steal is the share of the processors' time that a hypervisor gave to others; waiting is the share \
                      of their time that the threads of I/O were ready to run and did not. Above 1 % either way an \
-                     experiment is contended: its numbers are of the machine as much as of the device.";
+                     experiment is contended: its numbers reflect the machine as much as the device.";
 
 /// The command that made the page, without the serial number.
 fn command_line() -> String {

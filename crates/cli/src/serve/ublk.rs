@@ -29,7 +29,7 @@ pub struct UblkArgs {
     /// Serve this file or block device; no other program may use it meanwhile
     #[arg(long, value_name = "FILE")]
     pub backing: PathBuf,
-    /// The cache in front of it
+    /// The cache in front of --backing
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
     #[command(flatten)]

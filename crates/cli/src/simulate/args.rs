@@ -10,6 +10,7 @@ use std::path::PathBuf;
 const DEFAULT_SIZES: &str = "1%,5%,10%,20%";
 
 /// Simulate policies on a trace, with writes and dirty pages
+///
 /// A policy is NAME or NAME:OPTION=VALUE:...; `all` is the whole catalogue. A size is a share of the trace's footprint
 /// (5%), bytes (64MiB) or pages (2000p). Results go to the terminal as a table, and in full to files.
 #[derive(Args)]

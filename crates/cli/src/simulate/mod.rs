@@ -203,7 +203,7 @@ fn simulate(
         if let Err(error) = kept {
             // The results are still to come; the journal matters only after an interruption.
             keeping = false;
-            bar.aside(|| say!("an interrupted run could not go on from here: {error:#}"));
+            bar.aside(|| say!("finished results are no longer kept for a later run: {error:#}"));
         }
     })?;
     missing.into_iter().zip(swept.rows).for_each(|(i, row)| rows[i] = Some(row));

@@ -59,9 +59,9 @@ pub fn page(all: &[TraceResults], base: Option<&str>) -> Page {
     page.section(Section::new("All numbers").text(COLUMNS).table(table(all, all.len() > 1)))
 }
 
-const COLUMNS: &str = "Counts are pages and exact; point at the name of a column for what it is. Written below is what \
-                       evictions, cleaning, flush rules and bypassing writes put on the level below; pages still dirty \
-                       at the end are not in it.";
+const COLUMNS: &str = "Counts are pages and exact; point at the name of a column for its meaning. Written below are the \
+                       pages that evictions, cleaning, flush rules and bypassing writes put on the level below, without \
+                       pages still dirty at the end.";
 
 /// Section with a summary for a newcomer: text and a table.
 fn in_short(all: &[TraceResults], base: Option<&str>) -> Section {

@@ -54,8 +54,8 @@ pub fn page(all: &[TimedResults]) -> Page {
 
 const REQUESTS: &str = "A request's latency is from its arrival to its completion, waiting for a full background window \
                         included. A percentile is left out with fewer than 10 requests beyond it.";
-const WAF: &str = "Bytes programmed per byte written to flash: mech is what its cleaning moved, curve what was \
-                   measured of the drive for writes of that size";
+const WAF: &str = "Bytes programmed per byte written to flash: mech counts the pages that its cleaning \
+                   moved, curve is the drive's measured figure for writes of that size";
 const FOUND: &str = "The same latencies apart for each tier, and for requests served by the level below.";
 const DEVICES: &str = "Filling, demotion, write-back and cleaning run behind the requests on the same devices. \
                        Utilisation is the share of the time with at least one I/O under way; sequential is an I/O that \

@@ -130,7 +130,7 @@ fn draw_body(frame: &mut Frame, area: Rect, view: &View, now: &Figures) {
         lines.push(Line::from(vec![
             bold(" queries     "),
             Span::raw(format!(
-                "{}/s told, {} run; {} files known, {} unknown; ",
+                "{}/s begun, {} run; {} files known, {} unknown; ",
                 rate(begun as f64 / view.elapsed(now)),
                 hints.running,
                 grouped(hints.files_known.into()),
@@ -252,7 +252,7 @@ fn front_end_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
     let elapsed = view.elapsed(now);
     let head = format!(
         " {:<15}{:>9}{:>10}{:>9}{:>9}{:>9}{:>8}{:>7}",
-        "door, all along", "calls/s", "bytes/s", "", "half in", "99% in", "", "errors"
+        "front-end, ever", "calls/s", "bytes/s", "", "half in", "99% in", "", "errors"
     );
     let mut lines = vec![bold(head).into()];
     let calls: [(&str, Part<Figures, CallFigures>); 4] = [

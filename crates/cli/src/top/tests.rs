@@ -186,7 +186,7 @@ fn tables_go_by_their_names_and_can_have_the_screen_for_themselves() {
     let all = drawn(&view(Some(&before), Some(&now)), 80, 40).text;
     println!("{all}");
     let tables = [
-        " queries     3.0/s told, 0 run; 12 files known, 0 unknown; 1 malformed",
+        " queries     3.0/s begun, 0 run; 12 files known, 0 unknown; 1 malformed",
         " table or file         reads/s     hits writes/s in cache    dirty       found",
         " shop.public.orders         40   50.00%        0      100        7      random",
         " …y_long_name_indeed        10   50.00%        0      200       14      random",

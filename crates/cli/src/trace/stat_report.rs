@@ -146,7 +146,7 @@ pub fn charts(stat: &Stat, heading: String) -> Section {
         pages().spread(Spread::Log10),
     );
     let mut skew = LineChart::new(
-        "Skew: what the hottest pages get",
+        "Skew: accesses to the hottest pages",
         pages().at_least(0.0, 1.0),
         Axis::new("share of the accesses", NumberFormat::Percent).at_least(0.0, 1.0),
     );

@@ -259,11 +259,7 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
     }
     let policies = parse_policies(&arguments.policy)?;
     let [policy] = &policies[..] else { bail!("--policy: one policy is tuned at a time, not {}", policies.len()) };
-    ensure!(
-        !policy.info.tunables.is_empty(),
-        "policy '{}' declares nothing that may be changed while it runs",
-        policy.info.name
-    );
+    ensure!(!policy.info.tunables.is_empty(), "policy '{}' has no tunable option", policy.info.name);
     let tunables = chosen(policy, &arguments.options)?;
     let named = opened(arguments, quiet)?;
     let addresses = Addresses::new(&named.trace);

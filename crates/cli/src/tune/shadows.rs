@@ -30,7 +30,7 @@ pub fn of(plan: &Plan, tuner: &dyn Tuner, cell: &Cell, addresses: &Addresses) ->
     }
     ensure!(
         plan.layer == 0,
-        "--tuner shadows: the policy is asked only for what the DRAM above it has not; give no dram"
+        "--tuner shadows: the policy gets only the misses of the DRAM above it; leave dram out of --tiers"
     );
     let needs = cell.needs(addresses);
     let terms = match plan.live {

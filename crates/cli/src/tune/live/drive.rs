@@ -94,7 +94,7 @@ impl<'a, C: DeviceClock + 'static> Drive<'a, C> {
             self.buffer.read(address, 0, bytes)?;
             let found = u64::from_le_bytes(*bytes.first_chunk().expect("a page has eight bytes"));
             let right = found == before || (!alone && found > 0 && self.writes(found as usize - 1, request));
-            ensure!(right, "request {at}: {address:?} is not what was written there");
+            ensure!(right, "request {at}: {address:?} has contents that were not written there");
         } else {
             let number = at as u64 + 1;
             bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -156,7 +156,7 @@ impl<'a, C: DeviceClock + 'static> Drive<'a, C> {
                 idle -= usize::from(!requesters.serve(at, &each)?);
                 next = self.next()?;
             } else {
-                ensure!(requesters.parked.is_empty(), "a request waits for a page that nobody reads");
+                ensure!(requesters.parked.is_empty(), "a request waits for a page that no request reads");
                 return Ok(());
             }
         }

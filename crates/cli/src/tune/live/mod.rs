@@ -194,7 +194,7 @@ fn memory<C: DeviceClock>(
     let name = &profile.name;
     ensure!(
         matches!(profile.device, Model::NvmDimm(_) | Model::Dram(_) | Model::Fixed(_)),
-        "--live: '{name}' is no memory; the cache is one that a processor reads and writes in place"
+        "--live: '{name}' is no memory; a processor must read and write the cache in place"
     );
     let file = File::from(memfd_create("entresol-nvm", MemfdFlags::CLOEXEC)?);
     file.set_len(bytes)?;
