@@ -102,7 +102,7 @@ impl BlockCache {
                 maintenance::write_these(&mut guard, pages)?;
             }
         }
-        Err(io::Error::other("pages that can be read could not be read to be written below"))
+        Err(io::Error::other("some readable pages could not be written below"))
     }
 
     /// Hands frames that only volatile memory has to the store, a few in one hold of the core's lock.

@@ -36,7 +36,7 @@ impl BlockCache {
         }
         if !guard.write_back().store.keeps_generations() {
             let why =
-                "the store of this cache is of version 2: it keeps a generation once it was opened after a good end";
+                "the store of this cache is of version 2: it keeps a generation once it was opened after a clean close";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         guard.write_back().store.propose_generation(generation);

@@ -153,7 +153,7 @@ pub(crate) fn nothing_is_queued_of_what_is_made_void(layout: Layout) -> Result<(
         let failed = |error: io::Error| format!("page {page}: {error}");
         is_needed(write_back).and_then(|_| maintenance::settle(write_back)).map_err(failed)?;
         if is_needed(write_back).map_err(failed)? {
-            return Err(format!("the place of page {page} is needed although it is being made void"));
+            return Err(format!("the copy of page {page} is needed although it is being invalidated"));
         }
     }
     write_back.end_void();

@@ -47,8 +47,7 @@ fn renew_journal(access: &mut impl StoreAccess) -> io::Result<bool> {
         // After a round or two all entries that hold have been repeated. Only a journal that this program did not
         // write holds more than fits.
         if write_back.store.slots().is_some_and(|slots| renewed > ROUNDS_MAX * slots.journal_bytes()) {
-            let error =
-                io::Error::new(io::ErrorKind::StorageFull, "the cache's journal says more than it has room for");
+            let error = io::Error::new(io::ErrorKind::StorageFull, "the cache's journal has more entries than fit");
             return write_back.noted(Err(error));
         }
     }

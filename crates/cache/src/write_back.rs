@@ -357,7 +357,7 @@ impl WriteBack {
             // The remaining free segments are for the maintenance that is under way.
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
-                "the request moves more pages than there is room for",
+                "the request moves more pages than fit into the free segments",
             ));
         }
         let changed = self.changed.iter().any(|pages| pages.contains(&page));

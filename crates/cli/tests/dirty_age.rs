@@ -62,10 +62,10 @@ fn a_bound_is_set_in_use_and_what_is_no_time_is_refused() {
     assert!(age(&scratch).is_null() && !is_below(&scratch, 3, 7));
     let set = |value: &str| scratch.ok(&["set", "--cache", "cache", &format!("dirty-age={value}")]);
     // The time for which the page has been dirty is not known.
-    says(&set("1h"), &["written below before it is 3600 s old"]);
+    says(&set("1h"), &["written below before they are 3600 s old"]);
     await_below(&scratch, 3, 7);
     client.write(4 * PAGE as u64, &[9; PAGE], FUA);
-    says(&set("1"), &["written below before it is 1 s old"]);
+    says(&set("1"), &["written below before they are 1 s old"]);
     await_below(&scratch, 4, 9);
     says(&set("none"), &["of any age"]);
     assert!(age(&scratch).is_null());

@@ -124,7 +124,7 @@ fn a_directory_whose_cache_is_dirty_is_not_used_without_it() {
         &["backing: its files are not complete without their cache"],
     );
     let format = ["format", "--cache", "new", "--backing", "backing", "--size", "2MiB"];
-    says(&scratch.refused(&format), &["backing: another cache has what its files do not"]);
+    says(&scratch.refused(&format), &["backing: another cache may have dirty pages of its files"]);
     scratch.ok(&[&["-q", "drain"], &BOTH[..]].concat());
     assert_eq!(fs::read(mounted.below().join("f")).unwrap(), [7; 10_000]);
     scratch.ok(&[&["-q"], &format[..]].concat());

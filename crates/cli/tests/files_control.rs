@@ -108,7 +108,7 @@ fn a_killed_mount_leaves_nothing_that_stands_in_the_way() {
     let scratch = &mounted.scratch;
     assert!(scratch.path("cache.control").exists(), "the socket of a dead process");
     assert_eq!(figures(scratch, "cache")["state"], "not closed: in use until a crash or a kill");
-    says(&scratch.refused(&["stats", "cache.control"]), &["cache.control: nobody answers there"]);
+    says(&scratch.refused(&["stats", "cache.control"]), &["cache.control: no process answers there"]);
     assert!(mounted.start());
     assert!(number(&figures(&mounted.scratch, "mount"), "/process") > 0);
     mounted.unmount();

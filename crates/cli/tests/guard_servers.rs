@@ -176,10 +176,10 @@ fn an_ordinary_user_is_warned_of_processes_that_could_write_there_and_of_no_othe
     let sleeper = Sleeper::of(SOMEBODY);
     let expected = format!("process {} (sleep)", sleeper.0.id());
     let Some(said) = said_to_nobody(&nobodys(0o666), test, &[]) else { return };
-    says(&said, &["cannot be told", &expected, "be sure that no server runs on it"]);
+    says(&said, &["may write there unseen", &expected, "be sure that no server runs on it"]);
     // A file that others may not write has no other writers; root's processes are no reason to warn always.
     let said = said_to_nobody(&nobodys(0o600), test, &[]).expect("it ran before");
-    assert!(!said.contains("cannot be told"), "{said}");
+    assert!(!said.contains("may write there unseen"), "{said}");
 }
 
 #[test]
@@ -235,11 +235,11 @@ fn a_file_that_another_user_has_open_for_writing_is_found_by_a_lease_where_proc_
     let of_file = ["serve", "nbd", "--backing", "disk", "--cache", "cache", "--socket", "s"];
     let of_directory = ["mount", "data", "data", "--cache", "other"];
     for (name, words, expected) in [
-        ("disk", &of_file[..], "disk: a process that may not be looked at has it open for writing; "),
+        ("disk", &of_file[..], "disk: a process that may not be inspected has it open for writing; "),
         (
             "data/deep/table",
             &of_directory[..],
-            "data: a process that may not be looked at has deep/table open for writing; ",
+            "data: a process that may not be inspected has deep/table open for writing; ",
         ),
     ] {
         let open = |write: bool| {

@@ -37,9 +37,9 @@ fn a_cache_hears_of_the_queries_of_the_command_that_it_runs() {
     let Some(said) = ended_well(running) else { return };
     assert_eq!(scratch.bytes("seen"), vec![7; 300_000]);
     let words = [
-        "heard of 1 queries; of their files 1 were known and 2 not; 2 messages could not be used, or not in full",
+        "1 queries began; of their files 1 were known and 2 not; 2 messages could not be used, or not in full",
         "base/5/9 in ",
-        "a message that is none: line 1",
+        "a malformed message: line 1",
         "a query in /elsewhere, which is not in ",
     ];
     words.iter().for_each(|part| assert!(said.contains(part), "'{part}' in {said}"));

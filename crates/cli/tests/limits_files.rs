@@ -354,7 +354,7 @@ fn many_files(files: usize, descriptors: u64, size: &str) {
     drop(table);
     signal(server.id(), Signal::TERM);
     let said = ended_well(server).expect("it was mounted");
-    says(&said, &["files are remembered, more than half of the descriptors"]);
+    says(&said, &["remembered files need more than half of the descriptors"]);
     // The next server finds all files at its start, and so do others with no more descriptors.
     let server = mounted_with(&scratch, descriptors).expect("it could be mounted");
     is_right("mount");

@@ -200,7 +200,7 @@ fn what_can_be_repaired_is_and_the_rest_is_said() {
         [8192 + 520, 12288 + 520].into_iter().for_each(|record| bytes[record] ^= 1);
         says(
             &run(table, 1, &bytes),
-            &["a table that was durable is not there", "`--doubtful keep` saves what can be read"],
+            &["a table that was durable is not there", "`--doubtful keep` saves the readable pages"],
         );
     }
     let mut bytes = sound.clone();

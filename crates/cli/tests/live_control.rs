@@ -99,7 +99,7 @@ fn set_changes_the_mode_of_a_running_cache() {
     assert_ne!(client.call(WRITE, 0, 0, 1, &[1]).expect("an answer").errno, 0);
     says(&scratch.refused(&set(&["mode=fast"])), &["mode: 'fast' is not write-back, write-through"]);
     let unknown = scratch.refused(&set(&["mode=write-back", "colour=red"]));
-    says(&unknown, &["'colour' is nothing that a running cache can change; it can: mode (write-back"]);
+    says(&unknown, &["'colour' is not a setting of a running cache; settings: mode (write-back"]);
     assert_eq!(figures(&scratch)["mode"], "read-only", "nothing is done when one is wrong");
     says(&scratch.refused(&set(&["mode"])), &["NAME=VALUE"]);
     says(&scratch.refused(&set(&[])), &["<NAME=VALUE>"]);
@@ -116,7 +116,7 @@ fn set_changes_policy_and_sizes_and_what_is_cached_stays() {
     let mut child = start(&scratch, "lru", "write-back");
     let mut client = reached(&scratch, &mut child);
     client.write(0, &[5; 20 * PAGE], FUA);
-    says(&scratch.ok(&set(&["policy=lirs:hir=5%"])), &["policy is lirs:hir=5%, of ", "what was cached stayed"]);
+    says(&scratch.ok(&set(&["policy=lirs:hir=5%"])), &["policy is lirs:hir=5%, of ", "cached pages stayed"]);
     let hits = || figures(&scratch)["requests"]["read_hits"].as_u64().expect("a count");
     let before = hits();
     assert_eq!(client.read(0, 20 * PAGE as u32), [5; 20 * PAGE]);
@@ -200,8 +200,8 @@ fn set_limits_how_many_pages_are_dirty() {
     }
     assert_eq!(client.read(0, 300 * PAGE as u32), [5; 300 * PAGE]);
     says(&set(&["dirty-high=100%"]), &["any number of pages may be dirty"]);
-    says(&set(&["sequential-cutoff=4MiB"]), &["what comes after 4194304 bytes of a sequential stream passes by"]);
-    says(&set(&["sequential-cutoff=0"]), &["nothing of a sequential stream passes by"]);
+    says(&set(&["sequential-cutoff=4MiB"]), &["pages after 4194304 bytes of a sequential stream bypass the cache"]);
+    says(&set(&["sequential-cutoff=0"]), &["no pages of a sequential stream bypass the cache"]);
     says(
         &scratch.refused(&["set", "--cache", "cache", "sequential-cutoff=4p"]),
         &["'4p': it must be a number of bytes"],

@@ -405,7 +405,7 @@ fn the_command_that_a_refusal_names_accepts_the_loss() {
         panic!("it was refused")
     };
     assert_eq!(bytes, [0; 8]);
-    says(&said, &["it was made anew, and is empty: what was in it alone is lost, as --if-lost recreate accepts"]);
+    says(&said, &["it was made anew, and is empty: pages that it alone had are lost, as --if-lost recreate accepts"]);
     // A file system takes `format --force`, in the refusal's own words.
     let mut bytes = vec![0; CACHE_BYTES as usize];
     bytes[..4].copy_from_slice(b"XFSB");

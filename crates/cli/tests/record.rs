@@ -103,7 +103,7 @@ fn a_recording_ends_after_a_time_a_number_or_with_the_server() {
     let mut client = reached(&scratch, &mut child);
     let (recording, said) = recorder(&scratch, &["--limit", "100"]);
     let second = scratch.run(&["record", "cache", "other.etr"]);
-    says(&String::from_utf8_lossy(&second.stderr), &["somebody is recording it already"]);
+    says(&String::from_utf8_lossy(&second.stderr), &["another recording of it is running"]);
     assert!(requests(&mut client, 1, 200) > 100);
     says(&ended(recording, said), &["t.etr: 100 requests to "]);
     let (recording, said) = recorder(&scratch, &["--for", "0.3s"]);

@@ -36,7 +36,7 @@ fn a_second_cache_before_a_file_whose_first_is_dirty_is_refused() {
         let format = [&["-q", "format"], &SECOND[..]].concat();
         let first = scratch.path("cache").canonicalize().expect("a path");
         let first = first.to_str().expect("text");
-        says(&scratch.refused(&format), &["disk: another cache (", first, "has what it has not", "--force"]);
+        says(&scratch.refused(&format), &["disk: another cache (", first, "may have dirty pages of it", "--force"]);
         says(
             &scratch.refused(&["serve", "nbd", "--file", "disk", "--socket", "s"]),
             &["not complete without its cache"],
@@ -124,7 +124,7 @@ fn a_folder_in_a_cached_one_or_around_it_is_refused_while_that_is_in_use_or_dirt
             outer.signal(Signal::TERM);
             assert_eq!(outer.end().0, Some(0));
         }
-        let why = if in_use { "whose cache is in use" } else { "whose cache has what its files have not" };
+        let why = if in_use { "whose cache is in use" } else { "whose cache may have dirty pages" };
         let scratch = &outer.scratch;
         for inner in ["backing/sub", "backing/sub/deep"] {
             says(&scratch.refused(&format("c2", inner)), &[inner, "lies in", why]);
@@ -153,7 +153,10 @@ fn a_folder_in_a_cached_one_or_around_it_is_refused_while_that_is_in_use_or_dirt
         &["sub lies in it", "whose cache is in use"],
     );
     inner.end();
-    says(&Beside::refused(scratch, &["mount", "backing", "mount"]), &["sub lies in it", "whose cache has what"]);
+    says(
+        &Beside::refused(scratch, &["mount", "backing", "mount"]),
+        &["sub lies in it", "whose cache may have dirty pages"],
+    );
     scratch.ok(&["-q", "drain", "--cache", "c2", "--backing", "backing/sub"]);
     assert_eq!(scratch.bytes("backing/sub/f")[0], 2);
 }

@@ -250,7 +250,7 @@ fn a_table_is_placed_and_leaves_by_its_name_while_the_mount_is_in_use() {
     let set = |setting: &str| scratch.ok(&["set", "--cache", "cache", setting]);
     let refused = |setting: &str| scratch.refused(&["set", "--cache", "cache", setting]);
     assert_eq!(account(&stats(scratch, &[]), paths[1])["resident_device"], 0, "nothing was placed");
-    says(&set("place=shop.orders"), &["my/shop/orders.ibd is brought into the cache, and stays"]);
+    says(&set("place=shop.orders"), &["my/shop/orders.ibd is fetched into the cache, and stays"]);
     says(&set("place=lines"), &["lines#P#p1.ibd is brought", "lines#P#p2.ibd is brought"]);
     eventually_cached(scratch, paths[1], 40);
     let now = eventually_cached(scratch, paths[3], 10);
@@ -263,7 +263,7 @@ fn a_table_is_placed_and_leaves_by_its_name_while_the_mount_is_in_use() {
     says(&set("unplace=shop.orders"), &["my/shop/orders.ibd leaves the cache"]);
     eventually_cached(scratch, paths[1], 0);
     assert!(std::fs::read(mounted.above().join(paths[1])).expect("it is read") == vec![7; 40 * PAGE]);
-    says(&refused("place=shop.nothing"), &["place: shop.nothing is no file that the cache ever had a page of"]);
+    says(&refused("place=shop.nothing"), &["place: the cache never had a page of shop.nothing"]);
     says(&refused("place-rate=half"), &["place-rate"]);
     set("policy=lru");
     says(&refused("place=shop.orders"), &["policy 'lru' places no tables; table-placement does"]);

@@ -32,7 +32,7 @@ fn a_server_that_stops_with_pages_that_could_not_be_written_says_how_many_and_en
     }
     assert_eq!(client.call(3, 0, 0, 0, b"").expect("a flush").errno, 0, "all is durable in the cache");
     let refused = scratch.refused(&["set", "--cache", "cache", "mode=write-through"]);
-    says(&refused, &["mode, which is as it was"]);
+    says(&refused, &["mode, unchanged"]);
     drop(client);
     signal(server.id(), Signal::TERM);
     let mut said = String::new();
@@ -77,7 +77,7 @@ fn a_mount_that_stops_with_pages_that_could_not_be_written_names_their_files() {
         file.sync_all().expect("a sync");
     }
     let refused = mounted.scratch.refused(&["set", "--cache", "cache", "mode=write-through"]);
-    says(&refused, &["mode, which is as it was"]);
+    says(&refused, &["mode, unchanged"]);
     mounted.signal(Signal::TERM);
     let (code, said) = mounted.end();
     assert_eq!(code, Some(2), "{said}");

@@ -31,8 +31,8 @@ pub enum Error {
     },
     /// The mount is still there, but its connection was ended from outside, so it cannot be used any more.
     #[error(
-        "{}: its connection was broken off, by `umount -f` of it or of a part of it, or by /sys/fs/fuse/connections; who had files \
-         open there got errors", .0.display()
+        "{}: its connection was broken off, by `umount -f` of it or of a part of it, or by /sys/fs/fuse/connections; \
+         programs with files open there got errors", .0.display()
     )]
     BrokenOff(PathBuf),
     /// A file other than a socket is at the socket's path.

@@ -368,7 +368,7 @@ pub(crate) fn survey(file: &impl Bytes, superblock: Superblock, verify: bool) ->
     let (end, unsynced_batches) = reader.end()?;
     let blocks = reader.segment_pages() * u64::from(superblock.geometry.segments);
     if !end.tail.is_multiple_of(reader.segment_pages()) || end.tail > end.place || end.place - end.tail > blocks {
-        return Err(reader.damaged(end.slot, end.place, "its tail is no place where a live segment can begin"));
+        return Err(reader.damaged(end.slot, end.place, "no live segment can begin at its tail"));
     }
     let first = end.tail / reader.segment_pages();
     let mut found = Survey {

@@ -69,7 +69,7 @@ fn taken(directory: &Path) -> Result<Option<&'static str>> {
     match entresol_files::standing(directory).map_err(|error| refusal(directory, error))? {
         Standing::Free => Ok(None),
         Standing::InUse => Ok(Some("whose cache is in use: end that first")),
-        Standing::Incomplete => Ok(Some("whose cache has what its files have not: drain that first")),
+        Standing::Incomplete => Ok(Some("whose cache may have dirty pages of its files: drain it first")),
     }
 }
 

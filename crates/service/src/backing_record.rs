@@ -100,7 +100,10 @@ pub(crate) fn check_free(backing: &Path, place: &dyn RecordPlace) -> Result<()> 
     around::check_parents(backing)?;
     if let Some(Record { complete: false, choices, .. }) = record::read_record(place)? {
         let name = backing.display();
-        bail!("{name}: another cache{} has what it has not: drain that, or lose it by --force", of(choices.as_ref()));
+        bail!(
+            "{name}: another cache{} may have dirty pages of it: drain that cache, or lose them by --force",
+            of(choices.as_ref())
+        );
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ impl Change {
     pub fn said(self) -> &'static str {
         match self {
             Change::Unlinked => "the cache file was unlinked while in use",
-            Change::Replaced => "the cache is not the file at its path any more: another took its place while in use",
+            Change::Replaced => "the cache file was replaced by another at its path while in use",
             Change::Truncated => "the cache file was truncated while in use",
             Change::Renamed => "the cache file was renamed while in use",
         }

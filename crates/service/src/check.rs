@@ -88,8 +88,8 @@ pub fn repair(arguments: &CheckArgs) -> Result<String> {
         Ok(repaired) => repaired,
         Err(StoreError::Io(error)) => return Err(error).with_context(name),
         Err(error @ StoreError::Damaged { .. }) if arguments.doubtful.is_none() => {
-            let advice = "`--doubtful keep` saves what can be read, and keeps dirty pages that may be out of date; `--doubtful lose` makes \
-                          errors of these; both list what is lost";
+            let advice = "`--doubtful keep` saves the readable pages, and keeps dirty pages that may be out of date; \
+                          `--doubtful lose` makes errors of these; both list the lost pages";
             return Err(Damage(format!("{}: {error}; {advice}", name())).into());
         }
         Err(error) => return Err(beyond_repair(&arguments.cache, error)),
@@ -99,9 +99,7 @@ pub fn repair(arguments: &CheckArgs) -> Result<String> {
         writeln!(text, "repaired: the table at byte {byte} is written again from its copy").expect("text grows");
     }
     for (byte, pages) in &repaired.unknown {
-        let what = format!(
-            "is gone with its copy: of at most {pages} pages, nobody knows which, what was written last is lost"
-        );
+        let what = format!("is gone with its copy: the last writes of at most {pages} unknown pages are lost");
         writeln!(text, "lost: the table at byte {byte} {what}").expect("text grows");
     }
     let in_doubt = match arguments.doubtful {
@@ -124,7 +122,7 @@ pub fn repair(arguments: &CheckArgs) -> Result<String> {
 
 /// The error for damage that cannot be repaired.
 fn beyond_repair(path: &Path, error: impl std::fmt::Display) -> anyhow::Error {
-    let advice = "this cannot be repaired: what it held of durable writes cannot be told; format the cache again";
+    let advice = "this cannot be repaired: its durable writes are unknown; format the cache again";
     Damage(format!("{}: {error}; {advice}", path.display())).into()
 }
 
@@ -257,7 +255,7 @@ fn summary(found: &Survey, dropped: Dropped) -> String {
         writeln!(text, "generation {}{pending}", settled.number).expect("text grows");
     }
     for byte in &found.tables_copied {
-        let what = "is damaged; a copy of it says the same, so nothing is lost, and --repair or a turn of the cache replaces it";
+        let what = "is damaged; a copy of it says the same, so nothing is lost; --repair or later writes replace it";
         writeln!(text, "the table at byte {byte} {what}").expect("text grows");
     }
     text
@@ -270,7 +268,7 @@ fn wrong_pages(found: &Survey, cache: &ReadFile, backing: &impl Bytes) -> Result
         wrong.push("one superblock is damaged; the next open writes it again".to_owned());
     }
     if found.superblock.state == State::Retired {
-        wrong.push("the cache was retired when its device failed; what it holds may be out of date".to_owned());
+        wrong.push("the cache was retired when its device failed; its pages may be out of date".to_owned());
     }
     let mut pages: Vec<(u64, Version)> = found.pages.iter().map(|(&page, &version)| (page, version)).collect();
     pages.sort_unstable_by_key(|&(page, _)| page);
@@ -289,7 +287,7 @@ fn wrong_pages(found: &Survey, cache: &ReadFile, backing: &impl Bytes) -> Result
             backing.read_at(page * page_bytes, &mut below)?;
             if copy != below {
                 wrong.push(format!(
-                    "page {page}: the clean copy at byte {byte} is not what the backing store has: was that written to \
+                    "page {page}: the clean copy at byte {byte} differs from the backing store: was that written to \
                      without the cache?"
                 ));
             }

@@ -425,7 +425,7 @@ impl Figures {
         lines.push(("dirty", format!("{} pages, {}", count(self.dirty_pages), self.bytes(self.dirty_pages))));
         lines.extend(self.dirty_age.as_ref().map(|age| ("dirty age", age.line())));
         if let Some(change) = &self.cache_file {
-            lines.push(("cache file", format!("{change}; at its end it is drained")));
+            lines.push(("cache file", format!("{change}; it is drained at the end of the process")));
         }
         if !self.writers.is_empty() {
             lines.push(("writers", format!("without the cache, which loses data: {}", self.writers.join("; "))));
@@ -436,7 +436,10 @@ impl Figures {
             lines.push(("conflicts", format!("{what}: {}; see `entresol resolve`", files.join(", "))));
         }
         if self.accounts_late {
-            lines.push(("files", "not told: their accounts did not come in time; what is below may stall".to_owned()));
+            lines.push((
+                "files",
+                "unknown: their counts did not arrive in time; the backing store may stall".to_owned(),
+            ));
         }
         if self.lost_pages > 0 {
             lines.push(("lost", format!("{} pages", count(self.lost_pages))));

@@ -121,7 +121,7 @@ fn open_once(
     let kept = start.kept(&backing)?;
     let chosen = arguments.chosen(&kept);
     if asked == Some(IfLost::Bypass) && chosen.mode == ModeArg::ReadOnly {
-        bail!("--if-lost bypass: serves files that may be written, and the mode is read-only");
+        bail!("--if-lost bypass: it serves writable files, but the mode is read-only");
     }
     let recreated = match start.settle(&mut backing, damage)?.or_bypass(chosen.mode) {
         Ok(recreated) => recreated,

@@ -70,7 +70,7 @@ pub fn format(arguments: &FormatArgs) -> Result<Geometry> {
     let size = match (arguments.size, exists) {
         (Some(size), _) => size,
         (None, true) => ReadFile::open(&arguments.cache)?.size_bytes,
-        (None, false) => bail!("{name}: is not there; --size says how large to make it"),
+        (None, false) => bail!("{name}: is not there; --size gives its size"),
     };
     let geometry = geometry(arguments, size).with_context(|| name.to_string())?;
     if exists {
@@ -168,7 +168,7 @@ fn below(arguments: &FormatArgs) -> Result<Below> {
         check_outside(&arguments.cache, path)?;
         if !arguments.force && Backing::needs_its_cache(path).map_err(|error| refusal(path, error))? {
             let name = path.display();
-            bail!("{name}: another cache has what its files do not: drain that, or lose it by --force");
+            bail!("{name}: another cache may have dirty pages of its files: drain that cache, or lose them by --force");
         }
         if !arguments.force {
             around::check(path)?;

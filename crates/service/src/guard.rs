@@ -94,7 +94,8 @@ impl Guard {
         if let Some(why) = guard.doubt(&look).filter(|_| !quiet) {
             let name = path.display();
             say!(
-                "entresol: {name}: whether another user's process writes there cannot be told: {why}; be sure that no server runs on it"
+                "entresol: {name}: another user's process may write there unseen: {why}; be sure that no server runs \
+                 on it"
             );
         }
         Ok(guard)
@@ -116,12 +117,12 @@ impl Guard {
             return Some(why.to_owned());
         }
         let hidden = unseen::list(&look.hidden, named);
-        (!hidden.is_empty()).then(|| format!("these could, and may not be looked at: {hidden}"))
+        (!hidden.is_empty()).then(|| format!("these processes may not be inspected: {hidden}"))
     }
 
     /// Files that a hidden process has open for writing, as far as leases tell.
     fn leased(&self) -> Vec<String> {
-        const WHO: &str = "a process that may not be looked at has";
+        const WHO: &str = "a process that may not be inspected has";
         if self.found.is_dir() {
             let written = lease::written_below(&self.root(), &self.found);
             return written.into_iter().map(|name| format!("{WHO} {name} open for writing")).collect();

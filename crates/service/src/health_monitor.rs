@@ -130,8 +130,8 @@ impl Seen {
         let failed = pair.raise_if_due().err();
         if let Some(error) = failed.as_ref().filter(|_| !self.unraised) {
             let message = format!(
-                "the generation could not be raised: {error}; a copy of the cache or of the backing store of before is not \
-                 told from them until it is"
+                "the generation could not be raised: {error}; until it is, an older copy of the cache or of the \
+                 backing store goes unnoticed"
             );
             log.event(Level::Warning, "generation", &message, json!({ "error": error.to_string() }));
         }
@@ -142,8 +142,8 @@ impl Seen {
         let change = file.look();
         if let Some(change) = change.filter(|_| change != self.change) {
             let more = match change.is_loss() {
-                true => "; it is drained at the end of this process, and what it holds is lost if that is killed",
-                false => "; the next start is to be given its new name",
+                true => "; it is drained at the end of this process, and its dirty pages are lost if that is killed",
+                false => "; give the next start its new name",
             };
             let message = format!("{}{more}", change.said());
             log.event(Level::Warning, "cache-file", &message, json!({ "loss": change.is_loss() }));
@@ -179,8 +179,8 @@ impl Seen {
         if self.descriptors_closed == 0 && closed > 0 {
             let bound = descriptors_bound();
             let message = format!(
-                "files are remembered, more than half of the descriptors ({bound}); the coldest are closed, and opened again when they \
-                 are used"
+                "remembered files need more than half of the descriptors ({bound}); the coldest are closed, and \
+                 opened again when they are used"
             );
             log.event(Level::Info, "descriptors", &message, json!({ "bound": bound, "closed": closed }));
         }
@@ -193,8 +193,8 @@ impl Seen {
         let (failed, why) = files.failed_directory_syncs();
         if let Some(why) = why.filter(|_| !self.directories_unsynced) {
             let message = format!(
-                "a directory below could not be synced after a name was removed in it: {why}; what the cache has of the file is kept \
-                 until it can be, and that is tried each second"
+                "a directory below could not be synced after a name was removed in it: {why}; the cache keeps the \
+                 file's pages, and tries again each second"
             );
             log.event(Level::Warning, "directory-sync", &message, json!({ "error": why, "failed": failed }));
         }

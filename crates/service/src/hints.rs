@@ -97,7 +97,7 @@ impl Heard {
         let HintCounts { begins, files_known, files_unknown, malformed, elsewhere, truncated, .. } = hints.counts();
         let wrong = malformed + elsewhere + truncated;
         say!(
-            "heard of {begins} queries; of their files {files_known} were known and {files_unknown} not; {wrong} messages \
+            "{begins} queries began; of their files {files_known} were known and {files_unknown} not; {wrong} messages \
              could not be used, or not in full"
         );
     }

@@ -33,8 +33,8 @@ pub(crate) fn identity(path: &Path, given: Option<Identity>) -> Result<Identity>
         return match sysfs(path).and_then(|directory| name_in(&directory)) {
             Some(name) => Ok(fnv128(name.as_bytes())),
             None => bail!(
-                "{}: is a block device without a serial number, whose name may be another's after a restart; --identity \
-                 UUID gives it one, which must be the same at every start",
+                "{}: is a block device without a serial number, and its name may change at a restart; give it the \
+                 same --identity UUID at every start",
                 path.display()
             ),
         };

@@ -23,7 +23,7 @@ impl From<KeepArg> for Keep {
 pub fn done(path: &str, keep: KeepArg, pages: u64) -> String {
     let pages = counted(pages as usize, "page");
     match keep {
-        KeepArg::Cache => format!("{path}: {pages} of the cache count again, over what was written there"),
+        KeepArg::Cache => format!("{path}: {pages} of the cache count again, over the bytes written there"),
         KeepArg::Below => format!("{path}: {pages} of the cache are dropped; the file counts as it is"),
     }
 }
@@ -43,12 +43,12 @@ struct Found {
 /// `cache` is the cache, if it is known. The process that serves it has to answer within `limit`.
 pub fn resolve(file: &Path, cache: Option<&Path>, keep: KeepArg, limit: Option<Duration>) -> Result<String> {
     let Found { cache, backing, path } = find(file, cache)?;
-    let name = path.to_str().with_context(|| format!("{}: its name is no text", path.display()))?;
+    let name = path.to_str().with_context(|| format!("{}: its name is not valid UTF-8", path.display()))?;
     let question = Question::Resolve { path: name.to_owned(), keep };
     Ok(match (ask(&cache, question, limit)?, backing) {
         (Some(done), _) => done.as_str().unwrap_or_default().to_owned(),
         (None, Some(backing)) => at_rest(&cache, &backing, &path, keep)?,
-        (None, None) => bail!("{}: nobody answers for the mount that the file lies in", cache.display()),
+        (None, None) => bail!("{}: no process answers for the mount that the file lies in", cache.display()),
     })
 }
 

@@ -36,22 +36,19 @@ use std::time::{Duration, Instant};
 const SETTINGS: &[(&str, &str)] = &[
     ("mode", "write-back, write-through, write-around or read-only"),
     ("policy", "NAME or NAME:OPTION=VALUE:... as `entresol policies` lists them"),
-    ("cache-size", "a size such as 50%, 10GiB or 2000p, at most the room there is"),
-    (
-        "device-size",
-        "a size in bytes such as 20GiB, larger than it is: the cache takes up so much of its file or device",
-    ),
+    ("cache-size", "a size such as 50%, 10GiB or 2000p, at most the capacity"),
+    ("device-size", "a size in bytes such as 20GiB, larger than now: the cache takes up so much of its file or device"),
     ("dirty-high", "the share of its pages that may be dirty, such as 50%; 100% is no limit"),
     ("dirty-low", "the share down to which they are written below when they are more, such as 40%"),
     ("dirty-age", "the time for which a page may differ from the backing store, such as 1h, or none"),
     (
         "sequential-cutoff",
-        "the bytes of a sequential stream after which the rest of it passes by, such as 4MiB; 0 lets nothing pass",
+        "the bytes of a sequential stream after which its rest bypasses the cache, such as 4MiB; 0 bypasses nothing",
     ),
     ("dram", "a size such as 64MiB, with a policy that manages two tiers"),
     ("place", "a table, an index or a file of the directory, with a policy that places tables"),
     ("unplace", "one that was placed"),
-    ("place-rate", "bytes a second that placing may bring, such as 100MiB; 0B is no limit"),
+    ("place-rate", "bytes a second that placing may fetch, such as 100MiB; 0B is no limit"),
 ];
 
 /// Longest wait for the accounts of objects.
@@ -159,8 +156,8 @@ impl Running {
                 let before = self.cache.stats()?;
                 self.pair.set_mode(mode.into()).with_context(|| {
                     match self.cache.config().mode == Mode::from(mode) {
-                        false => "mode, which is as it was",
-                        true => "the mode is the new one; by its record the cache may not be lost",
+                        false => "mode, unchanged",
+                        true => "the mode is changed, but its record still says that the cache may not be lost",
                     }
                 })?;
                 let written = self.cache.stats()?.write_back.below_pages - before.write_back.below_pages;
@@ -195,7 +192,7 @@ impl Running {
                 }
                 let space = self.cache.grow(bytes).context("device-size")?;
                 self.pair.note_grown(grown?).with_context(|| {
-                    format!("device-size: the cache has room for {space} pages; by its record one made anew has the size of before")
+                    format!("device-size: the cache has room for {space} pages; one made anew gets the old size")
                 })?;
                 Ok(format!("the cache has room for {space} pages; cache-size=100% gives the policy all of it"))
             }
@@ -210,14 +207,14 @@ impl Running {
             Setting::DirtyAge(Limit(bound)) => {
                 self.cache.set_dirty_age(bound).context("dirty-age")?;
                 Ok(match bound {
-                    Some(bound) => format!("what is dirty is written below before it is {} s old", bound.as_secs()),
+                    Some(bound) => format!("dirty pages are written below before they are {} s old", bound.as_secs()),
                     None => "dirty pages may be of any age".to_owned(),
                 })
             }
             Setting::SequentialCutoff(bytes) => {
                 self.cache.set_sequential_cutoff(bytes).context("sequential-cutoff")?;
-                let which = if bytes == 0 { "nothing".to_owned() } else { format!("what comes after {bytes} bytes") };
-                Ok(format!("{which} of a sequential stream passes by"))
+                let which = if bytes == 0 { "no pages".to_owned() } else { format!("pages after {bytes} bytes") };
+                Ok(format!("{which} of a sequential stream bypass the cache"))
             }
             Setting::Dram(size) => {
                 let CacheConfig { policy, options, mut tiers, .. } = self.cache.config();
@@ -240,7 +237,7 @@ impl Running {
 
     /// The files, if the policy places objects; else an error.
     fn placing(&self) -> Result<&CachedFiles> {
-        let Below::Files(files) = &self.below else { bail!("the backing store is one, and has no tables") };
+        let Below::Files(files) = &self.below else { bail!("a backing file or device has no tables") };
         if !self.cache.places_objects() {
             bail!("policy '{}' places no tables; table-placement does", self.cache.config().policy.name);
         }
@@ -249,16 +246,16 @@ impl Running {
 
     fn place(&self, path: &str) -> Result<String> {
         match self.placing()?.place(Path::new(path))? {
-            Some(true) => Ok(format!("{path} is brought into the cache, and stays")),
-            Some(false) => bail!("{path} does not fit into the cache beside what else was placed"),
-            None => bail!("{path} is no file that the cache ever had a page of"),
+            Some(true) => Ok(format!("{path} is fetched into the cache, and stays")),
+            Some(false) => bail!("{path} does not fit into the cache beside the other placed files"),
+            None => bail!("the cache never had a page of {path}"),
         }
     }
 
     fn unplace(&self, path: &str) -> Result<String> {
         match self.placing()?.unplace(Path::new(path))? {
             true => Ok(format!("{path} leaves the cache")),
-            false => bail!("{path} is no file that the cache ever had a page of"),
+            false => bail!("the cache never had a page of {path}"),
         }
     }
 
@@ -276,7 +273,7 @@ impl Running {
     fn change(&self, spec: &PolicySpec, tiers: &[usize]) -> Result<String> {
         self.cache.set_policy(spec.info, &spec.options, tiers)?;
         let tiers: Vec<String> = tiers.iter().map(usize::to_string).collect();
-        Ok(format!("policy is {}, of {} pages; what was cached stayed", self.policy(), tiers.join(" over ")))
+        Ok(format!("policy is {}, of {} pages; cached pages stayed", self.policy(), tiers.join(" over ")))
     }
 
     /// The policy, with the options that were given.
@@ -302,7 +299,7 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
     let possible = SETTINGS.iter().find(|(known, _)| known == setting).map(|(_, values)| values);
     let Some(possible) = possible else {
         let known: Vec<String> = SETTINGS.iter().map(|(name, values)| format!("{name} ({values})")).collect();
-        bail!("'{setting}' is nothing that a running cache can change; it can: {}", known.join("; "));
+        bail!("'{setting}' is not a setting of a running cache; settings: {}", known.join("; "));
     };
     let size = || value.parse::<Size>().map_err(|error| anyhow!("{setting}: {error}"));
     let share = || percent(value).map_err(|error| anyhow!("{setting}: '{value}': {error}"));
@@ -371,7 +368,7 @@ impl Controlled for Running {
     }
 
     fn resolve(&self, path: &str, keep: KeepArg) -> Result<String> {
-        let Below::Files(files) = &self.below else { bail!("the backing store is one, and has no files") };
+        let Below::Files(files) = &self.below else { bail!("a backing file or device has no files in it") };
         let pages = files.resolve(Path::new(path), keep.into()).with_context(|| path.to_owned())?;
         let line = resolve::done(path, keep, pages);
         self.log.event(Level::Info, "resolve", &line, json!({ "path": path, "pages": pages }));
@@ -379,7 +376,7 @@ impl Controlled for Running {
     }
 
     fn record(&self) -> Result<Recorder> {
-        let recording = self.cache.record().context("somebody is recording it already")?;
+        let recording = self.cache.record().context("another recording of it is running")?;
         Ok(Recorder {
             recording,
             places: self.places.places(),

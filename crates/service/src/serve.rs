@@ -104,8 +104,8 @@ pub(super) fn check_size(backing: &Path, bytes: u64, superblock: &Superblock) ->
         return Ok(());
     }
     bail!(
-        "{}: has {bytes} bytes, fewer than the {about}{had} that it had when this cache was last opened: give it that size again, and \
-         what the cache holds of its end is not lost",
+        "{}: has {bytes} bytes, fewer than the {about}{had} that it had when this cache was last opened: give it \
+         that size again to keep the cache's pages of its end",
         backing.display()
     );
 }

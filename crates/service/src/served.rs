@@ -67,8 +67,8 @@ impl OpenCache {
         let (name, layout) = (self.policy.name, self.geometry.layout);
         if layout == Layout::Log && entresol_cache::layout_suiting(self.policy) != layout {
             let message = format!(
-                "{name} evicts in an order of its own, so that a log copies what it keeps to make room; drained and made anew by \
-                 `entresol format --layout slots` it would not"
+                "{name} evicts in an order of its own, so that the log layout copies live pages to free segments; a \
+                 cache drained and made anew by `entresol format --layout slots` copies none"
             );
             log.event(Level::Info, "layout", &message, json!({ "layout": layout.name(), "policy": name }));
         }

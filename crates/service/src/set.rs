@@ -16,7 +16,7 @@ pub fn set(cache: &Path, settings: &[(String, String)], names: &NameArgs, limit:
     let settings = with_paths(cache, settings, names, limit)?;
     let Some(done) = ask(cache, Question::Set(settings), limit)? else {
         check_at_rest(cache)?;
-        bail!("{}: is not in use; what it is served with is decided when it is", cache.display());
+        bail!("{}: is not in use; give its settings as options when you serve it", cache.display());
     };
     let lines = done.as_array().into_iter().flatten().filter_map(|line| line.as_str());
     Ok(lines.map(|line| format!("{line}\n")).collect())

@@ -21,7 +21,7 @@ pub fn check_at_rest(cache: &Path) -> Result<()> {
 /// Opens a cache for which no process answers. Fails if the cache is gone or held by a command that serves nothing.
 fn open_at_rest(cache: &Path) -> Result<ReadFile> {
     if metadata(cache)?.file_type().is_socket() {
-        bail!("{}: nobody answers there", cache.display());
+        bail!("{}: no process answers there", cache.display());
     }
     if cache.is_dir() {
         bail!("{}: the process that serves this mount does not answer", cache.display());
@@ -41,7 +41,7 @@ pub fn live(cache: &Path, tables: &mut Tables, limit: Option<Duration>) -> Resul
 /// The figures of a cache in use; none if no process serves it.
 pub fn figures(cache: &Path, limit: Option<Duration>) -> Result<Option<Figures>> {
     let Some(value) = ask(cache, Question::Stats, limit)? else { return Ok(None) };
-    let answered = || format!("{}: what its server answered", cache.display());
+    let answered = || format!("{}: the answer of its server", cache.display());
     serde_json::from_value(value).with_context(answered).map(Some)
 }
 

@@ -69,7 +69,7 @@ impl Tables {
     /// Why names could not be read, a line for each data directory.
     pub fn troubles(&self) -> Vec<String> {
         let late =
-            "names of tables did not come in time: the mount, or what is below it, stalls; files go by their paths";
+            "names of tables did not come in time: the mount, or its backing store, stalls; files go by their paths";
         let told = self.found.iter().flat_map(|found| found.namer.troubles().iter().cloned());
         self.late.then(|| late.to_owned()).into_iter().chain(told).collect()
     }

@@ -96,7 +96,7 @@ impl OpenCache {
 }
 
 /// Advice for a user whose pages are refused.
-pub const ADVICE: &str = "`entresol drain` writes them when what refuses them is mended";
+pub const ADVICE: &str = "`entresol drain` writes them once the cause is mended";
 
 /// Files and their numbers of pages in words, the file with most pages first.
 pub fn list(mut counts: Vec<(String, usize)>) -> String {

@@ -66,11 +66,11 @@ pub enum StoreError {
     )]
     GrownReadOnly,
     /// The device failed while the cache was in use; the contents may be out of date.
-    #[error("this cache was retired when its device failed; what it holds may be out of date: format it")]
+    #[error("this cache was retired when its device failed; its pages may be out of date: format it")]
     Retired,
     /// Durable contents of the store are damaged.
     #[error(
-        "the log is damaged at block {block} (byte {byte} of the device): {why}; pages that were durable may be lost"
+        "the store is damaged at block {block} (byte {byte} of the device): {why}; pages that were durable may be lost"
     )]
     Damaged {
         /// Log address; block number in the slots layout.

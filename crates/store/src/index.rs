@@ -443,7 +443,7 @@ impl Index {
     /// Number of the next version, in the slots layout.
     pub(super) fn versions(&self) -> u32 {
         match self.addresses {
-            Addresses::Ring { .. } => unreachable!("places of a log are not numbered apart"),
+            Addresses::Ring { .. } => unreachable!("log addresses are not numbered apart"),
             Addresses::Slots { next, .. } => next,
         }
     }
@@ -451,7 +451,7 @@ impl Index {
     /// Sets the number of the next version.
     pub(super) fn set_versions(&mut self, from: u32) {
         match &mut self.addresses {
-            Addresses::Ring { .. } => unreachable!("places of a log are not numbered apart"),
+            Addresses::Ring { .. } => unreachable!("log addresses are not numbered apart"),
             Addresses::Slots { next, .. } => *next = from,
         }
     }

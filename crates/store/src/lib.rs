@@ -585,7 +585,7 @@ pub fn sync_device<D: Disk + ?Sized>(disk: &D) -> io::Result<()> {
 /// `InvalidData` if they do not agree.
 pub fn check_page(entry: Entry, bytes: &[u8]) -> io::Result<()> {
     if crc32c(bytes) != entry.crc && !mutant::is(Mutant::NoReadCheck) {
-        let error = format!("wrong checksum of the page at place {}", entry.address);
+        let error = format!("wrong checksum of the page at block {}", entry.address);
         return Err(io::Error::new(io::ErrorKind::InvalidData, error));
     }
     Ok(())

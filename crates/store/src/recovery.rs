@@ -466,7 +466,7 @@ impl<D: Disk> Walk<'_, D> {
     fn load(&mut self, end: LogEnd) -> Result<Result<Loaded, Broken>, StoreError> {
         let (segment_pages, blocks) = (self.segment_pages(), self.geometry().blocks());
         if !end.tail.is_multiple_of(segment_pages) || end.address - end.tail.min(end.address) > u64::from(blocks) {
-            return Err(self.damaged(spot(end), "its tail is no place where a live segment can begin"));
+            return Err(self.damaged(spot(end), "no live segment can begin at its tail"));
         }
         self.copied.borrow_mut().clear();
         let starts = self.live_segments(end)?;

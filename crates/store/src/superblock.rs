@@ -94,7 +94,8 @@ impl Geometry {
     /// `TooSmall` if no segment can be added, `Geometry` for the slots layout.
     pub fn grown_to(&self, size_bytes: u64) -> Result<Self, StoreError> {
         if self.layout == Layout::Slots {
-            let why = "a store of slots does not grow: its journal lies before them; drain it and format it anew";
+            let why = "a cache in the slots layout does not grow: its journal lies before the slots; drain it and \
+                       format it anew";
             return Err(StoreError::Geometry { geometry: *self, why });
         }
         let fit = size_bytes.saturating_sub(self.base()) / self.segment_bytes();

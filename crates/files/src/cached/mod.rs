@@ -82,15 +82,16 @@ pub enum FilesError {
     #[error("in use by another process")]
     InUse,
     /// The map was copied together with its directory, or restored into another.
-    #[error("this directory is a copy of the one that the cache was made for; what the cache holds is not its")]
+    #[error("this directory is a copy of the one that the cache was made for; the cache's pages belong to that one")]
     Copied,
     /// The file system does not keep the time of making.
     #[error("its file system does not keep the time when a file was made, so a cache cannot tell files apart")]
     NoTimeOfMaking,
     /// The cache has bytes of missing files, and no record says that they were removed.
     #[error(
-        "{} of {} are in the cache alone, and no such file is there; nothing says that it was removed through the cache{}; bring \
-         back what is missing, or give --drop-gone to lose these pages", counted(.pages, "page"), counted(.files, "file"), candidates(.absent)
+        "{} of {} are in the cache alone, and no such file is there; no record says that it was removed through the \
+         cache{}; bring back the missing files, or give --drop-gone to lose these pages", counted(.pages, "page"),
+        counted(.files, "file"), candidates(.absent)
     )]
     Missing {
         /// Number of dirty pages.

@@ -21,7 +21,7 @@ use std::time::Instant;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// Another cache was made for the backing store since.
-    #[error("another cache was made for this backing store since{}; only that may stand before it", of_path(.path))]
+    #[error("another cache was made for this backing store since{}; give that one", of_path(.path))]
     Foreign {
         /// Path at which that cache was made, if it is known.
         path: Option<std::path::PathBuf>,
@@ -29,7 +29,7 @@ pub enum Mismatch {
     /// The cache is an older copy.
     #[error(
         "this cache is an older copy: its generation is {cache}, its backing store has seen {backing}; give the cache that was \
-         used last. If that is lost, what only it had is lost: make a new one by `entresol format --force`"
+         used last. If that is lost, so are the pages that only it had: make a new one by `entresol format --force`"
     )]
     Older {
         /// Generation of the cache.
@@ -40,8 +40,8 @@ pub enum Mismatch {
     /// The backing store is an older copy.
     #[error(
         "the backing store is an older copy than its cache: its generation is {backing}, its cache has seen {cache}; bring back \
-         the backing store that was used last. If it was restored on purpose, what the cache holds is not its: make a new \
-         cache by `entresol format --force`"
+         the backing store that was used last. If it was restored on purpose, the cache's pages do not belong to it: make a \
+         new cache by `entresol format --force`"
     )]
     Newer {
         /// Generation of the cache.

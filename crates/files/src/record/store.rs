@@ -44,8 +44,8 @@ pub fn place_of(backing: &Path, identity: [u8; 16]) -> io::Result<Box<dyn Record
 /// As [`RecordPlace::read`].
 pub fn read_record(place: &dyn RecordPlace) -> Result<Option<Record>, PairError> {
     place.read().map_err(|error| {
-        let way_out = "`entresol drain --generation-ok` writes what this cache has below without it, `entresol format --force` \
-                       makes a new cache and loses that";
+        let way_out = "`entresol drain --generation-ok` writes this cache's dirty pages below without it, `entresol \
+                       format --force` makes a new cache and loses them";
         let error = match error.kind() {
             io::ErrorKind::InvalidData => io::Error::new(error.kind(), format!("{error}; {way_out}")),
             _ => error,

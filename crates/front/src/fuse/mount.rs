@@ -325,7 +325,7 @@ fn refused(mountpoint: &Path, error: io::Error) -> Error {
         Ok(_) => Error::path(mountpoint, explained(error)),
         Err(rustix::io::Errno::ACCESS) => {
             let why =
-                "whoever mounts must be able to read and write it, as everybody can where udev makes it (mode 0666)";
+                "the user who mounts must be able to read and write it, as all can where udev makes it (mode 0666)";
             Error::path(DEVICE, denied(why))
         }
         Err(rustix::io::Errno::PERM) => {
@@ -346,7 +346,9 @@ fn explained(error: io::Error) -> io::Error {
     let said = error.to_string();
     let said = said.trim_matches(['\n', '\0']);
     let why = match error.kind() {
-        io::ErrorKind::NotFound => "fusermount3 is not there (package fuse3), which mounts for who may not".to_owned(),
+        io::ErrorKind::NotFound => {
+            "fusermount3 is not there (package fuse3), which mounts for unprivileged users".to_owned()
+        }
         _ if said.ends_with("Operation not permitted") => {
             format!("{said}: a container needs CAP_SYS_ADMIN to mount (--cap-add SYS_ADMIN --device /dev/fuse)")
         }

@@ -143,7 +143,7 @@ impl Hints {
 
     /// Counts a message that could not be parsed.
     fn malformed(&self, what: &str) {
-        self.first(&self.counters.malformed, || format!("a message that is none: {what}"));
+        self.first(&self.counters.malformed, || format!("a malformed message: {what}"));
     }
 
     /// Takes an event of an audit log of the server whose data directory is at `within`, a path below the mount point.

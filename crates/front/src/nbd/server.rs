@@ -410,8 +410,8 @@ impl Stream {
         match user {
             Ok(Some(user)) if user == 0 || user == rustix::process::geteuid().as_raw() => None,
             Ok(Some(user)) => Some(format!("it is of user {user}; the user who serves and root alone may connect")),
-            Ok(None) => Some("whose it is cannot be told: its socket is closed".to_owned()),
-            Err(error) => Some(format!("whose it is cannot be told: {error}")),
+            Ok(None) => Some("its user is unknown: its socket is closed".to_owned()),
+            Err(error) => Some(format!("its user is unknown: {error}")),
         }
     }
 

@@ -198,8 +198,8 @@ fn connect(place: &Path, limit: Option<Duration>) -> rustix::io::Result<UnixStre
 fn too_late(place: &Path, limit: Option<Duration>) -> anyhow::Error {
     let seconds = limit.unwrap_or_default().as_secs_f64();
     anyhow::anyhow!(
-        "{}: the process that serves the cache has not answered within {seconds} s: it is stopped, or waits for a device; what \
-         it was asked may be carried out yet (--timeout SECONDS waits longer)",
+        "{}: the process that serves the cache has not answered within {seconds} s: it is stopped, or waits for a \
+         device; the request may still be carried out (--timeout SECONDS waits longer)",
         place.display()
     )
 }
@@ -359,8 +359,8 @@ fn listen(cache: &Path) -> Result<Bound> {
         }
     }
     match tried.is_empty() {
-        true => bail!("no place for a control socket: $XDG_RUNTIME_DIR is not set"),
-        false => bail!("no place for a control socket: {}", tried.join("; ")),
+        true => bail!("no directory for a control socket: $XDG_RUNTIME_DIR is not set"),
+        false => bail!("no directory for a control socket: {}", tried.join("; ")),
     }
 }
 

@@ -146,7 +146,7 @@ fn malformed(what: impl Into<String>) -> io::Error {
 
 impl Listener {
     pub(super) fn new(opening: serde_json::Value, stream: BufReader<UnixStream>) -> Result<Self> {
-        let opening = serde_json::from_value(opening).context("what the server answered")?;
+        let opening = serde_json::from_value(opening).context("the answer of the server")?;
         Ok(Listener { stream, opening, heard: Vec::new(), left_out: 0, objects: 0 })
     }
 

@@ -100,7 +100,7 @@ impl Remaking {
             Remaking::OtherPath => "; it was at another path",
             Remaking::NoFolder => ", nor is its folder: is its file system mounted?",
             Remaking::OtherFileSystem => {
-                ", and its folder is on another file system than then: is the right one mounted?"
+                ", and its folder is on another file system than before: is the right one mounted?"
             }
             Remaking::Unknown => "",
         }

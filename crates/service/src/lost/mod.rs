@@ -199,7 +199,7 @@ impl Start<'_> {
                 self.recreate(below, &found, record).with_context(|| format!("{name}: making it anew"))?;
                 let lost = match mark {
                     Mark::Complete => "nothing was lost with it",
-                    _ => "what was in it alone is lost, as --if-lost recreate accepts",
+                    _ => "pages that it alone had are lost, as --if-lost recreate accepts",
                 };
                 Ok(Settled::Recreated(format!("{said}; it was made anew, and is empty: {lost}")))
             }
@@ -295,7 +295,7 @@ fn geometry(store: &FileDisk, choices: Option<&Choices>) -> Result<Geometry> {
             geometry.check()?;
             Ok(geometry)
         }
-        None => bail!("what `entresol format` chose for it is not known: make it by that"),
+        None => bail!("its settings are not known: make it by `entresol format`"),
     }
 }
 

@@ -125,7 +125,7 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_open_seconds",
         kind: "gauge",
-        help: "How long the process has served the cache.",
+        help: "Time for which the process has served the cache.",
         samples: |f| one(f.open_s),
     },
     Family {
@@ -162,25 +162,25 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_dirty_age_oldest_seconds",
         kind: "gauge",
-        help: "Time for which the oldest page does, at most.",
+        help: "Age of the oldest dirty page, at most.",
         samples: |f| of_age(f, |age| age.oldest_s),
     },
     Family {
         name: "entresol_dirty_age_late_max_seconds",
         kind: "gauge",
-        help: "By how much the latest page was late that came below after that time.",
+        help: "Longest time by which a page exceeded the bound when it was written below.",
         samples: |f| of_age(f, |age| age.late_by_s),
     },
     Family {
         name: "entresol_dirty_age_late_pages_total",
         kind: "counter",
-        help: "Pages that came below after that time.",
+        help: "Pages written below later than the bound.",
         samples: |f| of_age(f, |age| age.late_pages as f64),
     },
     Family {
         name: "entresol_dirty_age_waits_total",
         kind: "counter",
-        help: "Writes that waited because it could not be kept.",
+        help: "Writes that waited because the bound could not be kept.",
         samples: |f| of_age(f, |age| age.waits as f64),
     },
     Family {
@@ -246,19 +246,19 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_placed_pages_total",
         kind: "counter",
-        help: "Pages that were brought without a request, as the policy holds their objects whole.",
+        help: "Pages that were fetched without a request, as the policy holds their objects whole.",
         samples: |f| count(f.requests.placed),
     },
     Family {
         name: "entresol_bypasses_total",
         kind: "counter",
-        help: "Requests that went past the cache by the policy's word, or as part of a long sequential stream.",
+        help: "Requests that bypassed the cache, by the policy's decision or as part of a long sequential stream.",
         samples: |f| count(f.requests.bypasses),
     },
     Family {
         name: "entresol_passed_total",
         kind: "counter",
-        help: "Of them requests of long sequential streams, of which the policy did not hear.",
+        help: "Requests of long sequential streams, which the policy did not see.",
         samples: |f| count(f.requests.passed),
     },
     Family {
@@ -282,7 +282,7 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_write_back_ios_total",
         kind: "counter",
-        help: "I/Os that it meant them to take.",
+        help: "I/Os that the policy planned for its write-backs.",
         samples: |f| count(f.requests.write_back_ios),
     },
     Family {
@@ -300,7 +300,7 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_cache_copied_pages_total",
         kind: "counter",
-        help: "Of these pages those that reclaim wrote again.",
+        help: "Pages that reclaim wrote to the cache device again.",
         samples: |f| count(f.cache_device.copied_pages),
     },
     Family {
@@ -360,37 +360,37 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_door_calls_total",
         kind: "counter",
-        help: "Calls of the door.",
+        help: "Calls of the front-end.",
         samples: |f| by_front_end(f, |calls| calls.calls as f64),
     },
     Family {
         name: "entresol_door_errors_total",
         kind: "counter",
-        help: "Calls of the door that returned an error.",
+        help: "Calls of the front-end that returned an error.",
         samples: |f| by_front_end(f, |calls| calls.errors as f64),
     },
     Family {
         name: "entresol_door_bytes_total",
         kind: "counter",
-        help: "Bytes that the door asked for.",
+        help: "Bytes that the front-end asked for.",
         samples: |f| by_front_end(f, |calls| calls.bytes as f64),
     },
     Family {
         name: "entresol_door_p50_seconds",
         kind: "gauge",
-        help: "Time that half of the door's calls did not exceed, since the start.",
+        help: "Time that half of the front-end's calls did not exceed, since the start.",
         samples: |f| by_front_end(f, |calls| calls.p50_us / 1e6),
     },
     Family {
         name: "entresol_door_p99_seconds",
         kind: "gauge",
-        help: "The same for 99 of 100.",
+        help: "Time that 99 of 100 of the front-end's calls did not exceed, since the start.",
         samples: |f| by_front_end(f, |calls| calls.p99_us / 1e6),
     },
     Family {
         name: "entresol_policy_state",
         kind: "gauge",
-        help: "What the policy tells of itself.",
+        help: "Figures of the policy about itself.",
         samples: |f| {
             let gauges = f.policy_gauges.iter();
             gauges.map(|(name, &value)| (vec![("name", name.clone())], value)).collect()
@@ -405,7 +405,7 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_object_hits_total",
         kind: "counter",
-        help: "Those of them whose page was in some tier.",
+        help: "Page requests of a table or file whose page was in some tier.",
         samples: |f| by_object(f, "op", |o| [("read", o.read_hits()), ("write", o.write_hits())]),
     },
     Family {
@@ -429,7 +429,7 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_object_verdict",
         kind: "gauge",
-        help: "How the policy has found it to be used, as a label.",
+        help: "Verdict of the policy on its use, as a label.",
         samples: |f| {
             let found = |o: &ObjectFigures| {
                 let verdict = o.verdict.clone()?;
@@ -441,7 +441,7 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_hint_messages_total",
         kind: "counter",
-        help: "Messages about queries, by what became of them.",
+        help: "Messages about queries, by outcome.",
         samples: |f| {
             by_hint(f, "what", |h| {
                 [
@@ -469,7 +469,7 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_policy_switches_total",
         kind: "counter",
-        help: "How often a policy that has one of several decide took another one.",
+        help: "Switches of a policy that lets one of several candidates decide.",
         samples: |f| f.choice.iter().flat_map(|choice| count(choice.switches)).collect(),
     },
     Family {
@@ -487,13 +487,13 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_candidate_cost",
         kind: "gauge",
-        help: "What a request is predicted to cost under a candidate, in reads from below unless the weights are others.",
+        help: "Predicted cost of a request under a candidate, in reads from below unless the weights are others.",
         samples: |f| by_candidate(f, |candidate, _| candidate.cost),
     },
 ];
 
 const TIMES: &str = "entresol_device_seconds";
-const TIMES_HELP: &str = "Times of a device's calls; what was handed over together is one call.";
+const TIMES_HELP: &str = "Times of a device's calls; I/Os handed over together are one call.";
 const UP: &str = "1 when a process serves the cache.";
 
 /// All families, as a page of the documentation.

@@ -121,7 +121,7 @@ impl CachedFiles {
         let root = self.root_path()?;
         let is_there = |file: &Arc<CachedFile>| file.below.path(&root).is_ok_and(|found| found == path);
         let Some(file) = self.all_known().into_iter().find(is_there) else {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the cache has nothing of such a file"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the cache has no pages of such a file"));
         };
         file.resolve(keep)
     }
