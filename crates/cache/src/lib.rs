@@ -23,13 +23,13 @@ mod generation;
 mod grow;
 mod grown;
 #[cfg(test)]
-mod held;
-#[cfg(test)]
 mod holds_tests;
 mod locks;
 mod maintenance;
 mod neighbours;
 mod objects;
+#[cfg(test)]
+mod open_plans;
 mod opening;
 mod pages;
 mod peek;

@@ -50,7 +50,7 @@ impl Plan {
     /// Copies the bytes of the request's page. The page's lock is held, and the core's lock is not.
     pub fn carry_out(self, bytes: &[u8]) {
         #[cfg(test)]
-        let Some(plan) = super::held::hold(self, bytes) else { return };
+        let Some(plan) = super::open_plans::hold(self, bytes) else { return };
         #[cfg(not(test))]
         let plan = self;
         plan.carry_out_now(bytes);

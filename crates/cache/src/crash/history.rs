@@ -5,7 +5,7 @@ pub(super) mod rot;
 
 use super::tables::Tables;
 use crate::Block;
-use crate::held;
+use crate::open_plans;
 use crate::{BlockCache, CacheConfig, Clock, Maintenance, Mode};
 use entresol_core::Random;
 use entresol_crashtest::pages::{Oracle, SECTOR};
@@ -239,7 +239,7 @@ pub(super) struct History {
     time: Arc<AtomicU64>,
     passing: Random,
     /// In one run of two, plans are held open while other requests go on.
-    holding: Option<held::Holding>,
+    holding: Option<open_plans::Holding>,
     pub tally: Tally,
 }
 
@@ -279,7 +279,7 @@ impl History {
             tables: Tables::new(setup.backing_pages),
             time: Arc::default(),
             passing: Random::new(seed ^ 0xA9E),
-            holding: (Random::mix(seed ^ 0x9E1D) & 1 == 0).then(|| held::begin(seed)),
+            holding: (Random::mix(seed ^ 0x9E1D) & 1 == 0).then(|| open_plans::begin(seed)),
             tally: Tally::default(),
             setup,
         };

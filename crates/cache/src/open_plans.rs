@@ -14,7 +14,7 @@ use std::ops::Range;
 /// Most plans that are open at once.
 const OPEN_MAX: usize = 8;
 
-struct Held {
+struct OpenPlans {
     open: Vec<(Plan, Vec<u8>)>,
     random: Random,
     /// Plans that were held open, since they were last counted.
@@ -22,7 +22,7 @@ struct Held {
 }
 
 thread_local! {
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    static OPEN_PLANS: RefCell<Option<OpenPlans>> = const { RefCell::new(None) };
 }
 
 /// Plans of this thread are held open as long as this lives.
@@ -30,7 +30,7 @@ pub(super) struct Holding;
 
 /// Begins to hold plans of this thread open.
 pub(super) fn begin(seed: u64) -> Holding {
-    HELD.replace(Some(Held { open: Vec::new(), random: Random::new(seed), held: 0 }));
+    OPEN_PLANS.replace(Some(OpenPlans { open: Vec::new(), random: Random::new(seed), held: 0 }));
     waiting::call_before(Some(settle));
     Holding
 }
@@ -38,7 +38,7 @@ pub(super) fn begin(seed: u64) -> Holding {
 impl Holding {
     /// Plans that were held open, since this was last asked.
     pub fn take_held(&self) -> u64 {
-        HELD.with_borrow_mut(|held| held.as_mut().map_or(0, |held| std::mem::take(&mut held.held)))
+        OPEN_PLANS.with_borrow_mut(|held| held.as_mut().map_or(0, |held| std::mem::take(&mut held.held)))
     }
 }
 
@@ -46,13 +46,13 @@ impl Drop for Holding {
     fn drop(&mut self) {
         waiting::call_before(None);
         settle();
-        HELD.replace(None);
+        OPEN_PLANS.replace(None);
     }
 }
 
 /// Holds a plan open, or returns it to be carried out now. Then other plans may be carried out too.
 pub(super) fn hold(plan: Plan, bytes: &[u8]) -> Option<Plan> {
-    HELD.with_borrow_mut(|held| {
+    OPEN_PLANS.with_borrow_mut(|held| {
         let Some(held) = held.as_mut().filter(|_| plan.page().is_some()) else { return Some(plan) };
         while !held.open.is_empty() && (held.open.len() == OPEN_MAX || held.random.chance(0.2)) {
             let next = held.random.below(held.open.len() as u64) as usize;
@@ -78,7 +78,7 @@ fn settle() {
 
 /// Carries out the open plans for these pages, as a thread that waits for their locks finds.
 pub(super) fn settle_pages(pages: &Range<u64>) {
-    HELD.with_borrow_mut(|held| {
+    OPEN_PLANS.with_borrow_mut(|held| {
         let Some(held) = held else { return };
         let (mut these, others) =
             std::mem::take(&mut held.open).into_iter().partition::<Vec<_>, _>(|(plan, _)| is_of(plan, pages));
@@ -91,7 +91,7 @@ pub(super) fn settle_pages(pages: &Range<u64>) {
 
 /// True if a plan for the page is open: its lock is held.
 pub(super) fn is_held(page: u64) -> bool {
-    HELD.with_borrow(|held| {
+    OPEN_PLANS.with_borrow(|held| {
         held.as_ref().is_some_and(|held| held.open.iter().any(|(plan, _)| plan.page() == Some(page)))
     })
 }
