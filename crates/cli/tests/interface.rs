@@ -147,7 +147,7 @@ fn caches(names: &mut BTreeSet<String>) {
     let figures: Value = serde_json::from_str(&scratch.ok(&["stats", "--cache", "cache", "--json"])).expect("JSON");
     add_keys(names, "stats", &figures);
     let refused = scratch.refused(&["set", "--cache", "cache", "nothing=1"]);
-    let (_, settings) = refused.split_once("it can: ").expect("the settings that there are");
+    let (_, settings) = refused.split_once("settings: ").expect("the settings that there are");
     let settings = settings.split("; ").filter_map(|setting| setting.split_once(" (")).map(|(name, _)| name);
     let settings = settings.filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
     names.extend(settings.map(|name| format!("set {name}")));
