@@ -251,7 +251,10 @@ fn a_table_is_placed_and_leaves_by_its_name_while_the_mount_is_in_use() {
     let refused = |setting: &str| scratch.refused(&["set", "--cache", "cache", setting]);
     assert_eq!(account(&stats(scratch, &[]), paths[1])["resident_device"], 0, "nothing was placed");
     says(&set("place=shop.orders"), &["my/shop/orders.ibd is fetched into the cache, and stays"]);
-    says(&set("place=lines"), &["lines#P#p1.ibd is fetched into the cache", "lines#P#p2.ibd is fetched into the cache"]);
+    says(
+        &set("place=lines"),
+        &["lines#P#p1.ibd is fetched into the cache", "lines#P#p2.ibd is fetched into the cache"],
+    );
     eventually_cached(scratch, paths[1], 40);
     let now = eventually_cached(scratch, paths[3], 10);
     assert_eq!((&now["requests"]["placed"], &account(&now, paths[1])["verdict"]), (&60.into(), &"pinned".into()));

@@ -76,8 +76,9 @@ fn open_in(directory: &Path, journal: &str, parameters: &str) -> Connection {
     connection
 }
 
-/// Runs the child for a while and kills it. Returns the last transaction reported as committed, 0 for none.
-fn run_and_kill(directory: &Path, how: usize, lifetime: Duration) -> i64 {
+/// Runs the child for a while and kills it; if it is to be `writing`, the while begins with its first commit. Returns
+/// the last transaction reported as committed, 0 for none.
+fn run_and_kill(directory: &Path, how: usize, lifetime: Duration, writing: bool) -> i64 {
     let mut child = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "the_process_that_is_killed", "--nocapture"])
         .env(DIRECTORY, directory)
@@ -85,11 +86,13 @@ fn run_and_kill(directory: &Path, how: usize, lifetime: Duration) -> i64 {
         .stdout(Stdio::piped())
         .spawn()
         .expect("a child");
-    std::thread::sleep(lifetime);
-    child.kill().expect("it has not ended by itself");
     let said = BufReader::new(child.stdout.take().expect("a pipe"));
     let lines = said.lines().map_while(Result::ok);
-    let committed = lines.filter_map(|line| line.split_once("committed ")?.1.parse().ok()).last().unwrap_or(0);
+    let mut committed = lines.filter_map(|line| line.split_once("committed ")?.1.parse().ok());
+    let first = if writing { committed.next() } else { None };
+    std::thread::sleep(lifetime);
+    child.kill().expect("it has not ended by itself");
+    let committed = committed.last().or(first).unwrap_or(0);
     assert!(!child.wait().expect("an end").success(), "it was killed, it did not end");
     committed
 }
@@ -133,7 +136,8 @@ fn rounds(rounds: u64, seed: u64) {
             let kills = 1 + random.below(2) as i64;
             for _ in 0..kills {
                 let lifetime = Duration::from_millis(5 + random.below(150));
-                committed = committed.max(run_and_kill(&directory, how, lifetime));
+                // On a busy machine few would be killed while they write, if all had that time from their start.
+                committed = committed.max(run_and_kill(&directory, how, lifetime, random.chance(0.5)));
             }
             kills_within += u64::from(committed > last);
             last = check(&open_in(&directory, journal, parameters), committed, kills);
