@@ -3,6 +3,29 @@
 use crate::superblock::Superblock;
 use std::collections::HashMap;
 
+/// Kind of an entry of a table, or of a block of the journal: its statement about a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Page { dirty: bool },
+    Gone,
+    Cleaned,
+    Lost,
+}
+
+impl Kind {
+    /// The kind that this byte of an entry stands for.
+    pub(crate) fn of(byte: u8) -> Option<Kind> {
+        Some(match byte {
+            1 => Kind::Page { dirty: false },
+            2 => Kind::Page { dirty: true },
+            3 => Kind::Gone,
+            4 => Kind::Cleaned,
+            5 => Kind::Lost,
+            _ => return None,
+        })
+    }
+}
+
 /// The newest version of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Version {

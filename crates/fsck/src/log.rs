@@ -2,7 +2,7 @@
 
 use crate::bytes::{Bytes, READS, crc32c, id_at, u32_at, u64_at};
 use crate::commit::{COPY_HEADER, CommitRecord, Copy, RECORD_BLOCK, commit_records, copy_in};
-use crate::contents::{Survey, Version};
+use crate::contents::{Kind, Survey, Version};
 use crate::error::SurveyError;
 use crate::superblock::{End, PLACES_MAX, SUPERBLOCK, State, Superblock};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -12,14 +12,6 @@ const MAGIC: [u8; 8] = *b"\x89ETBATCH";
 const ENTRY: usize = 12;
 /// Most rounds in which the tables' statements about each other's durability are followed.
 const ROUNDS_MAX: usize = 8;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Page { dirty: bool },
-    Gone,
-    Cleaned,
-    Lost,
-}
 
 struct Table {
     epoch: u64,
@@ -40,14 +32,7 @@ struct Table {
 
 fn entries_in(bytes: &[u8]) -> Option<Vec<(u64, Kind, u32)>> {
     let entry = |entry: &[u8]| {
-        let kind = match entry[6] {
-            1 => Kind::Page { dirty: false },
-            2 => Kind::Page { dirty: true },
-            3 => Kind::Gone,
-            4 => Kind::Cleaned,
-            5 => Kind::Lost,
-            _ => return None,
-        };
+        let kind = Kind::of(entry[6])?;
         Some((u64_at(&[entry, &[0; 2]].concat(), 0) & 0xFFFF_FFFF_FFFF, kind, u32_at(entry, 8)))
     };
     bytes.chunks_exact(ENTRY).map(entry).collect()

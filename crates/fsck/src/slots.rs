@@ -2,7 +2,7 @@
 
 use crate::bytes::{Bytes, READS, crc32c, id_at, u32_at, u64_at};
 use crate::commit::{COPY_HEADER, CommitRecord, Copy, commit_records, copy_in};
-use crate::contents::{Survey, Version};
+use crate::contents::{Kind, Survey, Version};
 use crate::error::SurveyError;
 use crate::superblock::{End, PLACES_MAX, Superblock};
 use std::collections::HashMap;
@@ -11,14 +11,6 @@ use std::io;
 const MAGIC: [u8; 8] = *b"\x89ETJOURN";
 const HEADER: usize = 96;
 const ENTRY: usize = 20;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Page { dirty: bool },
-    Gone,
-    Cleaned,
-    Lost,
-}
 
 struct Entry {
     page: u64,
@@ -43,14 +35,7 @@ struct Block {
 
 fn entries_in(bytes: &[u8], tables: u32) -> Option<Vec<Entry>> {
     let entry = |entry: &[u8]| {
-        let kind = match entry[6] {
-            1 => Kind::Page { dirty: false },
-            2 => Kind::Page { dirty: true },
-            3 => Kind::Gone,
-            4 => Kind::Cleaned,
-            5 => Kind::Lost,
-            _ => return None,
-        };
+        let kind = Kind::of(entry[6])?;
         let again = if tables == 2 { entry[7] != 0 } else { entry[7] & 0x80 != 0 };
         let page = u64_at(entry, 0) & 0xFFFF_FFFF_FFFF;
         Some(Entry { page, kind, again, slot: u32_at(entry, 8), version: u32_at(entry, 12), crc: u32_at(entry, 16) })
