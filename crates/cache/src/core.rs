@@ -336,17 +336,18 @@ impl<P: Policy> Engine<P> {
     }
 
     fn write_page(&mut self, page: u64, op: Op, contents: PageBytes, tag: Tag) -> io::Result<Plan> {
-        let bytes = contents.bytes;
+        let past =
+            |engine: &mut Self| engine.executor.write_back.write_past(page, contents.bytes).map(|()| Plan::default());
         let passes = self.passes(page);
         if self.mode == Mode::WriteAround && !self.is_cached(page) {
             self.executor.counts.around += 1;
             self.executor.counts.writes += 1;
             self.executor.objects.went_around(page);
-            return self.executor.write_back.write_past(page, bytes).map(|()| Plan::default());
+            return past(self);
         }
         if passes {
             self.executor.count_passed(page, op);
-            return self.executor.write_back.write_past(page, bytes).map(|()| Plan::default());
+            return past(self);
         }
         let through = self.through || self.mode != Mode::WriteBack;
         let decided = self.access(page, op, contents, tag, |_, handle, decision| {
@@ -355,7 +356,7 @@ impl<P: Policy> Engine<P> {
                 decision.attempt(sent);
             }
         });
-        decided.unwrap_or_else(|| self.executor.write_back.write_past(page, bytes).map(|()| Plan::default()))
+        decided.unwrap_or_else(|| past(self))
     }
 
     /// Shows the policy more behind a request, whose plan is carried out before.

@@ -406,9 +406,10 @@ impl BlockCache {
         Tag { sequential, now_us: self.started.elapsed().as_micros() as u64 }
     }
 
-    /// Reads the newest version of a page whose lock is held.
-    fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<Newest<'_>> {
-        self.newest_by(page, bytes, || self.locks.ready(), |_| false)
+    /// Reads the newest version of a page whose lock is held, and takes the core's lock.
+    fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<CoreGuard<'_>> {
+        let newest = self.newest_by(page, bytes, || self.locks.ready(), |_| false)?;
+        Ok(newest.guard.expect("nothing was decided"))
     }
 
     /// As [`newest`](BlockCache::newest), with `take` taking the core's lock. Before a version is read from the store,
@@ -485,19 +486,21 @@ impl BlockCache {
             let number = at / self.page_bytes;
             let written = &bytes[done..done + len];
             if len < page_bytes {
+                // The last page of the device may be shorter than the others, and ends with zeros.
                 page.clear();
+                page.extend_from_slice(written);
                 page.resize(page_bytes, 0);
-                page[within..within + len].copy_from_slice(written);
             }
-            let contents = if len < page_bytes { &page } else { written };
-            let contents = if whole { PageBytes::checked(contents) } else { PageBytes::new(contents) };
+            let mut contents = PageBytes::new(if len < page_bytes { &page } else { written });
+            if whole {
+                contents = PageBytes::checked(contents.bytes);
+            }
             let _page = self.locks.pages.page(number);
             let mut guard = self.locks.ready_to_write(number)?;
             check_writable(guard.core().mode())?;
-            let mut contents = contents;
             if !whole {
                 drop(guard);
-                guard = self.newest(number, &mut page)?.guard.expect("nothing was decided");
+                guard = self.newest(number, &mut page)?;
                 page[within..within + len].copy_from_slice(written);
                 contents = PageBytes::new(&page);
             }

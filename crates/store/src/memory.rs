@@ -126,7 +126,7 @@ impl Unfilled {
 }
 
 impl Drop for Unfilled {
-    /// Whoever waits may go on. After a panic the block has other bytes than its CRC says, and is an error to a reader.
+    /// The end of the wait for the block. After a panic its bytes are others than its CRC says: an error to a reader.
     fn drop(&mut self) {
         let (word, bit) = self.memory.bit(self.block);
         word.fetch_and(!bit, Ordering::Release);
