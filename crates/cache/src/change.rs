@@ -5,13 +5,14 @@
 //! are appended to the store before the new policy takes over, so that durability needs no frames. The frames are
 //! shown to the new policy behind the other pages.
 
-use super::core::{Core, Engine};
+use super::core::Core;
 use super::directory::Directory;
+use super::engine::Engine;
 use super::executor::Executor;
 use super::frames::Frames;
 use super::locks::CoreGuard;
 use super::maintenance::StoreAccess;
-use super::ranges::LOOKED_AT;
+use super::search::LOOKED_AT;
 use super::{BlockCache, CacheConfig, CacheError, FRAMES_PER_HOLD, Mode, check_live};
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Info, Options, Policy};

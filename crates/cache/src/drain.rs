@@ -3,9 +3,9 @@
 //! During a drain, writes of requests are sent below at once, as in write-through: no other page becomes dirty, and
 //! the drain ends however much is written. No hold of the core's lock looks at more than [`LOOKED_AT`] pages.
 
+use super::durability::DEPTH_MAX;
 use super::maintenance::{self, StoreAccess};
-use super::ranges::LOOKED_AT;
-use super::watermarks::DEPTH_MAX;
+use super::search::LOOKED_AT;
 use super::{BlockCache, FRAMES_PER_HOLD, Mode};
 use entresol_store::mutant::{self, Mutant};
 use std::io;

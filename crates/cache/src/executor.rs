@@ -1,15 +1,15 @@
-//! Carries out a policy's decisions on bytes: the engine's driver.
+//! The state that a decision acts on: tiers, directory and stores.
 
 use super::counts::Counts;
 use super::directory::Directory;
+use super::durability::{Source, WriteBack};
 use super::frames::{Frame, Frames};
-use super::gaps::Gaps;
+use super::gaps::{CUTOFFS_MAX, Gaps};
+use super::maintenance;
 use super::objects::Objects;
-use super::plan::{PageBytes, Plan};
-use super::write_back::{Source, WriteBack};
-use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
-use entresol_policy::{Driver, Streams};
-use entresol_store::{Entry, Unfilled};
+use entresol_core::{Op, Outcome, Page, Tier, Verb};
+use entresol_policy::Streams;
+use entresol_store::Entry;
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
@@ -56,40 +56,12 @@ pub(super) struct Executor {
     /// Gaps in these streams that may be read from the backing store.
     pub gaps: Gaps,
     /// Frames of the volatile tier, if there is one.
-    frames: Frames,
+    pub frames: Frames,
     /// Handles of frames that may be newer than any version in the store or sent below.
     unstored: BTreeSet<u32>,
     /// The tier that the store is.
     store_tier: Tier,
     pub now_us: u64,
-}
-
-/// Purpose of a decision.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    /// A request for a page, or a prefetch of it.
-    Request,
-    /// A recovered page is shown to the policy: bytes stay where they are.
-    Replay,
-    /// Work that a hint left.
-    Hint,
-}
-
-/// One decision of the policy, and the driver of that decision: each movement changes the index, the queue and the
-/// frames at once. The last copy of the request's own bytes into the store is left to the [`Plan`].
-pub(super) struct Decision<'e, 'b> {
-    executor: &'e mut Executor,
-    purpose: Purpose,
-    /// Page of the request. Another page's bytes are not in `bytes`.
-    page: u64,
-    op: Op,
-    /// Contents of the page as the write leaves them, or as the read returns them.
-    contents: PageBytes<'b>,
-    /// The write has been sent below.
-    past: bool,
-    /// Block of the store that the contents are still to be copied to.
-    block: Option<Unfilled>,
-    error: Option<io::Error>,
 }
 
 impl Executor {
@@ -126,26 +98,6 @@ impl Executor {
             now_us,
         };
         (executor, Left { frames: self.frames, directory: self.directory })
-    }
-
-    /// Begins the decision on a request for a page.
-    pub fn decide<'b>(&mut self, page: u64, op: Op, contents: PageBytes<'b>, now_us: u64) -> Decision<'_, 'b> {
-        self.now_us = now_us;
-        self.begin(Purpose::Request, page, op, contents)
-    }
-
-    /// Begins to show the policy a recovered page. Frames get their bytes when they are first read.
-    pub fn replay(&mut self, page: u64, op: Op) -> Decision<'_, 'static> {
-        self.begin(Purpose::Replay, page, op, PageBytes::UNKNOWN)
-    }
-
-    /// Begins a decision on work that a hint left, or on the hint.
-    pub fn hinted(&mut self) -> Decision<'_, 'static> {
-        self.begin(Purpose::Hint, u64::MAX, Op::Read, PageBytes::UNKNOWN)
-    }
-
-    fn begin<'b>(&mut self, purpose: Purpose, page: u64, op: Op, contents: PageBytes<'b>) -> Decision<'_, 'b> {
-        Decision { executor: self, purpose, page, op, contents, past: false, block: None, error: None }
     }
 
     /// Bytes of a page.
@@ -250,7 +202,8 @@ impl Executor {
         held
     }
 
-    fn set_frame(&mut self, handle: Page, bytes: &[u8], dirty: bool, stored: Option<u64>) {
+    /// Puts bytes into the frame of a handle.
+    pub fn set_frame(&mut self, handle: Page, bytes: &[u8], dirty: bool, stored: Option<u64>) {
         if dirty && stored.is_none() {
             self.unstored.insert(handle.0);
             self.write_back.set_in_memory(self.directory.page(handle), true);
@@ -258,7 +211,7 @@ impl Executor {
         self.frames.insert(handle, Frame { bytes: Some(bytes.into()), dirty, stored });
     }
 
-    fn demote(&mut self, handle: Page) -> io::Result<()> {
+    pub fn demote(&mut self, handle: Page) -> io::Result<()> {
         let page = self.directory.page(handle);
         let Some(frame) = self.frames.get(handle) else {
             return Ok(());
@@ -276,7 +229,7 @@ impl Executor {
         }
         let mut bytes = vec![0; self.page_bytes()];
         self.read_newest(page, handle, &mut bytes)?;
-        match self.write_back.put_filled(page, &bytes, dirty, true) {
+        match maintenance::put_filled(&mut self.write_back, page, &bytes, dirty, true) {
             Ok(entry) => {
                 if let Some(frame) = self.frames.get_mut(handle) {
                     frame.stored = Some(entry.address);
@@ -290,7 +243,7 @@ impl Executor {
         }
     }
 
-    fn write_page_back(&mut self, handle: Page, from: Tier) -> io::Result<()> {
+    pub fn write_page_back(&mut self, handle: Page, from: Tier) -> io::Result<()> {
         let page = self.directory.page(handle);
         if from == self.store_tier {
             // The store's copy is gone, or was sent below by durability's own rules: nothing is to be written back.
@@ -321,7 +274,7 @@ impl Executor {
         Ok(())
     }
 
-    fn give_up(&mut self, handle: Page, from: Tier) {
+    pub fn give_up(&mut self, handle: Page, from: Tier) {
         if from == self.store_tier {
             self.write_back.release(self.directory.page(handle));
         } else {
@@ -331,7 +284,7 @@ impl Executor {
     }
 
     /// Replays a movement of a recovered page, whose bytes are in the store already.
-    fn replay_movement(&mut self, handle: Page, verb: Verb) {
+    pub fn replay_movement(&mut self, handle: Page, verb: Verb) {
         let page = self.directory.page(handle);
         match verb {
             Verb::Fetch { to } | Verb::Install { to } if to == self.store_tier => {
@@ -370,7 +323,7 @@ impl Executor {
                 let stored = held.is_some_and(|entry| frame.stored == Some(entry.address));
                 if let Some(bytes) = frame.bytes.as_ref().filter(|_| !stored) {
                     let resident = held.is_some_and(|entry| entry.resident);
-                    let entry = self.write_back.put_filled(page, bytes, true, resident)?;
+                    let entry = maintenance::put_filled(&mut self.write_back, page, bytes, true, resident)?;
                     self.frames.get_mut(handle).expect("just seen").stored = Some(entry.address);
                 }
                 self.write_back.set_in_memory(page, false);
@@ -424,231 +377,16 @@ impl Executor {
             }
         }
     }
-}
 
-impl<'b> Decision<'_, 'b> {
-    /// Counts the decided request. `absorbed` when it replaced a dirty version.
-    pub fn count(&mut self, outcome: Outcome, absorbed: bool) {
-        self.executor.count(self.page, self.op, outcome, absorbed);
+    /// True if the backing store durably has the version that the cache holds of a page.
+    pub fn is_same_below(&self, page: u64) -> bool {
+        let is_newer = |handle| self.frame(handle).is_some_and(|frame| frame.dirty);
+        !self.write_back.has_more_than_below(page) && !self.directory.find(page).is_some_and(is_newer)
     }
 
-    /// Ends the decision, with its first error. After an error nothing is left to be done.
-    pub fn end(mut self) -> io::Result<Plan> {
-        match self.error.take() {
-            None => Ok(Plan::of(self.page, self.block.take())),
-            Some(error) => Err(error),
-        }
+    /// Notes that a page of a stream has passed.
+    pub fn passed(&mut self, page: u64) {
+        let cutoff_pages = self.streams.as_ref().map_or(0, |streams| streams.cutoff_pages());
+        self.gaps.earn(page, CUTOFFS_MAX * cutoff_pages);
     }
-
-    /// True if a movement has failed.
-    pub fn has_failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    /// True if the write has been sent below, bypassing the tiers.
-    pub fn went_past(&self) -> bool {
-        self.past
-    }
-
-    /// Copies the request's bytes now, before anything that may read them in the store.
-    fn settle(&mut self) {
-        if let Some(block) = self.block.take() {
-            block.fill(self.contents.bytes);
-        }
-    }
-
-    /// Puts the request's bytes into the store. They are copied later, unless another movement follows.
-    fn put(&mut self, dirty: bool) -> io::Result<()> {
-        self.settle();
-        if self.contents.bytes.is_empty() {
-            // The bytes of a hit come later. They are fetched again when the page is asked for next.
-            return Err(io::Error::other("the bytes of the page are not known yet"));
-        }
-        let (_, block) = self.executor.write_back.put(self.page, self.contents.crc(), dirty, true)?;
-        self.block = Some(block);
-        Ok(())
-    }
-
-    /// Puts the page that was read into the tier where the policy believes it to be, if that has no bytes of it.
-    pub fn fill(&mut self, handle: Page, in_store: bool) {
-        let bytes = self.contents.bytes;
-        if let Some(frame) = self.executor.frames.get_mut(handle) {
-            frame.bytes.get_or_insert_with(|| bytes.into());
-        } else if in_store && self.executor.write_back.store.index().resident(self.page).is_none() {
-            let kept = self.put(false);
-            self.executor.counts.admissions_failed += u64::from(kept.is_err());
-        }
-    }
-
-    pub fn attempt(&mut self, result: io::Result<()>) {
-        if let Err(error) = result {
-            self.error.get_or_insert(error);
-        }
-    }
-
-    /// Fetches a page from the backing store into a tier.
-    fn fetch(&mut self, handle: Page, to: Tier) -> io::Result<()> {
-        let page = self.executor.directory.page(handle);
-        let in_store = to == self.executor.store_tier;
-        // A copy that could not be kept is a miss the next time; the read itself succeeds.
-        if page == self.page && !self.op.is_write() {
-            let kept = if in_store {
-                self.put(false)
-            } else {
-                self.executor.set_frame(handle, self.contents.bytes, false, None);
-                Ok(())
-            };
-            self.executor.counts.admissions_failed += u64::from(kept.is_err());
-            return Ok(());
-        }
-        let mut bytes = vec![0; self.executor.page_bytes()];
-        self.executor.write_back.read_below(page, &mut bytes)?;
-        if in_store {
-            let kept = self.executor.write_back.put_filled(page, &bytes, false, true);
-            self.executor.counts.admissions_failed += u64::from(kept.is_err());
-        } else {
-            self.executor.set_frame(handle, &bytes, false, None);
-        }
-        Ok(())
-    }
-
-    /// Puts the bytes of the write into a tier.
-    fn install(&mut self, handle: Page, to: Tier) -> io::Result<()> {
-        let landed = if to == self.executor.store_tier {
-            self.put(true)
-        } else {
-            self.executor.set_frame(handle, self.contents.bytes, true, None);
-            Ok(())
-        };
-        match landed {
-            // The store has no free segment at the moment: the policy believes in a page with no bytes behind it.
-            Err(_) if !self.executor.write_back.is_broken() => {
-                self.executor.counts.admissions_failed += 1;
-                self.past = true;
-                self.executor.write_back.write_past(self.page, self.contents.bytes)
-            }
-            landed => landed,
-        }
-    }
-
-    fn promote(&mut self, handle: Page) -> io::Result<()> {
-        let page = self.executor.directory.page(handle);
-        let read = page == self.page && !self.op.is_write() && self.purpose == Purpose::Request;
-        // A read of another page reads its bytes later; a write brings its own bytes next.
-        let bytes = read.then(|| self.contents.bytes.into());
-        let write_back = &self.executor.write_back;
-        let entry = write_back.store.index().resident(page);
-        let dirty = entry.is_some_and(|entry| write_back.is_owed(page, entry));
-        self.executor.frames.insert(handle, Frame { bytes, dirty, stored: entry.map(|entry| entry.address) });
-        Ok(())
-    }
-
-    fn bypass(&mut self) -> io::Result<()> {
-        if !self.op.is_write() {
-            return Ok(());
-        }
-        self.past = true;
-        self.executor.write_back.write_past(self.page, self.contents.bytes)
-    }
-
-    /// Sends the write below at once as well.
-    pub fn write_through(&mut self, handle: Page) -> io::Result<()> {
-        let page = self.page;
-        if self.executor.frames.get(handle).is_some() {
-            self.settle();
-            return self.executor.write_page_back(handle, Tier::TOP);
-        }
-        let write_back = &mut self.executor.write_back;
-        match write_back.store.index().resident(page) {
-            Some(entry) if write_back.is_owed(page, entry) => {
-                write_back.write_page_back(page, self.contents.bytes, entry.address);
-                Ok(())
-            }
-            Some(_) => Ok(()),
-            None => write_back.write_past(page, self.contents.bytes),
-        }
-    }
-
-    fn carry_out(&mut self, Movement { page: handle, verb, .. }: Movement) -> io::Result<()> {
-        let is_replay = self.purpose == Purpose::Replay;
-        match verb {
-            Verb::Fetch { .. } | Verb::Install { .. } | Verb::Bypass if is_replay => {
-                self.executor.replay_movement(handle, verb);
-                Ok(())
-            }
-            Verb::Fetch { to } => self.fetch(handle, to),
-            Verb::Install { to } => self.install(handle, to),
-            Verb::Copy { from, .. } if from == self.executor.store_tier => self.promote(handle),
-            Verb::Copy { .. } => self.executor.demote(handle),
-            Verb::WriteBack { from } => self.executor.write_page_back(handle, from),
-            Verb::Drop { from } | Verb::Supersede { tier: from } => {
-                self.executor.give_up(handle, from);
-                Ok(())
-            }
-            // The store accounts for dead versions itself. Held ones get their second chance when reclaim reaches them.
-            Verb::Reclaim { .. } | Verb::Requeue { .. } => Ok(()),
-            Verb::Bypass => self.bypass(),
-            Verb::FetchObject { .. } | Verb::DropObject { .. } => {
-                unreachable!("objects move at the word of queries, and a block cache hears of none")
-            }
-        }
-    }
-}
-
-impl Drop for Decision<'_, '_> {
-    /// A decision that nobody asks for a plan leaves nothing to be done.
-    fn drop(&mut self) {
-        self.settle();
-    }
-}
-
-impl Driver for Decision<'_, '_> {
-    fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
-        // Decisions come one at a time, and none pins a page. Whoever reads a block of the store that is reserved and
-        // not filled waits for it.
-        true
-    }
-
-    fn emit(&mut self, movement: Movement) {
-        self.settle();
-        let is_replay = self.purpose == Purpose::Replay;
-        let executor = &mut *self.executor;
-        if !is_replay {
-            executor.counts.movement(movement, self.op.is_write());
-        }
-        executor.objects.movement(executor.directory.page(movement.page), movement, executor.store_tier, !is_replay);
-        let result = self.carry_out(movement);
-        self.attempt(result);
-    }
-
-    fn now_us(&self) -> u64 {
-        self.executor.now_us
-    }
-
-    fn next_use(&self) -> u32 {
-        NEVER
-    }
-
-    fn address(&self, page: Page) -> Address {
-        self.executor.objects.address(self.executor.directory.page(page))
-    }
-
-    fn successor(&self, page: Page) -> Option<Page> {
-        let Executor { directory, objects, .. } = &*self.executor;
-        directory.find(objects.neighbour(directory.page(page), 1)?)
-    }
-
-    fn predecessor(&self, page: Page) -> Option<Page> {
-        let Executor { directory, objects, .. } = &*self.executor;
-        directory.find(objects.neighbour(directory.page(page), -1)?)
-    }
-
-    fn object_pages(&self, object: ObjectId) -> u64 {
-        self.executor.objects.pages(object)
-    }
-}
-
-/// A request as a policy sees it.
-pub(super) fn request(handle: Page, op: Op, sequential: bool) -> Request {
-    Request { page: handle, op, sequential }
 }

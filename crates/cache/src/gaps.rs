@@ -9,14 +9,10 @@
 //! has in memory are read there ([`Disk::read_now`](entresol_disk::Disk::read_now)). Where it has not, the reader is
 //! faster than the disk: the credit expires, and the rest of the gap comes from the cache device.
 
-use super::core::{Core, Engine};
-use super::executor::Executor;
-use super::write_back::{Source, WriteBack};
-use entresol_policy::Policy;
 use std::ops::Range;
 
 /// Most credit for reading gaps that bypassed pages can earn, in multiples of the cutoff.
-const CUTOFFS_MAX: u64 = 2;
+pub(super) const CUTOFFS_MAX: u64 = 2;
 /// Positions kept at which streams passed last.
 const PLACES: usize = 16;
 /// Pages by which threads that serve a stream in turn may get ahead of one another.
@@ -44,7 +40,7 @@ impl Gaps {
     }
 
     /// Earns the credit of a page that has passed, up to `most` in all.
-    fn earn(&mut self, page: u64, most: u64) {
+    pub fn earn(&mut self, page: u64, most: u64) {
         self.paid = (self.paid + 1).min(most);
         let at = self.near(page).unwrap_or_else(|| {
             self.hand = (self.hand + 1) % PLACES;
@@ -55,7 +51,7 @@ impl Gaps {
 
     /// Spends credit for the held pages of a row. True if a stream passes there and the credit suffices; else spends
     /// none.
-    fn spend(&mut self, row: Range<u64>, held: u64) -> bool {
+    pub fn spend(&mut self, row: Range<u64>, held: u64) -> bool {
         let Some(at) = self.near(row.start).filter(|_| self.paid >= held) else { return false };
         self.paid -= held;
         self.nexts[at] = row.end;
@@ -65,52 +61,5 @@ impl Gaps {
     /// Voids the credit: the backing store does not have a gap in memory.
     pub fn leave(&mut self) {
         self.paid = 0;
-    }
-}
-
-impl<P: Policy> Engine<P> {
-    /// Checks whether whole pages from `first` on can be read from the backing store in one piece. If so, spends
-    /// credit for the pages that the cache holds as well, and returns a bit for each, the lowest for the first page.
-    /// `bytes` may then hold anything.
-    pub(super) fn find_below(&mut self, first: u64, bytes: &mut [u8]) -> Option<u64> {
-        if Core::is_off(self) || self.unseen.is_some() {
-            return None;
-        }
-        let page_bytes = self.executor.page_bytes();
-        let mut held = 0_u64;
-        for (at, bytes) in bytes.chunks_exact_mut(page_bytes).enumerate() {
-            let page = first + at as u64;
-            if !matches!(self.locate(page, bytes), Ok(Source::Below)) {
-                if !self.executor.is_same_below(page) {
-                    return None;
-                }
-                held |= 1 << at;
-            }
-        }
-        let row = first..first + (bytes.len() / page_bytes) as u64;
-        (held == 0 || self.executor.gaps.spend(row, u64::from(held.count_ones()))).then_some(held)
-    }
-}
-
-impl WriteBack {
-    /// True if the store or the queue has something of a page that the backing store is not known to have durably.
-    fn has_more_than_below(&self, page: u64) -> bool {
-        let stored = self.store.index().get(page);
-        let is_dirty = stored.is_some_and(|entry| entry.dirty || entry.lost);
-        is_dirty || self.dirty_queue.contains_key(&page) || self.unsynced.contains(page)
-    }
-}
-
-impl Executor {
-    /// True if the backing store durably has the version that the cache holds of a page.
-    fn is_same_below(&self, page: u64) -> bool {
-        let is_newer = |handle| self.frame(handle).is_some_and(|frame| frame.dirty);
-        !self.write_back.has_more_than_below(page) && !self.directory.find(page).is_some_and(is_newer)
-    }
-
-    /// Notes that a page of a stream has passed.
-    pub fn passed(&mut self, page: u64) {
-        let cutoff_pages = self.streams.as_ref().map_or(0, |streams| streams.cutoff_pages());
-        self.gaps.earn(page, CUTOFFS_MAX * cutoff_pages);
     }
 }

@@ -1,7 +1,7 @@
 //! Growth of the cache device while the cache is in use: held pages stay where they are.
 
+use super::durability::{SharedDisk, WriteBack};
 use super::maintenance::StoreAccess;
-use super::write_back::{SharedDisk, WriteBack};
 use super::{BlockCache, CacheError};
 use entresol_disk::Disk;
 use entresol_store::mutant::{self, Mutant};

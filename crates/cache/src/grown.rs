@@ -4,8 +4,8 @@
 //! there are written over these zeros, before the first request. Only when they are durable does the superblock get
 //! the new size in bytes, so a crash in between has the work done again.
 
+use super::durability::SharedDisk;
 use super::maintenance::StoreAccess;
-use super::write_back::SharedDisk;
 use super::{BlockCache, Mode};
 use crate::Block;
 use entresol_disk::Disk;

@@ -1,7 +1,8 @@
 //! Holds of the core's lock, counted: none grows with what an operation is about.
 
 use crate::Block;
-use crate::{BlockCache, CacheConfig, LOOKED_AT, Maintenance, Mode};
+use crate::search::LOOKED_AT;
+use crate::{BlockCache, CacheConfig, Maintenance, Mode};
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
 use entresol_disk::Disk;

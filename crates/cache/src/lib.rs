@@ -1,21 +1,23 @@
 //! A block cache: any policy of the catalogue over a cache device, in front of a backing store.
 
-mod aging;
+mod age_bound;
 #[cfg(test)]
 mod aging_tests;
 mod background;
 mod block;
 mod change;
-mod clean;
 mod core;
 mod counts;
 #[cfg(test)]
 mod crash;
+mod decision;
 mod directory;
 mod dirty;
 mod drain;
+mod durability;
 #[cfg(target_os = "linux")]
 mod emulated;
+mod engine;
 mod executor;
 mod frames;
 mod gaps;
@@ -26,10 +28,7 @@ mod grown;
 mod holds_tests;
 mod locks;
 mod maintenance;
-mod neighbours;
 mod objects;
-#[cfg(test)]
-mod open_plans;
 mod opening;
 mod pages;
 mod peek;
@@ -37,43 +36,38 @@ mod placing;
 mod plan;
 mod queries;
 mod ranges;
-mod read_many;
+mod read;
 mod read_now;
 mod recorder;
-mod refused;
 mod search;
-mod slot_reclaim;
+mod transfers;
 mod unflushed;
-mod unsynced;
-mod watermarks;
-mod write_back;
-mod write_batch;
+#[cfg(test)]
+mod watermarks_tests;
+mod write;
 
-pub use aging::DirtyAge;
 pub use block::Block;
 pub use counts::Counts;
 pub use directory::HANDLE_BYTES;
+pub use durability::{DirtyAge, WriteBackCounts};
 pub use entresol_store::Clock;
+pub use maintenance::Refused;
 pub use objects::{ByTier, ObjectCounts, Objects, REST};
 pub use opening::Opening;
 pub use placing::{Filled, Filling};
 #[cfg(test)]
-pub(crate) use ranges::{LOOKED_AT, nothing_is_queued_of_what_is_made_void};
+pub(crate) use ranges::nothing_is_queued_of_what_is_made_void;
 pub use recorder::{Batch, Noted, Recording};
-pub use refused::Refused;
 pub use unflushed::FlushProgress;
-pub use write_back::WriteBackCounts;
 
 use self::background::Background;
-use entresol_core::{ObjectId, Op};
+use durability::SharedDisk;
+use entresol_core::ObjectId;
 use entresol_disk::{DeviceCounts, Disk, MeterReader};
 use entresol_policy::{BuildError, Choice, Config, Info, Options, Streams};
-use entresol_store::{
-    Generation, Geometry, Identity, Layout, Recovered, StoreCounts, StoreError, check_page, page_crc,
-};
-use locks::{CoreGuard, Locks};
+use entresol_store::{Generation, Geometry, Identity, Layout, Recovered, StoreCounts, StoreError};
+use locks::Locks;
 use maintenance::StoreAccess;
-use plan::{PageBytes, Plan};
 use recorder::Recorder;
 use std::io;
 use std::ops::Range;
@@ -81,8 +75,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use unflushed::Unflushed;
-use write_back::{SharedDisk, Source};
-use write_batch::read_page_below;
 
 /// Frames handed to the store in one hold of the core's lock.
 const FRAMES_PER_HOLD: usize = 16;
@@ -268,16 +260,6 @@ pub struct CacheStats {
     pub failed: Option<String>,
 }
 
-/// The newest version of a page has been read.
-struct Newest<'a> {
-    /// The core's lock, unless it was not needed again.
-    guard: Option<CoreGuard<'a>>,
-    /// CRC of the bytes, where it was computed without the lock.
-    crc: Option<u32>,
-    /// The policy has decided on the read.
-    decided: bool,
-}
-
 /// A cache device in front of a backing store, as one range of bytes.
 ///
 /// ```
@@ -406,136 +388,6 @@ impl BlockCache {
         Tag { sequential, now_us: self.started.elapsed().as_micros() as u64 }
     }
 
-    /// Reads the newest version of a page whose lock is held, and takes the core's lock.
-    fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<CoreGuard<'_>> {
-        let newest = self.newest_by(page, bytes, || self.locks.ready(), |_| false)?;
-        Ok(newest.guard.expect("nothing was decided"))
-    }
-
-    /// As [`newest`](BlockCache::newest), with `take` taking the core's lock. Before a version is read from the store,
-    /// `decide` may decide on the read and says whether it did: then the lock is not taken again.
-    fn newest_by<'a>(
-        &'a self,
-        page: u64,
-        bytes: &mut [u8],
-        take: impl Fn() -> io::Result<CoreGuard<'a>>,
-        decide: impl Fn(&mut CoreGuard<'a>) -> bool,
-    ) -> io::Result<Newest<'a>> {
-        let mut guard = take()?;
-        let mut bad_at = None;
-        let mut decided = false;
-        loop {
-            match guard.core().locate(page, bytes)? {
-                // No better copy has been found than the one that was already bad.
-                Source::Store(entry) if bad_at == Some(entry.address) => {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "the newest copy of this page is bad"));
-                }
-                Source::Memory => return Ok(Newest { guard: Some(guard), crc: None, decided }),
-                Source::Below => {
-                    guard.write_back().counts.below_reads += 1;
-                    drop(guard);
-                    read_page_below(&*self.disks[1], self.size_bytes, page, bytes)?;
-                    let crc = page_crc(bytes);
-                    return take().map(|guard| Newest { guard: Some(guard), crc: Some(crc), decided });
-                }
-                Source::Store(entry) => {
-                    let at = guard.write_back().store.byte_of(entry.address);
-                    guard.write_back().store.count_reads(1);
-                    let is_first = !decided;
-                    decided = decided || decide(&mut guard);
-                    drop(guard);
-                    let mut read = || self.disks[0].read_at(at, bytes).and_then(|()| check_page(entry, bytes));
-                    // A copy is bad when two reads of it are bad: the first may have been damaged on the way.
-                    let first = read();
-                    let again = u64::from(first.is_err());
-                    let result = first.or_else(|_| read());
-                    if result.is_ok() && again == 0 && decided && is_first {
-                        return Ok(Newest { guard: None, crc: Some(entry.crc), decided });
-                    }
-                    guard = take()?;
-                    guard.write_back().store.count_reads(again);
-                    match result {
-                        Ok(()) => return Ok(Newest { guard: Some(guard), crc: Some(entry.crc), decided }),
-                        // Reclaim may have moved the version: the next round finds it at its new address.
-                        Err(error) => guard.core().copy_is_bad(page, entry, error)?,
-                    }
-                    // While that very copy is being written below, the end of the write decides on the page.
-                    bad_at = (!guard.write_back().is_being_written(page)).then_some(entry.address);
-                }
-            }
-        }
-    }
-
-    /// Writes, with the facts that the tag states. After a crash a write of several pages counts as several writes.
-    ///
-    /// # Errors
-    /// As [`Block::write`]; pages before the failed one are written.
-    pub fn write_tagged(&self, offset: u64, bytes: &[u8], tag: Tag) -> io::Result<()> {
-        self.check_range(offset, bytes.len() as u64)?;
-        let page_bytes = self.page_bytes as usize;
-        // Of a page that is written in part.
-        let mut page = Vec::new();
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = offset + done as u64;
-            let within = (at % self.page_bytes) as usize;
-            let len = (page_bytes - within).min(bytes.len() - done);
-            let whole = within == 0 && (len == page_bytes || at + len as u64 == self.size_bytes);
-            let first = done == 0;
-            let tag = Tag { sequential: tag.sequential || !first, ..tag };
-            let number = at / self.page_bytes;
-            let written = &bytes[done..done + len];
-            if len < page_bytes {
-                // The last page of the device may be shorter than the others, and ends with zeros.
-                page.clear();
-                page.extend_from_slice(written);
-                page.resize(page_bytes, 0);
-            }
-            let mut contents = PageBytes::new(if len < page_bytes { &page } else { written });
-            if whole {
-                contents = PageBytes::checked(contents.bytes);
-            }
-            let _page = self.locks.pages.page(number);
-            let mut guard = self.locks.ready_to_write(number)?;
-            check_writable(guard.core().mode())?;
-            if !whole {
-                drop(guard);
-                guard = self.newest(number, &mut page)?;
-                page[within..within + len].copy_from_slice(written);
-                contents = PageBytes::new(&page);
-            }
-            self.recorder.note(number, if whole { Op::Write } else { Op::Update }, tag, first);
-            self.write_page(guard, number, contents, whole, tag)?;
-            done += len;
-        }
-        Ok(())
-    }
-
-    /// Has the policy decide on a write of a page whose lock is held, and carries the plan out.
-    fn write_page(
-        &self,
-        mut guard: CoreGuard,
-        page: u64,
-        contents: PageBytes,
-        whole: bool,
-        tag: Tag,
-    ) -> io::Result<()> {
-        let mut decided = guard.core().write(page, contents, whole, tag);
-        if guard.must_mend() {
-            // What is in memory of the store is read when its device is given up.
-            decided = decided.map(|plan| {
-                plan.carry_out_now(contents.bytes);
-                Plan::default()
-            });
-            // A failure of the cache device is an error only where it cost data or an acknowledgement.
-            guard.mend()?;
-            decided = decided.or_else(|_| guard.core().write(page, contents, whole, tag));
-        }
-        self.unflushed.note();
-        drop(guard);
-        decided.map(|plan| plan.carry_out(contents.bytes))
-    }
-
     fn flush_once(&self) -> io::Result<()> {
         self.store_all_frames()?;
         let mut guard = self.locks.guard()?;
@@ -628,10 +480,10 @@ impl BlockCache {
     /// Does the next step of each maintenance thread.
     #[cfg(test)]
     pub(crate) fn step(&self) -> io::Result<()> {
-        for role in background::Role::ALL {
+        for role in maintenance::Role::ALL {
             let mut guard = self.locks.guard()?;
             if !guard.core().is_off() && !guard.must_mend() && role.calls(guard.write_back()) {
-                role.step(&mut guard)?;
+                background::step(role, &mut guard)?;
             }
         }
         Ok(())
@@ -766,13 +618,6 @@ fn check_room(config: &CacheConfig, space: u64) -> Result<(), CacheError> {
     }
     let (pages, known) = (config.tiers.iter().fold(0, |sum: usize, &tier| sum.saturating_add(tier)), config.handles);
     if known >= u32::MAX as usize { Err(CacheError::TooManyPages { pages, known }) } else { Ok(()) }
-}
-
-fn check_writable(mode: Mode) -> io::Result<()> {
-    if mode == Mode::ReadOnly {
-        return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the cache is in read-only mode"));
-    }
-    Ok(())
 }
 
 /// `objects_max` is 1 where objects are not told apart.

@@ -17,12 +17,10 @@
 //! - a page that a policy fetches besides the requested one;
 //! - reclaim for a decision that moves more pages than expected.
 
-use super::aging;
-use super::background::Role;
 use super::core::Core;
-use super::maintenance::{self, StoreAccess};
+use super::durability::WriteBack;
+use super::maintenance::{self, Role, StoreAccess};
 use super::pages::PageLocks;
-use super::write_back::WriteBack;
 use entresol_store::holds;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -215,20 +213,6 @@ impl Locks {
                 made?;
             }
         }
-    }
-}
-
-impl Locks {
-    /// A hold of the core's lock within the hard limits for a write of a page. Where dirty pages would exceed the bound
-    /// on ages, a write that makes another page dirty first does a step of write-back, and goes on even if that fails.
-    pub fn ready_to_write(&self, page: u64) -> io::Result<CoreGuard<'_>> {
-        let mut guard = self.ready()?;
-        if guard.core().is_off() || !guard.write_back().must_hold_back(page) {
-            return Ok(guard);
-        }
-        aging::hold_back(&mut guard)?;
-        drop(guard);
-        self.ready()
     }
 }
 

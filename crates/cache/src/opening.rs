@@ -1,13 +1,14 @@
 //! From a formatted device to a cache that serves: every refusal comes before anything is changed anywhere.
 
 use super::background::Background;
-use super::core::{Core, Engine};
+use super::core::Core;
+use super::durability::{SharedDisk, WriteBack};
+use super::engine::Engine;
 use super::executor::Executor;
 use super::grown::Grown;
 use super::locks::Locks;
 use super::recorder::Recorder;
 use super::unflushed::Unflushed;
-use super::write_back::{SharedDisk, WriteBack};
 use super::{BlockCache, CacheConfig, CacheError, Maintenance, Mode, Objects, check_live, check_room};
 use entresol_disk::{Disk, MeterReader, Metered};
 use entresol_policy::Policy;

@@ -95,14 +95,14 @@ impl PageLocks {
     /// Waits for a page.
     pub fn page(&self, page: u64) -> LockedPages<'_> {
         #[cfg(test)]
-        super::open_plans::settle_pages(&(page..page + 1));
+        super::plan::open_plans::settle_pages(&(page..page + 1));
         self.lists[(page % LISTS) as usize].hold(page..page + 1)
     }
 
     /// As [`page`](Self::page), if no thread holds the page or waits for it.
     pub fn page_now(&self, page: u64) -> Option<LockedPages<'_>> {
         #[cfg(test)]
-        if super::open_plans::is_held(page) {
+        if super::plan::open_plans::is_held(page) {
             return None;
         }
         self.lists[(page % LISTS) as usize].hold_now(page)
@@ -111,7 +111,7 @@ impl PageLocks {
     /// Waits for a range of pages. All threads take the lists in the same order.
     pub fn range(&self, pages: &Range<u64>) -> Vec<LockedPages<'_>> {
         #[cfg(test)]
-        super::open_plans::settle_pages(pages);
+        super::plan::open_plans::settle_pages(pages);
         let is_in = |list: &u64| {
             let first = pages.start + (list + LISTS - pages.start % LISTS) % LISTS;
             first < pages.end

@@ -4,17 +4,15 @@
 //! owned, so that none of its pages is written below meanwhile. The core's lock is held for a few pages at a time, and
 //! never during I/O: requests for other pages go on in between.
 
+use super::BlockCache;
 use super::locks::CoreGuard;
 use super::maintenance::{self, StoreAccess};
-use super::search::Search;
-use super::{BlockCache, check_writable};
+use super::search::{LOOKED_AT, Search};
+use super::write::check_writable;
 #[cfg(test)]
 use entresol_store::Layout;
 use std::io;
 use std::ops::Range;
-
-/// Pages looked at in one hold of the core's lock.
-pub(crate) const LOOKED_AT: u64 = 256;
 
 /// Pages of a range, ascending, in one part for each hold of the core's lock. All held pages are among them.
 struct Parts {
@@ -117,7 +115,7 @@ fn forget(guard: &mut CoreGuard, pages: &Range<u64>) -> io::Result<()> {
 /// During an invalidation, pages that the policy gives up are not queued: they would be written over the change.
 #[cfg(test)]
 pub(crate) fn nothing_is_queued_of_what_is_made_void(layout: Layout) -> Result<(), String> {
-    use super::write_back::WriteBack;
+    use super::durability::WriteBack;
     use crate::Block;
     use crate::{CacheConfig, Maintenance};
     use entresol_crashtest::{Power, SimDisk};

@@ -5,15 +5,12 @@
 //! has locked is left to a thread that may wait. The core's lock, which is held for a decision, is tried a few times
 //! in a loop. A read that fails leaves no trace: no count and no decision.
 
-use super::core::{Core, Engine};
 use super::locks::CoreGuard;
 use super::maintenance::StoreAccess;
 use super::pages::LockedPages;
 use super::plan::PageBytes;
-use super::write_back::Source;
 use super::{BlockCache, Tag};
-use entresol_core::{Op, Tier};
-use entresol_policy::Policy;
+use entresol_core::Op;
 use std::ops::Range;
 
 /// Pages of one such read. A longer one delays the others by more than the time in which a thread wakes up.
@@ -138,34 +135,5 @@ impl BlockCache {
             }
         }
         found
-    }
-}
-
-impl<P: Policy> Engine<P> {
-    /// Reads pages from `first` on, if the policy's uppermost tier has them all in memory, and decides on each.
-    pub(super) fn read_uppermost(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool {
-        // Recovered pages are shown to the policy behind requests, which may fill a batch of the store.
-        if Core::is_off(self) || self.unseen.is_some() {
-            return false;
-        }
-        // All are found before the first decision, since a decision may move the others.
-        let page_bytes = self.executor.page_bytes();
-        let mut pages = (first..).zip(bytes.chunks_exact_mut(page_bytes));
-        if !pages.all(|(page, bytes)| self.copy_uppermost(page, bytes)) {
-            return false;
-        }
-        for (at, bytes) in bytes.chunks_exact(page_bytes).enumerate() {
-            let tag = Tag { sequential: tag.sequential || at > 0, ..tag };
-            Core::read(self, first + at as u64, PageBytes::new(bytes), tag).carry_out_now(bytes);
-        }
-        true
-    }
-
-    /// Copies a page that the policy has in its uppermost tier and whose bytes memory has. A hit there moves nothing,
-    /// apart from the pages that a policy moves at any request.
-    fn copy_uppermost(&mut self, page: u64, bytes: &mut [u8]) -> bool {
-        let Some(handle) = self.executor.directory.find(page) else { return false };
-        let there = self.policy.state(handle).tiers.contains(Tier::TOP);
-        there && matches!(self.executor.locate(page, Some(handle), bytes), Ok(Source::Memory))
     }
 }

@@ -5,8 +5,10 @@
 //! range wait, and maintenance is owned. So every page of the range that was held when the search began is found.
 
 use super::executor::{Executor, Left};
-use super::ranges::LOOKED_AT;
 use std::ops::Range;
+
+/// Pages looked at in one hold of the core's lock.
+pub(crate) const LOOKED_AT: u64 = 256;
 
 /// Blocks of the index scanned in the time of one look at a page by its number, which misses the processor's caches.
 /// The number is an order of magnitude.

@@ -4,7 +4,7 @@
 //!   cache costs an I/O for every page that it takes in, and gains nothing from pages that leave before they are
 //!   requested again.
 //! - **Cramped**: flash of so few pages that the live cache spends its time freeing segments. The simulation models the
-//!   queue of write-backs but not the rounds of reclaim. In `crates/cache/src/watermarks.rs` a request goes on
+//!   queue of write-backs but not the rounds of reclaim. In `crates/cache/src/durability/watermarks.rs` a request goes on
 //!   only with [`FREE_MIN`] free segments, plus as many as it may move pages into, [`MOVED_MAX`] at once. A log has a
 //!   third more slots than pages. Segments are of 1 MiB, or smaller if fewer than 64 of them fit. A cache is cramped if
 //!   those free segments take more than a third of the slots that the pages leave free. The third lies between the two

@@ -1,8 +1,7 @@
 //! A cache in virtual time, and a model, independent of the engine's ages, of the versions that its backing store
 //! lacks.
 
-use super::super::background::Role;
-use super::super::maintenance::StoreAccess;
+use super::super::maintenance::{Role, StoreAccess};
 use super::super::{BlockCache, CacheConfig, Clock, Maintenance, Mode};
 use crate::Block;
 use entresol_crashtest::{Power, SimDisk};

@@ -5,7 +5,7 @@ pub(super) mod rot;
 
 use super::tables::Tables;
 use crate::Block;
-use crate::open_plans;
+use crate::plan::open_plans;
 use crate::{BlockCache, CacheConfig, Clock, Maintenance, Mode};
 use entresol_core::Random;
 use entresol_crashtest::pages::{Oracle, SECTOR};

@@ -17,7 +17,7 @@ const AGE_SHARE: u64 = 2;
 
 impl WriteBack {
     /// Queues the neighbours that go along with these queued pages. Returns all of them; both lists are ascending.
-    pub(super) fn with_neighbours(&mut self, pages: &[u64]) -> Vec<u64> {
+    pub(crate) fn with_neighbours(&mut self, pages: &[u64]) -> Vec<u64> {
         let most = RUN_BYTES / self.page_bytes;
         let mut all = Vec::with_capacity(pages.len());
         for run in pages.chunk_by(|page, next| page + 1 == *next) {

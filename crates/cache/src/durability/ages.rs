@@ -6,14 +6,10 @@
 //! not told, as in [cleaning ahead](super::clean). Where the rate cannot keep the bound, a write that would make
 //! another page dirty first does one step of write-back.
 
-use super::locks::CoreGuard;
-use super::maintenance::{self, StoreAccess};
 use super::watermarks::DEPTH_MAX;
 use super::write_back::WriteBack;
-use super::{BlockCache, FRAMES_PER_HOLD};
 use entresol_store::Clock;
 use entresol_store::mutant::{self, Mutant};
-use std::io;
 use std::time::Duration;
 
 /// Pages of one step at most: eight times the writes that are under way together.
@@ -82,7 +78,7 @@ impl Rate {
 }
 
 /// State of the bound.
-pub(super) struct Aging {
+pub(crate) struct Aging {
     /// In seconds.
     bound: Option<u64>,
     /// Latest cache time at which write-back has to begin for the pages that are dirty now.
@@ -137,7 +133,7 @@ impl Aging {
 
 impl WriteBack {
     /// Notes that a page differs from the backing store from now on, unless it did before.
-    pub(super) fn differs(&mut self, page: u64) {
+    pub(crate) fn differs(&mut self, page: u64) {
         let Some(bound) = self.aging.bound else { return };
         let now = self.store.now();
         let Some(ages) = self.store.ages_mut() else { return };
@@ -153,7 +149,7 @@ impl WriteBack {
     }
 
     /// Notes whether memory alone has the newest version of a page, which then differs.
-    pub(super) fn set_in_memory(&mut self, page: u64, in_memory: bool) {
+    pub(crate) fn set_in_memory(&mut self, page: u64, in_memory: bool) {
         if in_memory && !mutant::is(Mutant::AgeNotOfFrames) {
             self.differs(page);
         }
@@ -163,7 +159,7 @@ impl WriteBack {
     }
 
     /// Forgets the age of a page: nothing here is newer than the backing store's version.
-    pub(super) fn is_void(&mut self, page: u64) {
+    pub(crate) fn is_void(&mut self, page: u64) {
         if let Some(ages) = self.store.ages_mut() {
             ages.remove(page);
         }
@@ -178,7 +174,7 @@ impl WriteBack {
     }
 
     /// Notes that the newest version that a page had at second `taken` is durable below.
-    pub(super) fn agreed(&mut self, page: u64, taken: u64) {
+    pub(crate) fn agreed(&mut self, page: u64, taken: u64) {
         let Some((bound, since)) = self.aging.bound.zip(self.store.ages().and_then(|ages| ages.since(page))) else {
             return;
         };
@@ -195,12 +191,12 @@ impl WriteBack {
     }
 
     /// The present second of cache time; 0 without a bound.
-    pub(super) fn second(&self) -> u64 {
+    pub(crate) fn second(&self) -> u64 {
         if self.aging.bound.is_some() { self.store.now().as_secs() } else { 0 }
     }
 
     /// Sets the bound, or none. Pages that are dirty when a first bound is set count as old as can be.
-    pub(super) fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock) {
+    pub(crate) fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock) {
         let fresh = Aging::new(bound);
         match (self.store.ages().is_some(), fresh.bound) {
             (false, Some(_)) => {
@@ -217,7 +213,7 @@ impl WriteBack {
     }
 
     /// Plans when write-back has to begin.
-    pub(super) fn plan_ages(&mut self) {
+    pub(crate) fn plan_ages(&mut self) {
         self.aging.begin_at = f64::INFINITY;
         let Some((bound, ages)) = self.aging.bound.zip(self.store.ages()) else { return };
         let mut pages = 0;
@@ -229,30 +225,30 @@ impl WriteBack {
     }
 
     /// True if a page is so old that write-back has to begin or go on.
-    pub(super) fn has_old_pages(&self) -> bool {
+    pub(crate) fn has_old_pages(&self) -> bool {
         let Some(bound) = self.aging.bound.filter(|_| self.aging.begin_at < f64::INFINITY) else { return false };
         let ahead = if self.aging.begun { bound as f64 * BURST } else { 0.0 };
         self.store.now().as_secs_f64() + ahead >= self.aging.begin_at
     }
 
     /// True if the time should be written to the device, so that ages outlive the process.
-    fn is_clock_old(&self) -> bool {
+    pub(crate) fn is_clock_old(&self) -> bool {
         let dirty = self.store.ages().is_some_and(|ages| !ages.is_empty());
         dirty && self.store.is_clock_old() && !mutant::is(Mutant::ClockUnwritten)
     }
 
     /// True if ages give the maintenance thread work now.
-    pub(super) fn ages_call(&self) -> bool {
+    pub(crate) fn ages_call(&self) -> bool {
         self.aging.bound.is_some() && self.has_help() && (self.has_old_pages() || self.is_clock_old())
     }
 
     /// True if ages will give the maintenance thread work once time has passed.
-    pub(super) fn ages_may_call(&self) -> bool {
+    pub(crate) fn ages_may_call(&self) -> bool {
         self.has_help() && self.store.ages().is_some_and(|ages| !ages.is_empty())
     }
 
     /// Time until the next look at ages. None where no work will come.
-    pub(super) fn next_look(&self) -> Option<Duration> {
+    pub(crate) fn next_look(&self) -> Option<Duration> {
         let bound = self.aging.bound.filter(|_| self.ages_may_call())?;
         let until = self.aging.begin_at - self.store.now().as_secs_f64();
         Some(Duration::from_secs_f64(until.clamp(LOOK_MIN, Aging::look(bound))))
@@ -260,7 +256,7 @@ impl WriteBack {
 
     /// True if a write of this page must wait because the bound cannot be kept. With maintenance threads, a write to a
     /// dirty page need not wait. Pages already over the bound are no reason: they are written as fast as possible.
-    pub(super) fn must_hold_back(&self, page: u64) -> bool {
+    pub(crate) fn must_hold_back(&self, page: u64) -> bool {
         let Some((bound, ages)) = self.aging.bound.zip(self.store.ages()) else { return false };
         if mutant::is(Mutant::AgeNobodyWaits) {
             return false;
@@ -274,6 +270,28 @@ impl WriteBack {
             None => pages >= 2 * PROBE_PAGES && ASSUMED * pages as f64 > bound as f64,
         };
         too_many && ages.since(page).is_none()
+    }
+
+    /// Notes whether write-back by age has to begin or go on now, and returns it.
+    pub(crate) fn goes_on_with_old_pages(&mut self) -> bool {
+        self.aging.begun = self.has_old_pages();
+        self.aging.begun
+    }
+
+    /// Notes pages that were written below because of their age, and the time that they took.
+    pub(crate) fn wrote_old_pages(&mut self, pages: u64, took: Duration) {
+        self.aging.rate.add(pages, took);
+        self.aging.written += pages;
+    }
+
+    /// Counts a write that has to do a step of write-back first.
+    pub(crate) fn waited_for_age(&mut self) {
+        self.aging.waits += 1;
+    }
+
+    /// The pages of one step, oldest first. `awaited` when a write waits for the step.
+    pub(crate) fn oldest_of_a_step(&mut self, awaited: bool) -> Vec<u64> {
+        self.oldest_pages(self.aging.pages_of_a_step(awaited))
     }
 
     /// The oldest pages, at most `most`, oldest first. Pages that turn out not to differ any more are forgotten.
@@ -291,7 +309,7 @@ impl WriteBack {
     }
 
     /// The bound and its results.
-    pub(super) fn dirty_age(&self) -> Option<DirtyAge> {
+    pub(crate) fn dirty_age(&self) -> Option<DirtyAge> {
         let (bound, ages) = self.aging.bound.zip(self.store.ages())?;
         let Aging { written, late, late_by, waits, rate, .. } = self.aging;
         let oldest = ages.oldest_first().find(|&(page, _)| self.still_differs(page));
@@ -309,98 +327,5 @@ impl WriteBack {
             waits,
             rate,
         })
-    }
-}
-
-/// One step of write-back by age, and of writing the time to the device. The hold owns maintenance.
-pub(super) fn write_old(guard: &mut CoreGuard) -> io::Result<()> {
-    if guard.write_back().is_clock_old() {
-        maintenance::store_clock(guard)?;
-    }
-    // The plan was made for an earlier set of dirty pages.
-    if guard.write_back().has_old_pages() {
-        guard.write_back().plan_ages();
-    }
-    let begun = guard.write_back().has_old_pages();
-    guard.write_back().aging.begun = begun;
-    if begun {
-        write_oldest(guard, false)?;
-        guard.write_back().plan_ages();
-        let more = guard.write_back().has_old_pages();
-        guard.write_back().aging.begun = more;
-    }
-    Ok(())
-}
-
-/// Writes the oldest pages below, and syncs. `awaited` when a write waits for the step.
-fn write_oldest(guard: &mut CoreGuard, awaited: bool) -> io::Result<()> {
-    let write_back = guard.write_back();
-    let (began, before) = (write_back.store.now(), write_back.counts.below_pages);
-    let mut pages = write_back.oldest_pages(write_back.aging.pages_of_a_step(awaited));
-    let Some(&oldest) = pages.first() else { return Ok(()) };
-    pages.sort_unstable();
-    let in_memory: Vec<u64> = match write_back.store.ages() {
-        Some(ages) => pages.iter().copied().filter(|&page| ages.is_in_memory(page)).collect(),
-        None => Vec::new(),
-    };
-    for some in in_memory.chunks(FRAMES_PER_HOLD) {
-        maintenance::make_ready(guard)?;
-        guard.core().hand_down(some)?;
-    }
-    // The oldest page and those after it come first: the oldest is below even if the others have to wait.
-    let (others, first) = pages.split_at(pages.partition_point(|&page| page < oldest));
-    for some in first.chunks(DEPTH_MAX).chain(others.chunks(DEPTH_MAX)) {
-        guard.write_back().queue_owed(some);
-        maintenance::write_these(guard, some)?;
-        // Requests wait for ownership: the step ends early.
-        if guard.write_back().wanting > 0 {
-            break;
-        }
-    }
-    if mutant::is(Mutant::AgeNotSynced) {
-        pages.iter().for_each(|&page| guard.write_back().is_void(page));
-    } else {
-        maintenance::settle(guard)?;
-    }
-    let write_back = guard.write_back();
-    let (written, took) = (write_back.counts.below_pages - before, write_back.store.now().saturating_sub(began));
-    write_back.aging.rate.add(written, took);
-    write_back.aging.written += written;
-    Ok(())
-}
-
-/// Does one step for a write that must wait. The write goes on whatever the result. An error of a write below is
-/// reported to the requests that wait for space in the queue.
-pub(super) fn hold_back(guard: &mut CoreGuard) -> io::Result<()> {
-    guard.write_back().aging.waits += 1;
-    guard.own()?;
-    guard.write_back().plan_ages();
-    let _told_elsewhere = write_oldest(guard, true);
-    guard.write_back().plan_ages();
-    Ok(())
-}
-
-impl BlockCache {
-    /// Sets the time for which a page may differ from the backing store, in whole seconds. None is no bound, as after
-    /// an open whose configuration sets none.
-    ///
-    /// The maintenance threads write pages below and sync them before they are older, and writes wait where the
-    /// threads are too slow. A cache without threads does so only when a page is written. Only time with the cache
-    /// open under a bound counts. Pages that are dirty when a first bound is set count as old as can be.
-    ///
-    /// # Errors
-    /// `InvalidInput` when the bound is less than a second.
-    pub fn set_dirty_age(&self, bound: Option<Duration>) -> io::Result<()> {
-        if bound.is_some_and(|bound| bound < Duration::from_secs(1)) {
-            let why = "dirty pages cannot be kept younger than a second";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
-        let mut config = self.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut guard = self.locks.guard()?;
-        if !guard.core().is_off() {
-            guard.core().set_dirty_age(bound, &config.clock);
-        }
-        config.dirty_age = bound;
-        Ok(())
     }
 }

@@ -5,7 +5,7 @@
 //! here, therefore. A thread that waits for a batch finds that the other threads go on, which is what
 //! [`entresol_store::waiting`] tells.
 
-use super::plan::Plan;
+use super::Plan;
 use entresol_core::Random;
 use entresol_store::waiting;
 use std::cell::RefCell;
@@ -26,10 +26,10 @@ thread_local! {
 }
 
 /// Plans of this thread are held open as long as this lives.
-pub(super) struct Holding;
+pub(crate) struct Holding;
 
 /// Begins to hold plans of this thread open.
-pub(super) fn begin(seed: u64) -> Holding {
+pub(crate) fn begin(seed: u64) -> Holding {
     OPEN_PLANS.replace(Some(OpenPlans { open: Vec::new(), random: Random::new(seed), held: 0 }));
     waiting::call_before(Some(settle));
     Holding
@@ -51,7 +51,7 @@ impl Drop for Holding {
 }
 
 /// Holds a plan open, or returns it to be carried out now. Then other plans may be carried out too.
-pub(super) fn hold(plan: Plan, bytes: &[u8]) -> Option<Plan> {
+pub(crate) fn hold(plan: Plan, bytes: &[u8]) -> Option<Plan> {
     OPEN_PLANS.with_borrow_mut(|held| {
         let Some(held) = held.as_mut().filter(|_| plan.page().is_some()) else { return Some(plan) };
         while !held.open.is_empty() && (held.open.len() == OPEN_MAX || held.random.chance(0.2)) {
@@ -77,7 +77,7 @@ fn settle() {
 }
 
 /// Carries out the open plans for these pages, as a thread that waits for their locks finds.
-pub(super) fn settle_pages(pages: &Range<u64>) {
+pub(crate) fn settle_pages(pages: &Range<u64>) {
     OPEN_PLANS.with_borrow_mut(|held| {
         let Some(held) = held else { return };
         let (mut these, others) =
@@ -90,7 +90,7 @@ pub(super) fn settle_pages(pages: &Range<u64>) {
 }
 
 /// True if a plan for the page is open: its lock is held.
-pub(super) fn is_held(page: u64) -> bool {
+pub(crate) fn is_held(page: u64) -> bool {
     OPEN_PLANS.with_borrow(|held| {
         held.as_ref().is_some_and(|held| held.open.iter().any(|(plan, _)| plan.page() == Some(page)))
     })

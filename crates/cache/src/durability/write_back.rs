@@ -1,26 +1,24 @@
 //! The write-back state: the store on the cache device, the way to the backing store, and the pages between them.
-//! Whatever the policy decides, no durable write is lost and no page becomes older, by the rules of
-//! `docs/cache-format.md`.
 
-use super::aging::Aging;
+use super::ages::Aging;
 use super::clean::DirtyLimits;
-use super::maintenance;
 use super::unsynced::Unsynced;
-use super::watermarks::{self, FREE_MIN};
-use super::write_batch::{InFlight, LogRelation, Payload, read_page_below};
+use super::watermarks;
+use super::write_batch::{InFlight, LogRelation, Payload};
+use crate::transfers::read_page_below;
 use entresol_disk::Disk;
 use entresol_store::mutant::{self, Mutant};
-use entresol_store::{AnyStore, Entry, Unfilled, page_crc};
+use entresol_store::{AnyStore, Entry, Unfilled};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A disk that is also used while the core's lock is free.
-pub(super) type SharedDisk = Arc<dyn Disk>;
+pub(crate) type SharedDisk = Arc<dyn Disk>;
 
 /// A page on its way below.
-pub(super) struct QueuedPage {
+pub(crate) struct QueuedPage {
     pub payload: Payload,
     pub relation: LogRelation,
     /// Number that tells this queued version from later ones of the page.
@@ -36,7 +34,7 @@ pub(super) struct QueuedPage {
 
 /// Source of a version's bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// Memory: the bytes have been copied.
     Memory,
     /// The store, on the cache device.
@@ -77,42 +75,42 @@ pub struct WriteBackCounts {
 }
 
 /// Pages to be written to the backing store, by page.
-pub(super) type DirtyQueue = BTreeMap<u64, QueuedPage>;
+pub(crate) type DirtyQueue = BTreeMap<u64, QueuedPage>;
 
 /// The store on the cache device, the backing store, and the pages between them.
-pub(super) struct WriteBack {
+pub(crate) struct WriteBack {
     pub store: AnyStore<SharedDisk>,
     backing: SharedDisk,
-    pub(super) backing_bytes: u64,
-    pub(super) page_bytes: usize,
+    pub(crate) backing_bytes: u64,
+    pub(crate) page_bytes: usize,
     /// Queue of pages to be written below, by page.
-    pub(super) dirty_queue: DirtyQueue,
-    pub(super) queue_max: usize,
+    pub(crate) dirty_queue: DirtyQueue,
+    pub(crate) queue_max: usize,
     /// Queued pages from which on maintenance threads write them below. None without such threads.
-    pub(super) queue_soft: Option<usize>,
+    pub(crate) queue_soft: Option<usize>,
     /// Rear that the store must reach before the next reclaim ahead of need.
-    pub(super) reclaim_from: u64,
+    pub(crate) reclaim_from: u64,
     /// Page at which the sweep through the queue goes on.
-    pub(super) sweep: u64,
+    pub(crate) sweep: u64,
     /// Queued pages in a write batch.
-    pub(super) writing: usize,
+    pub(crate) writing: usize,
     tickets: u64,
     /// Pages written below since the last sync of the backing store.
-    pub(super) unsynced: Unsynced,
+    pub(crate) unsynced: Unsynced,
     /// Ranges of pages changed below, bypassing the queue, since the last sync of the backing store.
-    pub(super) changed: Vec<Range<u64>>,
+    pub(crate) changed: Vec<Range<u64>>,
     /// Pages that the backing store refused at the last try.
-    pub(super) refused: BTreeSet<u64>,
+    pub(crate) refused: BTreeSet<u64>,
     /// Failures, of a sync below or of the cache device, that may have lost changes which cannot be repeated from here.
-    pub(super) changes_failed: u64,
+    pub(crate) changes_failed: u64,
     /// Number of these failures that a flush has reported.
     pub changes_told: u64,
     /// Rear up to which the store must be durable for all invalidations to be durable.
-    forgot: u64,
+    pub(super) forgot: u64,
     /// Pages that are being invalidated: none of them is queued, whatever the policy decides meanwhile.
-    voiding: Option<Range<u64>>,
-    pub(super) dirty_limits: DirtyLimits,
-    pub(super) aging: Aging,
+    pub(super) voiding: Option<Range<u64>>,
+    pub(crate) dirty_limits: DirtyLimits,
+    pub(crate) aging: Aging,
     /// A sync of the store is under way.
     pub syncing: bool,
     /// A hold of the core's lock owns maintenance.
@@ -311,7 +309,7 @@ impl WriteBack {
     }
 
     /// True if this version, or a newer one, is queued or was written below and not yet synced.
-    fn covers(&self, page: u64, address: u64) -> bool {
+    pub(crate) fn covers(&self, page: u64, address: u64) -> bool {
         let relation = self
             .dirty_queue
             .get(&page)
@@ -321,7 +319,7 @@ impl WriteBack {
     }
 
     /// Notes that the version at one log address has been appended again at another.
-    fn moved(&mut self, page: u64, from: u64, to: Entry) {
+    pub(crate) fn moved(&mut self, page: u64, from: u64, to: Entry) {
         let moved = |relation: &mut LogRelation| match relation {
             LogRelation::Same(address) | LogRelation::Newer(Some(address)) if *address == from => *address = to.address,
             _ => {}
@@ -340,26 +338,10 @@ impl WriteBack {
         }
     }
 
-    /// As [`put`](WriteBack::put), with the bytes copied at once.
-    pub fn put_filled(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<Entry> {
-        let (entry, block) = self.put(page, page_crc(bytes), dirty, resident)?;
-        block.fill(bytes);
-        Ok(entry)
-    }
-
     /// Appends a version with this CRC for the policy, or for durability alone when it is not `resident`. `dirty` when
     /// it is newer than the version sent below; otherwise its bytes are those that
     /// [`read_below`](WriteBack::read_below) returns. The block is to be filled with them.
     pub fn put(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> io::Result<(Entry, Unfilled)> {
-        if !self.apart {
-            maintenance::make_room(self)?;
-        } else if self.store.free_segments() < FREE_MIN - 1 {
-            // The remaining free segments are for the maintenance that is under way.
-            return Err(io::Error::new(
-                io::ErrorKind::StorageFull,
-                "the request moves more pages than fit into the free segments",
-            ));
-        }
         let changed = self.changed.iter().any(|pages| pages.contains(&page));
         let on_its_way = changed || self.dirty_queue.contains_key(&page) || self.unsynced.contains(page);
         let owed = self.store.index().get(page).is_some_and(|entry| self.is_owed(page, entry));
@@ -459,106 +441,21 @@ impl WriteBack {
 
     /// Stops serving the store's copy of a page. Returns a dirty copy's address, needed until its replacement is
     /// durable.
-    fn supersede(&mut self, page: u64) -> Option<u64> {
+    pub(crate) fn supersede(&mut self, page: u64) -> Option<u64> {
         self.release(page);
         let dirty = self.store.index().get(page).filter(|entry| entry.dirty && !mutant::is(Mutant::GoneTooEarly));
         dirty.map(|entry| entry.address)
     }
 
-    /// Invalidates the queued and stored versions of a page that somebody else changed in the backing store.
-    pub fn make_void(&mut self, page: u64) {
-        self.is_void(page);
-        self.dirty_queue.remove(&page);
-        if let Some(address) = self.supersede(page) {
-            self.unsynced.insert(page, InFlight::elsewhere(LogRelation::Newer(Some(address)), 0));
-        } else {
-            self.unsynced.remove(page);
-        }
-    }
-
-    /// Declares an invalidated page gone in the store. A dirty copy is obsolete only once the version below is durable.
-    pub fn declare_void(&mut self, page: u64) -> io::Result<()> {
-        let is_obsolete = |entry: &Entry| !entry.dirty || mutant::is(Mutant::GoneTooEarly);
-        if self.store.index().get(page).filter(is_obsolete).is_some() { self.declare_gone(page) } else { Ok(()) }
-    }
-
-    /// Begins to invalidate pages that were changed below, bypassing the queue, and not synced since: none is queued
-    /// any more.
-    pub fn begin_void(&mut self, pages: Range<u64>) {
-        let queued: Vec<u64> = self.dirty_queue.range(pages.clone()).map(|(&page, _)| page).collect();
-        for page in queued {
-            self.dirty_queue.remove(&page);
-        }
-        if !mutant::is(Mutant::ForgottenNotSynced) {
-            self.changed.push(pages.clone());
-        }
-        self.voiding = Some(pages).filter(|_| !mutant::is(Mutant::VoidQueued));
-    }
-
     /// True if a version newer than the store's copy is queued or was sent below, or the page is yet to be invalidated.
-    pub(super) fn is_overtaken(&self, page: u64) -> bool {
+    pub(crate) fn is_overtaken(&self, page: u64) -> bool {
         let queued = self.dirty_queue.get(&page).is_some_and(|queued| queued.relation.is_past());
         queued
             || self.unsynced.get(page).is_some_and(|in_flight| in_flight.relation.is_past())
             || self.awaits_void(page)
     }
 
-    /// True if a page is about to be invalidated and is not yet.
-    fn awaits_void(&self, page: u64) -> bool {
-        let is_within = self.voiding.as_ref().is_some_and(|pages| pages.contains(&page));
-        is_within
-            && !matches!(self.unsynced.get(page), Some(InFlight { relation: LogRelation::Newer(_), payload: None, .. }))
-    }
-
-    /// Invalidates a page ahead of its part of the range: its block is wanted, and the page can no longer be queued.
-    pub(super) fn hasten_void(&mut self, page: u64) {
-        if self.awaits_void(page) && !mutant::is(Mutant::VoidAwaited) {
-            self.make_void(page);
-        }
-    }
-
-    /// Ends an invalidation: all of the range is invalid, durably so once the store is durable up to here.
-    pub fn end_void(&mut self) {
-        self.voiding = None;
-        self.forgot = self.store.rear();
-    }
-
-    /// As [`make_void`](WriteBack::make_void) when the store has been given up.
-    pub fn forget_without_store(&mut self, page: u64) {
-        self.dirty_queue.remove(&page);
-        self.store.index_mut().remove(page);
-    }
-
-    /// True if the queue, the store or the account of unsynced writes holds something of a page.
-    pub fn holds(&self, page: u64) -> bool {
-        self.store.index().get(page).is_some() || self.dirty_queue.contains_key(&page) || self.unsynced.contains(page)
-    }
-
-    /// Pages of a range of which the queue, the store or the account of unsynced writes holds something, ascending.
-    pub fn held_in(&self, range: &Range<u64>) -> Vec<u64> {
-        let inside = |page: &u64| range.contains(page);
-        let mut held: Vec<u64> = self.dirty_queue.range(range.clone()).map(|(&page, _)| page).collect();
-        held.extend(self.unsynced.pages().filter(inside));
-        if range.end - range.start < self.store.index().len() as u64 {
-            held.extend(range.clone().filter(|&page| self.store.index().get(page).is_some()));
-        } else {
-            held.extend(self.store.index().iter().map(|(page, _)| page).filter(inside));
-        }
-        held.sort_unstable();
-        held.dedup();
-        held
-    }
-
-    pub(super) fn declare_gone(&mut self, page: u64) -> io::Result<()> {
-        if mutant::is(Mutant::NoGone) {
-            self.store.index_mut().remove(page);
-            return Ok(());
-        }
-        let result = self.store.gone(page);
-        self.noted(result)
-    }
-
-    pub(super) fn queue(&mut self, page: u64, payload: Payload, relation: LogRelation) {
+    pub(crate) fn queue(&mut self, page: u64, payload: Payload, relation: LogRelation) {
         if self.voiding.as_ref().is_some_and(|pages| pages.contains(&page)) {
             return;
         }
@@ -591,158 +488,10 @@ impl WriteBack {
             || self.unsynced.values().any(|in_flight| in_flight.relation.is_past())
     }
 
-    /// True if the version must be read before its block can be given up.
-    pub fn must_move(&self, page: u64, entry: Entry) -> bool {
-        let evicted_dirty = entry.dirty && !mutant::is(Mutant::DirtyNotKept) && !self.covers(page, entry.address);
-        !entry.lost && (entry.resident || evicted_dirty) && !self.awaits_void(page)
-    }
-
-    /// Makes the version at a log address superfluous there; true when that takes a sync of the backing store. `bytes`
-    /// are those of the version, if they are known.
-    pub fn empty_address(&mut self, page: u64, address: u64, bytes: Option<&[u8]>) -> io::Result<bool> {
-        let Some(entry) = self.store.index().get(page).filter(|entry| entry.address == address) else {
-            return Ok(false);
-        };
-        if entry.lost && !self.covers(page, address) {
-            let result = self.store.lost(page);
-            return self.noted(result).map(|()| false);
-        }
-        self.hasten_void(page);
-        let entry = self.store.index().get(page).expect("what is void is there until it is declared gone");
-        if !entry.resident && (!entry.dirty || mutant::is(Mutant::DirtyNotKept)) {
-            return Ok(false);
-        }
-        if !entry.resident && self.covers(page, address) {
-            return Ok(true);
-        }
-        let mut again = Vec::new();
-        let bytes = match bytes {
-            Some(bytes) => bytes,
-            None => {
-                again.resize(self.page_bytes, 0);
-                if self.store.read(entry, &mut again).is_err() {
-                    return self.give_up(page, entry);
-                }
-                &again
-            }
-        };
-        if !entry.resident {
-            self.counts.evicted_dirty += 1;
-            self.write_page_back(page, bytes, address);
-            return Ok(true);
-        }
-        self.counts.copied += 1;
-        let appended = self.store.append(page, page_crc(bytes), entry.dirty, true);
-        let (to, block) = self.noted(appended)?;
-        block.fill(bytes);
-        self.moved(page, address, Entry { address: to, ..entry });
-        Ok(false)
-    }
-
-    /// Pages of these versions that are not yet durable below, ascending. Each is queued or was written there.
-    pub fn needed_of(&mut self, segments: &[Vec<(u64, u64)>]) -> io::Result<Vec<u64>> {
-        let mut needed = Vec::new();
-        for &(page, address) in segments.iter().flatten() {
-            if self.store.index().get(page).is_some_and(|entry| entry.address == address && entry.dirty && !entry.lost)
-                && self.empty_address(page, address, None)?
-            {
-                needed.push(page);
-            }
-        }
-        needed.sort_unstable();
-        Ok(needed)
-    }
-
-    /// Drops the oldest segments, whose versions these are.
-    pub fn drop_segments(&mut self, segments: &[Vec<(u64, u64)>]) {
-        for (page, address) in segments.iter().flatten() {
-            if self.store.index().get(*page).is_some_and(|entry| entry.address == *address) {
-                self.store.index_mut().remove(*page);
-            }
-        }
-        segments.iter().for_each(|_| self.store.drop_oldest_segment());
-        self.counts.segments_reclaimed += segments.len() as u64;
-    }
-
-    /// Handles a copy that reclaim cannot read: only one that is to be written below is a loss.
-    fn give_up(&mut self, page: u64, entry: Entry) -> io::Result<bool> {
-        if !self.is_owed(page, entry) {
-            self.counts.clean_copies_bad += 1;
-            return Ok(entry.dirty);
-        }
-        self.counts.pages_lost += 1;
-        let result = self.store.lost(page);
-        self.noted(result).map(|()| false)
-    }
-
-    /// True if an invalidation is not yet durable.
-    pub fn must_commit_what_was_forgotten(&self) -> bool {
-        !self.is_broken() && !self.store.is_durable_to(self.forgot)
-    }
-
-    /// Notes that pages are about to be changed below, bypassing the queue. Returns their first byte and size in bytes.
-    pub fn changes_below(&mut self, pages: Range<u64>) -> (u64, u64) {
-        let at = pages.start * self.page_bytes as u64;
-        let inside = (self.backing_bytes - at).min((pages.end - pages.start) * self.page_bytes as u64);
-        self.changed.push(pages);
-        (at, inside)
-    }
-
-    /// Closes the store in good order, with all that is known to be clean entered. Comes after a flush.
-    pub fn close(&mut self) -> io::Result<()> {
-        maintenance::settle(self)?;
-        maintenance::sync_store(self)?;
-        let result = self.store.close();
-        self.noted(result)
-    }
-
-    /// Gives the store up after its device failed. Versions that only the store has are queued as far as they can
-    /// still be read. The other pages are lost until they are written again.
-    pub fn abandon_store(&mut self) {
-        self.aging = Aging::new(None);
-        self.store.drop_ages();
-        // Versions queued by log address are not safe either.
-        self.dirty_queue.retain(|_, queued| !matches!(queued.payload, Payload::Stored(_)));
-        self.writing = 0;
-        let owed: Vec<(u64, Entry)> =
-            self.store.index().iter().filter(|&(page, entry)| self.is_owed(page, entry)).collect();
-        let lost_before = self.counts.pages_lost;
-        for (page, entry) in owed {
-            let mut bytes = vec![0; self.page_bytes];
-            // A queued version of the page is older, or it would cover this one.
-            if self.store.read(entry, &mut bytes).is_ok() {
-                self.queue(page, Payload::Bytes(bytes.into()), LogRelation::Newer(None));
-            } else {
-                self.counts.pages_lost += 1;
-                self.store.index_mut().update(page, |entry| entry.lost = true);
-            }
-        }
-        if self.counts.pages_lost > lost_before {
-            // Some may belong to writes that no flush has covered: the next flush must not report them as durable.
-            self.changes_failed += 1;
-        }
-        self.store.index_mut().retain_lost();
-        // The device may refuse this too; then only a format helps, as the documentation says.
-        let _refused = self.store.retire();
-    }
-
-    /// Queues a discard of a page when the store has been given up.
-    pub fn discard_without_store(&mut self, page: u64) {
-        self.store.index_mut().remove(page);
-        self.queue(page, Payload::Discard, LogRelation::Newer(None));
-    }
-
-    /// Queues a write of a page when the store has been given up.
-    pub fn write_without_store(&mut self, page: u64, bytes: &[u8]) {
-        self.store.index_mut().remove(page);
-        self.queue(page, Payload::Bytes(bytes.into()), LogRelation::Newer(None));
-    }
-
-    /// Pages whose only copy was lost, ascending.
-    pub fn lost_pages(&self) -> Vec<u64> {
-        let mut lost: Vec<u64> =
-            self.store.index().iter().filter(|(_, entry)| entry.lost).map(|(page, _)| page).collect();
-        lost.sort_unstable();
-        lost
+    /// True if the store or the queue has something of a page that the backing store is not known to have durably.
+    pub fn has_more_than_below(&self, page: u64) -> bool {
+        let stored = self.store.index().get(page);
+        let is_dirty = stored.is_some_and(|entry| entry.dirty || entry.lost);
+        is_dirty || self.dirty_queue.contains_key(&page) || self.unsynced.contains(page)
     }
 }

@@ -1,10 +1,13 @@
 //! Work that a decision leaves to be done once the core's lock has been given back.
 
+#[cfg(test)]
+pub(super) mod open_plans;
+
 use entresol_store::{Unfilled, page_crc};
 
 /// Bytes of the page of a request, with their CRC where it was computed before the core's lock was taken.
 #[derive(Clone, Copy)]
-pub(super) struct PageBytes<'a> {
+pub(crate) struct PageBytes<'a> {
     pub bytes: &'a [u8],
     crc: Option<u32>,
 }
@@ -37,7 +40,7 @@ impl<'a> PageBytes<'a> {
 /// filled, readers of the block and the write of its batch wait for it.
 #[must_use = "a plan is carried out before its page is unlocked"]
 #[derive(Default)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     block: Option<(u64, Unfilled)>,
 }
 
@@ -50,7 +53,7 @@ impl Plan {
     /// Copies the bytes of the request's page. The page's lock is held, and the core's lock is not.
     pub fn carry_out(self, bytes: &[u8]) {
         #[cfg(test)]
-        let Some(plan) = super::open_plans::hold(self, bytes) else { return };
+        let Some(plan) = open_plans::hold(self, bytes) else { return };
         #[cfg(not(test))]
         let plan = self;
         plan.carry_out_now(bytes);

@@ -1,7 +1,7 @@
 //! Reclaim in the slots layout: gives up slots that the policy does not hold, and renews the journal's oldest blocks.
 
-use super::maintenance::{StoreAccess, settle, sync_store, write_these};
-use super::write_back::WriteBack;
+use super::{StoreAccess, settle, sync_store, write_these};
+use crate::durability::WriteBack;
 use entresol_disk::{AlignedBytes, Disk};
 use entresol_store::Entry;
 use entresol_store::mutant::{self, Mutant};
@@ -12,7 +12,7 @@ use std::ops::Range;
 const ROUNDS_MAX: u64 = 3;
 
 /// Frees slots in the slots layout; false in the log layout, where it does nothing.
-pub(super) fn reclaim_slots(access: &mut impl StoreAccess) -> io::Result<bool> {
+pub(crate) fn reclaim_slots(access: &mut impl StoreAccess) -> io::Result<bool> {
     if access.write_back().store.slots().is_none() {
         return Ok(false);
     }
@@ -137,7 +137,7 @@ impl WriteBack {
     }
 
     /// Makes a slot superfluous if the policy does not hold it; true when that takes a sync of the backing store.
-    pub(super) fn reclaim_slots(&mut self, page: u64, seen: Entry) -> io::Result<bool> {
+    pub(crate) fn reclaim_slots(&mut self, page: u64, seen: Entry) -> io::Result<bool> {
         if self.reclaim_clean_slots(page, seen)? {
             return Ok(false);
         }

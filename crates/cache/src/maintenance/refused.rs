@@ -4,10 +4,8 @@
 //! page is refused. Most refused pages are in the store and are dirty at the next open. A page that bypasses the store
 //! is not, and the cache cannot be closed with it; no flush has reported it as durable.
 
-use super::maintenance;
-use super::watermarks::DEPTH_MAX;
-use super::write_back::WriteBack;
-use super::write_batch::LogRelation;
+use super::{carry_out, settle, sync_store};
+use crate::durability::{DEPTH_MAX, LogRelation, WriteBack};
 use std::collections::BTreeSet;
 use std::io;
 
@@ -28,24 +26,12 @@ pub struct Refused {
 }
 
 impl WriteBack {
-    /// Notes that the backing store refused a page.
-    pub(super) fn note_refused(&mut self, page: u64) {
-        self.refused.insert(page);
-    }
-
-    /// Notes that a page has been written below.
-    pub(super) fn note_taken(&mut self, page: u64) {
-        if !self.refused.is_empty() {
-            self.refused.remove(&page);
-        }
-    }
-
     /// Writes every refused page once more, by itself where it fails with others, and syncs below. Returns the pages
     /// that are refused again. Those that the store has leave the queue, so that the cache can be closed in good order.
     ///
     /// # Errors
     /// The error that the cache device returned.
-    pub(super) fn retry_refused(&mut self) -> io::Result<Refused> {
+    pub(crate) fn retry_refused(&mut self) -> io::Result<Refused> {
         let pages: Vec<u64> = self.refused.iter().copied().collect();
         self.write_what_can_be(&pages)
     }
@@ -55,7 +41,7 @@ impl WriteBack {
     ///
     /// # Errors
     /// The error that the cache device returned.
-    pub(super) fn drain_past_refused(&mut self) -> io::Result<Refused> {
+    pub(crate) fn drain_past_refused(&mut self) -> io::Result<Refused> {
         let blocks = 0..self.store.index().blocks();
         let mut pages: BTreeSet<u64> = self.owed_in(blocks).collect();
         // Queued pages are still to be written below, and on their way.
@@ -78,10 +64,10 @@ impl WriteBack {
                     self.write_back_stored(page, entry);
                 }
             }
-            maintenance::sync_store(self)?;
+            sync_store(self)?;
             if !patience.is_over(pages[0]) {
                 let together = self.begin_batch_only(pages);
-                if maintenance::carry_out(self, together).is_ok() {
+                if carry_out(self, together).is_ok() {
                     patience.note(true);
                     continue;
                 }
@@ -92,15 +78,15 @@ impl WriteBack {
                     continue;
                 }
                 let alone = self.begin_batch_only(&[page]);
-                let result = maintenance::carry_out(self, alone);
+                let result = carry_out(self, alone);
                 patience.note(result.is_ok());
                 error = error.or(result.err());
             }
             let refused = pages.iter().copied().filter(|page| self.refused.contains(page)).collect();
             self.leave_to_the_log(&refused);
         }
-        match maintenance::settle(self) {
-            Ok(urgent) if urgent => maintenance::sync_store(self)?,
+        match settle(self) {
+            Ok(urgent) if urgent => sync_store(self)?,
             settled => error = error.or(settled.err()),
         }
         let pages = std::mem::take(&mut self.refused);

@@ -3,22 +3,27 @@
 //! The code is written once for two kinds of [`StoreAccess`]. [`WriteBack`] itself is one, with the cache to itself. A
 //! hold of the core's lock is the other: it gives the lock back during every I/O, so that other requests go on.
 
-use super::slot_reclaim::reclaim_slots;
-use super::watermarks::{DEPTH_MAX, FREE_MIN};
-use super::write_back::WriteBack;
-use super::write_batch::WriteBatch;
-use entresol_disk::{AlignedBytes, Disk, Transfer};
+mod ahead;
+mod refused;
+mod slot_reclaim;
+
+pub(crate) use ahead::{Role, make_some_room};
+pub use refused::Refused;
+
+use crate::durability::{DEPTH_MAX, FREE_MIN, WriteBack, WriteBatch};
+use crate::transfers::read_pages;
+use entresol_disk::{AlignedBytes, Disk};
 use entresol_store::mutant::{self, Mutant};
-use entresol_store::{Batch, Entry, check_page, sync_device};
+use entresol_store::{Batch, Entry, Unfilled, check_page, page_crc, sync_device};
+use slot_reclaim::reclaim_slots;
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Access to the write-back state, which can be given back for a while.
 ///
 /// Only one access at a time may do more than make the store durable. Meanwhile requests only look pages up, append to
 /// the store and add to the queue.
-pub(super) trait StoreAccess {
+pub(crate) trait StoreAccess {
     /// The write-back state.
     fn write_back(&mut self) -> &mut WriteBack;
 
@@ -53,7 +58,7 @@ impl StoreAccess for WriteBack {
 
 /// Makes all earlier appends durable. Threads that come during a sync wait for it; the first of them then syncs for
 /// all.
-pub(super) fn sync_store(access: &mut impl StoreAccess) -> io::Result<()> {
+pub(crate) fn sync_store(access: &mut impl StoreAccess) -> io::Result<()> {
     let end = access.write_back().store.rear();
     loop {
         let write_back = access.write_back();
@@ -86,7 +91,7 @@ fn sync_sealed(access: &mut impl StoreAccess) -> io::Result<bool> {
 }
 
 /// Writes the time to the device, with a sync of earlier appends if there are any.
-pub(super) fn store_clock(access: &mut impl StoreAccess) -> io::Result<()> {
+pub(crate) fn store_clock(access: &mut impl StoreAccess) -> io::Result<()> {
     sync_store(access)?;
     let write_back = access.write_back();
     let old = write_back.store.is_clock_old();
@@ -99,14 +104,14 @@ pub(super) fn store_clock(access: &mut impl StoreAccess) -> io::Result<()> {
 
 /// Checks by a sync whether the cache device still works. Otherwise the next request would learn of a failure, perhaps
 /// late.
-pub(super) fn look_at_device(access: &mut impl StoreAccess) -> io::Result<()> {
+pub(crate) fn look_at_device(access: &mut impl StoreAccess) -> io::Result<()> {
     let disk = access.write_back().store.disk().clone();
     let works = access.unlocked(|| sync_device(&*disk))?;
     access.write_back().noted(works)
 }
 
 /// Makes the complete batches durable ahead of need, or waits for a sync that is under way.
-pub(super) fn sync_ahead(access: &mut impl StoreAccess) -> io::Result<()> {
+pub(crate) fn sync_ahead(access: &mut impl StoreAccess) -> io::Result<()> {
     if access.write_back().syncing && access.wait_for_sync()? { Ok(()) } else { sync_sealed(access).map(drop) }
 }
 
@@ -117,7 +122,7 @@ fn write_and_sync(batches: Vec<Arc<Batch>>, disk: &dyn Disk) -> io::Result<()> {
 }
 
 /// Writes the complete batches to the cache device.
-pub(super) fn write_batches(access: &mut impl StoreAccess) -> io::Result<()> {
+pub(crate) fn write_batches(access: &mut impl StoreAccess) -> io::Result<()> {
     let write_back = access.write_back();
     let (disk, batches) = (write_back.store.disk().clone(), write_back.store.sealed());
     let written = access.unlocked(|| batches.iter().try_for_each(|batch| batch.write(&*disk)))?;
@@ -129,7 +134,7 @@ pub(super) fn write_batches(access: &mut impl StoreAccess) -> io::Result<()> {
 }
 
 /// Keeps the store from running too far ahead of its device, and frees segments that wait for a sync.
-pub(super) fn catch_up(access: &mut impl StoreAccess) -> io::Result<()> {
+pub(crate) fn catch_up(access: &mut impl StoreAccess) -> io::Result<()> {
     if access.write_back().must_sync() || access.write_back().awaits_segments() {
         return sync_store(access);
     }
@@ -137,7 +142,7 @@ pub(super) fn catch_up(access: &mut impl StoreAccess) -> io::Result<()> {
 }
 
 /// Makes the store durable, then writes the queue below (rule 1).
-pub(super) fn commit(access: &mut impl StoreAccess) -> io::Result<()> {
+pub(crate) fn commit(access: &mut impl StoreAccess) -> io::Result<()> {
     if mutant::is(Mutant::BelowOvertakes) {
         write_queue(access)?;
     }
@@ -151,14 +156,14 @@ pub(super) fn commit(access: &mut impl StoreAccess) -> io::Result<()> {
 }
 
 /// Writes the queue below, in runs of neighbours. Pages that cannot be written stay queued.
-pub(super) fn write_queue(access: &mut impl StoreAccess) -> io::Result<()> {
+pub(crate) fn write_queue(access: &mut impl StoreAccess) -> io::Result<()> {
     let write_batch = access.write_back().begin_batch();
     carry_out(access, write_batch)
 }
 
 /// Writes part of the queue below, at most `runs` runs of neighbours. The store is synced only if nothing can go
 /// without.
-pub(super) fn write_some(access: &mut impl StoreAccess, runs: usize) -> io::Result<()> {
+pub(crate) fn write_some(access: &mut impl StoreAccess, runs: usize) -> io::Result<()> {
     let mut write_batch = access.write_back().begin_batch_some(runs);
     if write_batch.is_empty() {
         sync_store(access)?;
@@ -169,7 +174,7 @@ pub(super) fn write_some(access: &mut impl StoreAccess, runs: usize) -> io::Resu
 
 /// Writes below those of these pages that are queued, in parts, each after a sync of the store. Pages may be queued
 /// again.
-pub(super) fn write_these(access: &mut impl StoreAccess, pages: &[u64]) -> io::Result<()> {
+pub(crate) fn write_these(access: &mut impl StoreAccess, pages: &[u64]) -> io::Result<()> {
     for pages in pages.chunks(DEPTH_MAX) {
         sync_store(access)?;
         let write_batch = access.write_back().begin_batch_with(pages);
@@ -178,7 +183,7 @@ pub(super) fn write_these(access: &mut impl StoreAccess, pages: &[u64]) -> io::R
     Ok(())
 }
 
-pub(super) fn carry_out(access: &mut impl StoreAccess, write_batch: WriteBatch) -> io::Result<()> {
+pub(crate) fn carry_out(access: &mut impl StoreAccess, write_batch: WriteBatch) -> io::Result<()> {
     if write_batch.is_empty() {
         return Ok(());
     }
@@ -190,7 +195,7 @@ pub(super) fn carry_out(access: &mut impl StoreAccess, write_batch: WriteBatch) 
 
 /// Syncs the backing store and enters in the store that the pages written there are clean or gone. True when one of
 /// the entries has to be durable before a flush may return.
-pub(super) fn settle(access: &mut impl StoreAccess) -> io::Result<bool> {
+pub(crate) fn settle(access: &mut impl StoreAccess) -> io::Result<bool> {
     let write_back = access.write_back();
     if !write_back.owes_sync_below() {
         return Ok(false);
@@ -208,7 +213,7 @@ pub(super) fn settle(access: &mut impl StoreAccess) -> io::Result<bool> {
 
 /// Makes every version that was handed over durable: in the store, or in the backing store if the store does not have
 /// it. With `through`, in the backing store in any case.
-pub(super) fn flush(access: &mut impl StoreAccess, through: bool) -> io::Result<()> {
+pub(crate) fn flush(access: &mut impl StoreAccess, through: bool) -> io::Result<()> {
     // Checked before the commit too: a read during it may append a bypassing version, behind the part being synced.
     let past = through || (access.write_back().went_past() && !mutant::is(Mutant::FlushAskedAfter));
     commit(access)?;
@@ -219,7 +224,7 @@ pub(super) fn flush(access: &mut impl StoreAccess, through: bool) -> io::Result<
 }
 
 /// A flush once the store has been given up.
-pub(super) fn flush_without_store(access: &mut impl StoreAccess) -> io::Result<()> {
+pub(crate) fn flush_without_store(access: &mut impl StoreAccess) -> io::Result<()> {
     write_queue(access)?;
     let backing = access.write_back().backing().clone();
     let synced = access.unlocked(|| backing.sync())?;
@@ -232,7 +237,7 @@ pub(super) fn flush_without_store(access: &mut impl StoreAccess) -> io::Result<(
 
 /// Brings the queue, the account of unsynced writes and the free segments within the hard limits. No request begins
 /// before that succeeds, so that within a request every page that leaves the cache has a place to go.
-pub(super) fn make_ready(access: &mut impl StoreAccess) -> io::Result<()> {
+pub(crate) fn make_ready(access: &mut impl StoreAccess) -> io::Result<()> {
     while access.write_back().is_queue_full() {
         write_some(access, DEPTH_MAX)?;
     }
@@ -244,7 +249,7 @@ pub(super) fn make_ready(access: &mut impl StoreAccess) -> io::Result<()> {
 }
 
 /// Reclaims until [`FREE_MIN`] segments are free.
-pub(super) fn make_room(access: &mut impl StoreAccess) -> io::Result<()> {
+pub(crate) fn make_room(access: &mut impl StoreAccess) -> io::Result<()> {
     let rounds = 2 * u64::from(access.write_back().store.geometry().segments);
     for _ in 0..rounds {
         if access.write_back().store.free_segments() >= FREE_MIN {
@@ -253,6 +258,47 @@ pub(super) fn make_room(access: &mut impl StoreAccess) -> io::Result<()> {
         reclaim(access)?;
     }
     Err(io::Error::new(io::ErrorKind::StorageFull, "every segment of the cache is full of pages that are needed"))
+}
+
+/// Appends a version for a decision, as [`WriteBack::put`], with room made for it first. While maintenance is under way
+/// the last free segments are for that.
+pub(crate) fn put(
+    write_back: &mut WriteBack,
+    page: u64,
+    crc: u32,
+    dirty: bool,
+    resident: bool,
+) -> io::Result<(Entry, Unfilled)> {
+    if !write_back.apart {
+        make_room(write_back)?;
+    } else if write_back.store.free_segments() < FREE_MIN - 1 {
+        return Err(io::Error::new(
+            io::ErrorKind::StorageFull,
+            "the request moves more pages than fit into the free segments",
+        ));
+    }
+    write_back.put(page, crc, dirty, resident)
+}
+
+/// As [`put`], with the bytes copied at once.
+pub(crate) fn put_filled(
+    write_back: &mut WriteBack,
+    page: u64,
+    bytes: &[u8],
+    dirty: bool,
+    resident: bool,
+) -> io::Result<Entry> {
+    let (entry, block) = put(write_back, page, page_crc(bytes), dirty, resident)?;
+    block.fill(bytes);
+    Ok(entry)
+}
+
+/// Closes the store in good order, with all that is known to be clean entered. Comes after a flush.
+pub(crate) fn close_store(write_back: &mut WriteBack) -> io::Result<()> {
+    settle(write_back)?;
+    sync_store(write_back)?;
+    let result = write_back.store.close();
+    write_back.noted(result)
 }
 
 /// Frees the oldest segments (rule 6), or slots in the slots layout.
@@ -267,7 +313,7 @@ fn reclaim(access: &mut impl StoreAccess) -> io::Result<()> {
 }
 
 /// As `reclaim`, ahead of need: the segments are free after the next sync of the store, whichever thread makes it.
-pub(super) fn reclaim_ahead(access: &mut impl StoreAccess) -> io::Result<()> {
+pub(crate) fn reclaim_ahead(access: &mut impl StoreAccess) -> io::Result<()> {
     if reclaim_slots(access)? {
         return Ok(());
     }
@@ -338,28 +384,4 @@ fn empty_segment(access: &mut impl StoreAccess, versions: &[(u64, u64)]) -> io::
         owed |= write_back.empty_address(page, address, good.map(|_| bytes))?;
     }
     Ok(owed)
-}
-
-/// Reads pages at these byte offsets of a device together; false when any of the reads failed.
-pub(super) fn read_pages(disk: &dyn Disk, at: &[u64], bytes: &mut [u8], page_bytes: usize) -> bool {
-    let mut reads = Vec::new();
-    let mut rest = bytes;
-    for run in runs(at.len(), |n| at[n] == at[n - 1] + page_bytes as u64) {
-        let (these, others) = rest.split_at_mut(run.len() * page_bytes);
-        reads.push(Transfer::Read { at: at[run.start], bytes: these });
-        rest = others;
-    }
-    reads.is_empty() || disk.submit(&mut reads).is_ok()
-}
-
-/// Runs, as ranges of positions: every item after the first of a run `follows` the one before it.
-pub(super) fn runs(len: usize, follows: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    for at in 0..len {
-        match runs.last_mut() {
-            Some(run) if follows(at) => run.end = at + 1,
-            _ => runs.push(at..at + 1),
-        }
-    }
-    runs
 }

@@ -15,7 +15,7 @@ struct Item {
 
 /// Pages written below since the last sync of the backing store.
 #[derive(Default)]
-pub(super) struct Unsynced {
+pub(crate) struct Unsynced {
     items: PageMap<Item>,
     /// Pages and their numbers, ascending by number. An entry whose item is gone or has another number is skipped.
     order: VecDeque<(u64, u64)>,

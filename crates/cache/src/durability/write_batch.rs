@@ -1,8 +1,8 @@
 //! Write batches: queued pages on their way to the backing store. A batch is begun, written without the lock,
 //! completed.
 
-use super::maintenance::{read_pages, runs};
 use super::write_back::{QueuedPage, WriteBack};
+use crate::transfers::{read_pages, runs};
 use entresol_disk::{AlignedBytes, Disk, Transfer};
 use entresol_store::mutant::{self, Mutant};
 use entresol_store::{Entry, check_page};
@@ -14,7 +14,7 @@ const SETTLED_PER_HOLD: usize = 64;
 
 /// Relation between the version that is written below and the store's version of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LogRelation {
+pub(crate) enum LogRelation {
     /// Same version as the one at this log address.
     Same(u64),
     /// Newer than the store's version; a dirty copy at this log address is obsolete once the newer version is durable.
@@ -30,7 +30,7 @@ impl LogRelation {
 
 /// Change that is to be made to a page below.
 #[derive(Clone)]
-pub(super) enum Payload {
+pub(crate) enum Payload {
     /// Write of these bytes.
     Bytes(Arc<[u8]>),
     /// Write of this version in the store, read when the batch is written.
@@ -40,7 +40,7 @@ pub(super) enum Payload {
 }
 
 /// A page that was written below and is not known to be durable there.
-pub(super) struct InFlight {
+pub(crate) struct InFlight {
     pub relation: LogRelation,
     /// Payload that was sent, kept until synced while the store has no copy, so that a failed sync can be repaired.
     /// None where the store has the version, or somebody else changed the page below.
@@ -57,7 +57,7 @@ impl InFlight {
 }
 
 /// A page of a write batch.
-pub(super) struct BatchPage {
+pub(crate) struct BatchPage {
     page: u64,
     pub payload: Payload,
     pub relation: LogRelation,
@@ -68,7 +68,7 @@ pub(super) struct BatchPage {
 }
 
 /// Queued pages that are being written below.
-pub(super) struct WriteBatch {
+pub(crate) struct WriteBatch {
     /// Ascending by page.
     pages: Vec<BatchPage>,
     pub page_bytes: usize,
@@ -76,7 +76,7 @@ pub(super) struct WriteBatch {
 }
 
 /// Result of a [`WriteBatch`].
-pub(super) struct WriteResult {
+pub(crate) struct WriteResult {
     /// Positions of pages whose bytes could not be read from the store, ascending, with the errors.
     pub bad: Vec<(usize, io::Error)>,
     /// Result of writing all other pages below: success if all are there.
@@ -221,6 +221,18 @@ impl WriteBack {
             }
         }
         written.result
+    }
+
+    /// Notes that the backing store refused a page.
+    pub(crate) fn note_refused(&mut self, page: u64) {
+        self.refused.insert(page);
+    }
+
+    /// Notes that a page has been written below.
+    pub(crate) fn note_taken(&mut self, page: u64) {
+        if !self.refused.is_empty() {
+            self.refused.remove(&page);
+        }
     }
 
     /// Handles a version that was to go below and cannot be read from the store: a loss only if it is still the newest.
@@ -386,13 +398,4 @@ impl WriteBatch {
         }
         (bad, at.len() as u64)
     }
-}
-
-/// Reads a page of a backing store of `backing_bytes` bytes; bytes beyond its end are zeros.
-pub(super) fn read_page_below(backing: &dyn Disk, backing_bytes: u64, page: u64, bytes: &mut [u8]) -> io::Result<()> {
-    let at = page * bytes.len() as u64;
-    let inside = (backing_bytes - at).min(bytes.len() as u64) as usize;
-    let (inside, beyond) = bytes.split_at_mut(inside);
-    beyond.fill(0);
-    backing.read_at(at, inside)
 }

@@ -1,12 +1,12 @@
 //! Reads of several pages. Each device reads its pages that are not in memory together, neighbours in one transfer. The
 //! policy is told page by page, in order, as if the pages had been read one by one.
 
+use super::durability::Source;
 use super::locks::CoreGuard;
-use super::maintenance::{StoreAccess, runs};
-use super::plan::PageBytes;
-use super::plan::Plan;
-use super::write_back::Source;
-use super::{BlockCache, Newest, Tag};
+use super::maintenance::StoreAccess;
+use super::plan::{PageBytes, Plan};
+use super::transfers::{read_page_below, runs};
+use super::{BlockCache, Tag};
 use entresol_core::Op;
 use entresol_disk::{AlignedBytes, Transfer};
 use entresol_store::mutant::{self, Mutant};
@@ -29,6 +29,16 @@ enum Found {
 #[derive(Clone, Copy)]
 pub(super) struct There {
     crc: Option<u32>,
+}
+
+/// The newest version of a page has been read.
+pub(super) struct Newest<'a> {
+    /// The core's lock, unless it was not needed again.
+    guard: Option<CoreGuard<'a>>,
+    /// CRC of the bytes, where it was computed without the lock.
+    crc: Option<u32>,
+    /// The policy has decided on the read.
+    decided: bool,
 }
 
 /// Pages read together; their locks are held meanwhile.
@@ -200,6 +210,66 @@ impl BlockCache {
             }
         }
         (from_store, from_below)
+    }
+
+    /// Reads the newest version of a page whose lock is held, and takes the core's lock.
+    pub(super) fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<CoreGuard<'_>> {
+        let newest = self.newest_by(page, bytes, || self.locks.ready(), |_| false)?;
+        Ok(newest.guard.expect("nothing was decided"))
+    }
+
+    /// As [`newest`](BlockCache::newest), with `take` taking the core's lock. Before a version is read from the store,
+    /// `decide` may decide on the read and says whether it did: then the lock is not taken again.
+    pub(super) fn newest_by<'a>(
+        &'a self,
+        page: u64,
+        bytes: &mut [u8],
+        take: impl Fn() -> io::Result<CoreGuard<'a>>,
+        decide: impl Fn(&mut CoreGuard<'a>) -> bool,
+    ) -> io::Result<Newest<'a>> {
+        let mut guard = take()?;
+        let mut bad_at = None;
+        let mut decided = false;
+        loop {
+            match guard.core().locate(page, bytes)? {
+                // No better copy has been found than the one that was already bad.
+                Source::Store(entry) if bad_at == Some(entry.address) => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "the newest copy of this page is bad"));
+                }
+                Source::Memory => return Ok(Newest { guard: Some(guard), crc: None, decided }),
+                Source::Below => {
+                    guard.write_back().counts.below_reads += 1;
+                    drop(guard);
+                    read_page_below(&*self.disks[1], self.size_bytes, page, bytes)?;
+                    let crc = page_crc(bytes);
+                    return take().map(|guard| Newest { guard: Some(guard), crc: Some(crc), decided });
+                }
+                Source::Store(entry) => {
+                    let at = guard.write_back().store.byte_of(entry.address);
+                    guard.write_back().store.count_reads(1);
+                    let is_first = !decided;
+                    decided = decided || decide(&mut guard);
+                    drop(guard);
+                    let mut read = || self.disks[0].read_at(at, bytes).and_then(|()| check_page(entry, bytes));
+                    // A copy is bad when two reads of it are bad: the first may have been damaged on the way.
+                    let first = read();
+                    let again = u64::from(first.is_err());
+                    let result = first.or_else(|_| read());
+                    if result.is_ok() && again == 0 && decided && is_first {
+                        return Ok(Newest { guard: None, crc: Some(entry.crc), decided });
+                    }
+                    guard = take()?;
+                    guard.write_back().store.count_reads(again);
+                    match result {
+                        Ok(()) => return Ok(Newest { guard: Some(guard), crc: Some(entry.crc), decided }),
+                        // Reclaim may have moved the version: the next round finds it at its new address.
+                        Err(error) => guard.core().copy_is_bad(page, entry, error)?,
+                    }
+                    // While that very copy is being written below, the end of the write decides on the page.
+                    bad_at = (!guard.write_back().is_being_written(page)).then_some(entry.address);
+                }
+            }
+        }
     }
 }
 

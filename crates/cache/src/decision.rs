@@ -1,0 +1,285 @@
+//! One decision of the policy, and its driver: carries out the policy's movements on bytes.
+
+use super::executor::Executor;
+use super::frames::Frame;
+use super::maintenance;
+use super::plan::{PageBytes, Plan};
+use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
+use entresol_policy::Driver;
+use entresol_store::Unfilled;
+use std::io;
+
+/// Purpose of a decision.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// A request for a page, or a prefetch of it.
+    Request,
+    /// A recovered page is shown to the policy: bytes stay where they are.
+    Replay,
+    /// Work that a hint left.
+    Hint,
+}
+
+/// One decision of the policy, and the driver of that decision: each movement changes the index, the queue and the
+/// frames at once. The last copy of the request's own bytes into the store is left to the [`Plan`].
+pub(super) struct Decision<'e, 'b> {
+    executor: &'e mut Executor,
+    purpose: Purpose,
+    /// Page of the request. Another page's bytes are not in `bytes`.
+    page: u64,
+    op: Op,
+    /// Contents of the page as the write leaves them, or as the read returns them.
+    contents: PageBytes<'b>,
+    /// The write has been sent below.
+    past: bool,
+    /// Block of the store that the contents are still to be copied to.
+    block: Option<Unfilled>,
+    error: Option<io::Error>,
+}
+
+impl<'e, 'b> Decision<'e, 'b> {
+    /// Begins the decision on a request for a page.
+    pub fn on_request(executor: &'e mut Executor, page: u64, op: Op, contents: PageBytes<'b>, now_us: u64) -> Self {
+        executor.now_us = now_us;
+        Decision::begin(executor, Purpose::Request, page, op, contents)
+    }
+
+    /// Begins to show the policy a recovered page. Frames get their bytes when they are first read.
+    pub fn on_recovered(executor: &'e mut Executor, page: u64, op: Op) -> Self {
+        Decision::begin(executor, Purpose::Replay, page, op, PageBytes::UNKNOWN)
+    }
+
+    /// Begins a decision on work that a hint left, or on the hint.
+    pub fn on_hint(executor: &'e mut Executor) -> Self {
+        Decision::begin(executor, Purpose::Hint, u64::MAX, Op::Read, PageBytes::UNKNOWN)
+    }
+
+    fn begin(executor: &'e mut Executor, purpose: Purpose, page: u64, op: Op, contents: PageBytes<'b>) -> Self {
+        Decision { executor, purpose, page, op, contents, past: false, block: None, error: None }
+    }
+
+    /// Counts the decided request. `absorbed` when it replaced a dirty version.
+    pub fn count(&mut self, outcome: Outcome, absorbed: bool) {
+        self.executor.count(self.page, self.op, outcome, absorbed);
+    }
+
+    /// Ends the decision, with its first error. After an error nothing is left to be done.
+    pub fn end(mut self) -> io::Result<Plan> {
+        match self.error.take() {
+            None => Ok(Plan::of(self.page, self.block.take())),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// True if a movement has failed.
+    pub fn has_failed(&self) -> bool {
+        self.error.is_some()
+    }
+
+    /// True if the write has been sent below, bypassing the tiers.
+    pub fn went_past(&self) -> bool {
+        self.past
+    }
+
+    /// Copies the request's bytes now, before anything that may read them in the store.
+    fn settle(&mut self) {
+        if let Some(block) = self.block.take() {
+            block.fill(self.contents.bytes);
+        }
+    }
+
+    /// Puts the request's bytes into the store. They are copied later, unless another movement follows.
+    fn put(&mut self, dirty: bool) -> io::Result<()> {
+        self.settle();
+        if self.contents.bytes.is_empty() {
+            // The bytes of a hit come later. They are fetched again when the page is asked for next.
+            return Err(io::Error::other("the bytes of the page are not known yet"));
+        }
+        let (_, block) = maintenance::put(&mut self.executor.write_back, self.page, self.contents.crc(), dirty, true)?;
+        self.block = Some(block);
+        Ok(())
+    }
+
+    /// Puts the page that was read into the tier where the policy believes it to be, if that has no bytes of it.
+    pub fn fill(&mut self, handle: Page, in_store: bool) {
+        let bytes = self.contents.bytes;
+        if let Some(frame) = self.executor.frames.get_mut(handle) {
+            frame.bytes.get_or_insert_with(|| bytes.into());
+        } else if in_store && self.executor.write_back.store.index().resident(self.page).is_none() {
+            let kept = self.put(false);
+            self.executor.counts.admissions_failed += u64::from(kept.is_err());
+        }
+    }
+
+    pub fn attempt(&mut self, result: io::Result<()>) {
+        if let Err(error) = result {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    /// Fetches a page from the backing store into a tier.
+    fn fetch(&mut self, handle: Page, to: Tier) -> io::Result<()> {
+        let page = self.executor.directory.page(handle);
+        let in_store = to == self.executor.store_tier();
+        // A copy that could not be kept is a miss the next time; the read itself succeeds.
+        if page == self.page && !self.op.is_write() {
+            let kept = if in_store {
+                self.put(false)
+            } else {
+                self.executor.set_frame(handle, self.contents.bytes, false, None);
+                Ok(())
+            };
+            self.executor.counts.admissions_failed += u64::from(kept.is_err());
+            return Ok(());
+        }
+        let mut bytes = vec![0; self.executor.page_bytes()];
+        self.executor.write_back.read_below(page, &mut bytes)?;
+        if in_store {
+            let kept = maintenance::put_filled(&mut self.executor.write_back, page, &bytes, false, true);
+            self.executor.counts.admissions_failed += u64::from(kept.is_err());
+        } else {
+            self.executor.set_frame(handle, &bytes, false, None);
+        }
+        Ok(())
+    }
+
+    /// Puts the bytes of the write into a tier.
+    fn install(&mut self, handle: Page, to: Tier) -> io::Result<()> {
+        let landed = if to == self.executor.store_tier() {
+            self.put(true)
+        } else {
+            self.executor.set_frame(handle, self.contents.bytes, true, None);
+            Ok(())
+        };
+        match landed {
+            // The store has no free segment at the moment: the policy believes in a page with no bytes behind it.
+            Err(_) if !self.executor.write_back.is_broken() => {
+                self.executor.counts.admissions_failed += 1;
+                self.past = true;
+                self.executor.write_back.write_past(self.page, self.contents.bytes)
+            }
+            landed => landed,
+        }
+    }
+
+    fn promote(&mut self, handle: Page) -> io::Result<()> {
+        let page = self.executor.directory.page(handle);
+        let read = page == self.page && !self.op.is_write() && self.purpose == Purpose::Request;
+        // A read of another page reads its bytes later; a write brings its own bytes next.
+        let bytes = read.then(|| self.contents.bytes.into());
+        let write_back = &self.executor.write_back;
+        let entry = write_back.store.index().resident(page);
+        let dirty = entry.is_some_and(|entry| write_back.is_owed(page, entry));
+        self.executor.frames.insert(handle, Frame { bytes, dirty, stored: entry.map(|entry| entry.address) });
+        Ok(())
+    }
+
+    fn bypass(&mut self) -> io::Result<()> {
+        if !self.op.is_write() {
+            return Ok(());
+        }
+        self.past = true;
+        self.executor.write_back.write_past(self.page, self.contents.bytes)
+    }
+
+    /// Sends the write below at once as well.
+    pub fn write_through(&mut self, handle: Page) -> io::Result<()> {
+        let page = self.page;
+        if self.executor.frames.get(handle).is_some() {
+            self.settle();
+            return self.executor.write_page_back(handle, Tier::TOP);
+        }
+        let write_back = &mut self.executor.write_back;
+        match write_back.store.index().resident(page) {
+            Some(entry) if write_back.is_owed(page, entry) => {
+                write_back.write_page_back(page, self.contents.bytes, entry.address);
+                Ok(())
+            }
+            Some(_) => Ok(()),
+            None => write_back.write_past(page, self.contents.bytes),
+        }
+    }
+
+    fn carry_out(&mut self, Movement { page: handle, verb, .. }: Movement) -> io::Result<()> {
+        let is_replay = self.purpose == Purpose::Replay;
+        match verb {
+            Verb::Fetch { .. } | Verb::Install { .. } | Verb::Bypass if is_replay => {
+                self.executor.replay_movement(handle, verb);
+                Ok(())
+            }
+            Verb::Fetch { to } => self.fetch(handle, to),
+            Verb::Install { to } => self.install(handle, to),
+            Verb::Copy { from, .. } if from == self.executor.store_tier() => self.promote(handle),
+            Verb::Copy { .. } => self.executor.demote(handle),
+            Verb::WriteBack { from } => self.executor.write_page_back(handle, from),
+            Verb::Drop { from } | Verb::Supersede { tier: from } => {
+                self.executor.give_up(handle, from);
+                Ok(())
+            }
+            // The store accounts for dead versions itself. Held ones get their second chance when reclaim reaches them.
+            Verb::Reclaim { .. } | Verb::Requeue { .. } => Ok(()),
+            Verb::Bypass => self.bypass(),
+            Verb::FetchObject { .. } | Verb::DropObject { .. } => {
+                unreachable!("objects move at the word of queries, and a block cache hears of none")
+            }
+        }
+    }
+}
+
+impl Drop for Decision<'_, '_> {
+    /// A decision that nobody asks for a plan leaves nothing to be done.
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+impl Driver for Decision<'_, '_> {
+    fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
+        // Decisions come one at a time, and none pins a page. Whoever reads a block of the store that is reserved and
+        // not filled waits for it.
+        true
+    }
+
+    fn emit(&mut self, movement: Movement) {
+        self.settle();
+        let is_replay = self.purpose == Purpose::Replay;
+        let executor = &mut *self.executor;
+        if !is_replay {
+            executor.counts.movement(movement, self.op.is_write());
+        }
+        executor.objects.movement(executor.directory.page(movement.page), movement, executor.store_tier(), !is_replay);
+        let result = self.carry_out(movement);
+        self.attempt(result);
+    }
+
+    fn now_us(&self) -> u64 {
+        self.executor.now_us
+    }
+
+    fn next_use(&self) -> u32 {
+        NEVER
+    }
+
+    fn address(&self, page: Page) -> Address {
+        self.executor.objects.address(self.executor.directory.page(page))
+    }
+
+    fn successor(&self, page: Page) -> Option<Page> {
+        let Executor { directory, objects, .. } = &*self.executor;
+        directory.find(objects.neighbour(directory.page(page), 1)?)
+    }
+
+    fn predecessor(&self, page: Page) -> Option<Page> {
+        let Executor { directory, objects, .. } = &*self.executor;
+        directory.find(objects.neighbour(directory.page(page), -1)?)
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        self.executor.objects.pages(object)
+    }
+}
+
+/// A request as a policy sees it.
+pub(super) fn request(handle: Page, op: Op, sequential: bool) -> Request {
+    Request { page: handle, op, sequential }
+}

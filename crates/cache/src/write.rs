@@ -1,0 +1,87 @@
+//! The write path: a page's lock, the policy's decision, and the copy that its plan leaves to be done.
+
+use super::locks::CoreGuard;
+use super::plan::{PageBytes, Plan};
+use super::{BlockCache, Mode, Tag};
+use entresol_core::Op;
+use std::io;
+
+impl BlockCache {
+    /// Writes, with the facts that the tag states. After a crash a write of several pages counts as several writes.
+    ///
+    /// # Errors
+    /// As [`Block::write`]; pages before the failed one are written.
+    pub fn write_tagged(&self, offset: u64, bytes: &[u8], tag: Tag) -> io::Result<()> {
+        self.check_range(offset, bytes.len() as u64)?;
+        let page_bytes = self.page_bytes as usize;
+        // Of a page that is written in part.
+        let mut page = Vec::new();
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let within = (at % self.page_bytes) as usize;
+            let len = (page_bytes - within).min(bytes.len() - done);
+            let whole = within == 0 && (len == page_bytes || at + len as u64 == self.size_bytes);
+            let first = done == 0;
+            let tag = Tag { sequential: tag.sequential || !first, ..tag };
+            let number = at / self.page_bytes;
+            let written = &bytes[done..done + len];
+            if len < page_bytes {
+                // The last page of the device may be shorter than the others, and ends with zeros.
+                page.clear();
+                page.extend_from_slice(written);
+                page.resize(page_bytes, 0);
+            }
+            let mut contents = PageBytes::new(if len < page_bytes { &page } else { written });
+            if whole {
+                contents = PageBytes::checked(contents.bytes);
+            }
+            let _page = self.locks.pages.page(number);
+            let mut guard = self.locks.ready_to_write(number)?;
+            check_writable(guard.core().mode())?;
+            if !whole {
+                drop(guard);
+                guard = self.newest(number, &mut page)?;
+                page[within..within + len].copy_from_slice(written);
+                contents = PageBytes::new(&page);
+            }
+            self.recorder.note(number, if whole { Op::Write } else { Op::Update }, tag, first);
+            self.write_page(guard, number, contents, whole, tag)?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Has the policy decide on a write of a page whose lock is held, and carries the plan out.
+    fn write_page(
+        &self,
+        mut guard: CoreGuard,
+        page: u64,
+        contents: PageBytes,
+        whole: bool,
+        tag: Tag,
+    ) -> io::Result<()> {
+        let mut decided = guard.core().write(page, contents, whole, tag);
+        if guard.must_mend() {
+            // What is in memory of the store is read when its device is given up.
+            decided = decided.map(|plan| {
+                plan.carry_out_now(contents.bytes);
+                Plan::default()
+            });
+            // A failure of the cache device is an error only where it cost data or an acknowledgement.
+            guard.mend()?;
+            decided = decided.or_else(|_| guard.core().write(page, contents, whole, tag));
+        }
+        self.unflushed.note();
+        drop(guard);
+        decided.map(|plan| plan.carry_out(contents.bytes))
+    }
+}
+
+/// Refuses writes in read-only mode.
+pub(super) fn check_writable(mode: Mode) -> io::Result<()> {
+    if mode == Mode::ReadOnly {
+        return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the cache is in read-only mode"));
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Pages about the code name files that are there, and functions and types that these files have.
+
+#[path = "../../policy/tests/common/sources.rs"]
+mod sources;
+
+use sources::sources;
+use std::fs;
+use std::path::Path;
+
+/// Pages whose code spans are compared with the sources.
+const PAGES: [&str; 6] = [
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/GLOSSARY.md",
+    "docs/SEMANTICS.md",
+    "docs/cache-format.md",
+    "docs/file-map.md",
+];
+
+/// Code spans of a line, each with the text between it and the span before.
+fn spans(line: &str) -> Vec<(&str, &str)> {
+    let parts: Vec<&str> = line.split('`').collect();
+    parts.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
+}
+
+/// True if a span is the path of a source. Patterns of paths have parts in capitals.
+fn is_file(span: &str) -> bool {
+    span.ends_with(".rs") && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_/.".contains(c))
+}
+
+fn is_name(span: &str) -> bool {
+    span.len() > 2 && span.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// True if a path is the one that a page names. Pages leave out `crates` and `src`, or all but the file's name.
+fn is_named(path: &str, span: &str) -> bool {
+    let short = |path: &str| path.replace("crates/", "").replace("/src/", "/");
+    let (path, span) = (short(path), short(span));
+    path == span || path.strip_suffix(&span).is_some_and(|before| before.ends_with('/'))
+}
+
+/// True if a source declares a function, type, constant or module of this name, or a variant or field.
+fn declares(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        let ends = !text[at + name.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_');
+        let before = text[..at].trim_end_matches([' ', '\n']);
+        let declared = ["fn", "struct", "enum", "const", "static", "trait", "mod", "type", "pub", "{", ",", "]", "!"];
+        ends && text[..at].ends_with([' ', '\n', '!']) && declared.iter().any(|word| before.ends_with(word))
+    })
+}
+
+#[test]
+fn a_named_file_is_found_by_any_of_its_short_forms() {
+    let path = "crates/cache/src/durability/void.rs";
+    for span in
+        ["crates/cache/src/durability/void.rs", "cache/src/durability/void.rs", "cache/durability/void.rs", "void.rs"]
+    {
+        assert!(is_named(path, span), "{span}");
+    }
+    assert!(!is_named(path, "oid.rs") && !is_named(path, "store/src/durability/void.rs"));
+    assert_eq!(spans("a `b.rs`, `c`; d"), [("a ", "b.rs"), (", ", "c")]);
+    assert!(declares("impl A {\n    pub(crate) fn b(&self) {}\n}", "b") && !declares("self.b()", "b"));
+}
+
+#[test]
+fn files_and_functions_that_pages_name_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let files: Vec<(String, String)> = ["crates", "lab", "fuzz"]
+        .iter()
+        .flat_map(|folder| sources(&root.join(folder)))
+        .map(|path| {
+            let name = path.strip_prefix(&root).expect("inside").to_string_lossy().into_owned();
+            (name, fs::read_to_string(&path).expect("text"))
+        })
+        .collect();
+    let (mut wrong, mut named, mut declared) = (Vec::new(), 0, 0);
+    for page in PAGES {
+        let text = fs::read_to_string(root.join(page)).expect("a page");
+        for (number, line) in text.lines().enumerate() {
+            let mut file: Option<&str> = None;
+            for (between, span) in spans(line) {
+                if is_file(span) {
+                    file = Some(span);
+                    named += 1;
+                    if !files.iter().any(|(path, _)| is_named(path, span)) {
+                        wrong.push(format!("{page}:{}: no file {span}", number + 1));
+                    }
+                } else if let Some(of) = file.filter(|_| [", ", " and ", ": "].contains(&between) && is_name(span)) {
+                    declared += 1;
+                    let mut found = files.iter().filter(|(path, _)| is_named(path, of)).peekable();
+                    if found.peek().is_some() && !found.any(|(_, text)| declares(text, span)) {
+                        wrong.push(format!("{page}:{}: {of} declares no {span}", number + 1));
+                    }
+                } else {
+                    file = None;
+                }
+            }
+        }
+    }
+    assert!(named > 100 && declared > 30, "{named} files and {declared} functions are named");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
