@@ -11,7 +11,6 @@ use entresol_core::{Hint, ObjectId, Page};
 use entresol_policy::{Choice, Streams};
 use entresol_store::{Clock, Entry};
 use std::io;
-use std::ops::Range;
 use std::time::Duration;
 
 /// A core of any policy: one virtual call per step. Methods do I/O only where their doc or the head of `locks.rs` says
@@ -113,8 +112,11 @@ pub(super) trait Core: Send {
     fn drain_past_refused(&mut self) -> io::Result<Refused>;
     /// Pages that the store holds, in no order, and whether each is dirty.
     fn held_pages(&self) -> Vec<(u64, bool)>;
-    /// Pages of a range of which anything is held, ascending, and whether the store has each as dirty.
-    fn held_in(&self, pages: &Range<u64>) -> Vec<(u64, bool)>;
+    /// Those of these pages of which anything is held, and whether the store has each as dirty.
+    fn held_of(&self, pages: &[u64]) -> Vec<(u64, bool)>;
+    /// Pages of a range of which anything is held, ascending, found without a [`Search`].
+    #[cfg(test)]
+    fn held_in(&self, pages: &std::ops::Range<u64>) -> Vec<u64>;
     /// Pages that count as cached though the policy does not hold them, once it has been shown all earlier pages.
     #[cfg(test)]
     fn unknown_residents(&self) -> Vec<u64>;

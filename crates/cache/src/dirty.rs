@@ -2,14 +2,12 @@
 
 use super::durability::DirtyLimits;
 use super::maintenance::StoreAccess;
+use super::search::LOOKED_AT;
 use super::{BlockCache, CacheConfig};
 use entresol_core::ObjectId;
 use std::collections::HashMap;
 use std::io;
 use std::sync::PoisonError;
-
-/// Blocks looked at in one hold of the core's lock: about as long as a few requests take, so no request waits long.
-const BLOCKS_PER_HOLD: usize = 1 << 13;
 
 impl BlockCache {
     /// Dirty pages by object, without lost pages. Objects without dirty pages are left out. Requests go on meanwhile,
@@ -18,20 +16,21 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn dirty_by_object(&self) -> io::Result<HashMap<ObjectId, u64>> {
-        let (mut dirty, mut from) = (HashMap::new(), 0);
-        loop {
-            let mut guard = self.locks.guard()?;
+        let mut dirty = HashMap::new();
+        let (mut guard, each) = (self.locks.guard()?, LOOKED_AT as usize);
+        for from in (0..).step_by(each) {
             let index = guard.write_back().store.index();
             if from >= index.blocks() {
-                return Ok(dirty);
+                break;
             }
-            let pages: Vec<u64> = index.dirty_in(from..from + BLOCKS_PER_HOLD).collect();
+            let pages: Vec<u64> = index.dirty_in(from..from + each).collect();
             let objects = guard.core().objects();
             for page in pages {
                 *dirty.entry(objects.address(page).object).or_default() += 1;
             }
-            from += BLOCKS_PER_HOLD;
+            guard.pass()?;
         }
+        Ok(dirty)
     }
 }
 

@@ -12,7 +12,6 @@ use entresol_policy::Streams;
 use entresol_store::Entry;
 use std::collections::BTreeSet;
 use std::io;
-use std::ops::Range;
 
 /// The volatile tier of a replaced policy: copies of pages, none of which durability needs.
 pub(super) struct Left {
@@ -193,7 +192,8 @@ impl Executor {
     }
 
     /// Pages of a range of which anything is held, ascending.
-    pub fn held_in(&self, range: &Range<u64>) -> Vec<u64> {
+    #[cfg(test)]
+    pub fn held_in(&self, range: &std::ops::Range<u64>) -> Vec<u64> {
         let mut held = self.write_back.held_in(range);
         let in_frames = self.frames.handles().into_iter().map(|handle| self.directory.page(handle));
         held.extend(in_frames.filter(|page| range.contains(page)));

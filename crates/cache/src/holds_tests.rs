@@ -65,6 +65,8 @@ impl Disk for Watched {
 enum Operation {
     Discard,
     ChangeBelow,
+    Look,
+    Stats,
     Policy,
     Drain,
     Mode,
@@ -100,6 +102,18 @@ fn measure(operation: Operation, layout: Layout, pages: u64) -> (u64, u64) {
     match operation {
         Operation::Discard => cache.discard(0, 2 * pages * PAGE).expect("a discard"),
         Operation::ChangeBelow => cache.change_below(0, 2 * pages * PAGE, || Ok(())).expect("a change"),
+        Operation::Look => {
+            let held = cache.held_in(0, 2 * pages * PAGE).expect("a list");
+            let cached = |&(page, _): &(u64, bool)| page % 2 == 0 && page < 2 * pages;
+            assert!(held.len() as u64 >= pages - 1 && held.iter().all(cached) && held.is_sorted());
+        }
+        Operation::Stats => {
+            assert!(cache.stats().expect("counts").dirty_pages > 0);
+            assert!(cache.lost_pages().expect("a list").is_empty());
+            let by_object = cache.dirty_by_object().expect("counts");
+            assert!(by_object.values().sum::<u64>() > 0);
+            cache.policy_gauges().expect("figures");
+        }
         Operation::Policy => {
             let arc = catalogue::info("arc").expect("a policy");
             cache.set_policy(arc, &Options::defaults(arc), &[pages as usize]).expect("another policy");
@@ -124,9 +138,9 @@ fn measure(operation: Operation, layout: Layout, pages: u64) -> (u64, u64) {
 
 /// The longest holds do not grow from `few` cached pages to `many`, and no device is called within a hold.
 fn check(few: u64, many: u64) {
-    use Operation::{ChangeBelow, Discard, Drain, Flush, Grow, Mode, Policy};
+    use Operation::{ChangeBelow, Discard, Drain, Flush, Grow, Look, Mode, Policy, Stats};
     for layout in [Layout::Log, Layout::Slots] {
-        for operation in [Discard, ChangeBelow, Policy, Drain, Mode, Flush, Grow] {
+        for operation in [Discard, ChangeBelow, Look, Stats, Policy, Drain, Mode, Flush, Grow] {
             // Growth is not measured over slots, whose store cannot grow. Growing a log rebuilds its index.
             if (operation, layout) == (Grow, Layout::Slots) {
                 continue;

@@ -31,6 +31,7 @@ mod maintenance;
 mod objects;
 mod opening;
 mod pages;
+mod parts;
 mod peek;
 mod placing;
 mod plan;

@@ -1,20 +1,33 @@
 //! Contents of a cache, for a caller that compares them with its own backing store. A look is no request or decision.
 
-use super::{BlockCache, Opening, maintenance};
+use super::maintenance::{self, StoreAccess};
+use super::parts::Parts;
+use super::{BlockCache, Opening};
 use entresol_store::Entry;
 use std::io;
 use std::ops::Range;
 
 impl BlockCache {
     /// Pages of a range of bytes that the cache holds, in memory or not, ascending, and whether each is dirty. A page
-    /// that only memory has counts as clean until a [`flush`](crate::Block::flush) has appended it to the store.
+    /// that only memory has counts as clean until a [`flush`](crate::Block::flush) has appended it to the store. Requests for these pages
+    /// wait meanwhile, and others go on.
     ///
     /// # Errors
     /// `InvalidInput` beyond the end; an error when the cache has stopped after a fault of its own.
     pub fn held_in(&self, offset: u64, bytes: u64) -> io::Result<Vec<(u64, bool)>> {
         self.check_range(offset, bytes)?;
         let pages = self.whole_pages(offset, bytes);
-        Ok(self.locks.guard()?.core().held_in(&pages))
+        if pages.is_empty() {
+            return Ok(Vec::new());
+        }
+        let _pages = self.locks.pages.range(&pages);
+        let mut guard = self.locks.exclusive()?;
+        let mut held = Vec::new();
+        for part in Parts::of(&mut guard, &pages)? {
+            held.extend(guard.core().held_of(&part));
+            guard.pass()?;
+        }
+        Ok(held)
     }
 
     /// Syncs the pages written below and counts them as clean: pages that are dirty afterwards are not durable below.

@@ -140,7 +140,7 @@ mod tests {
             let first = random.below(PAGES);
             let range = first..first + 1 + random.below(PAGES - first);
             let mut guard = cache.locks.exclusive().expect("the core's lock");
-            let held: Vec<u64> = guard.core().held_in(&range).into_iter().map(|(page, _)| page).collect();
+            let held: Vec<u64> = guard.core().held_in(&range);
             let write_back = guard.write_back();
             apart[0] += write_back.dirty_queue.range(range.clone()).count();
             apart[1] += write_back.unsynced.pages().filter(|page| range.contains(page)).count();

@@ -87,6 +87,7 @@ impl WriteBack {
     }
 
     /// Pages of a range of which the queue, the store or the account of unsynced writes holds something, ascending.
+    #[cfg(test)]
     pub fn held_in(&self, range: &Range<u64>) -> Vec<u64> {
         let inside = |page: &u64| range.contains(page);
         let mut held: Vec<u64> = self.dirty_queue.range(range.clone()).map(|(&page, _)| page).collect();

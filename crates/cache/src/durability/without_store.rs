@@ -56,9 +56,6 @@ impl WriteBack {
 
     /// Pages whose only copy was lost, ascending.
     pub fn lost_pages(&self) -> Vec<u64> {
-        let mut lost: Vec<u64> =
-            self.store.index().iter().filter(|(_, entry)| entry.lost).map(|(page, _)| page).collect();
-        lost.sort_unstable();
-        lost
+        self.store.index().lost_among(0..u64::MAX).collect()
     }
 }

@@ -18,7 +18,6 @@ use entresol_policy::{Choice, Policy, Streams};
 use entresol_store::mutant::{self, Mutant};
 use entresol_store::{Clock, Entry};
 use std::io;
-use std::ops::Range;
 use std::time::Duration;
 
 pub(super) struct Engine<P> {
@@ -454,9 +453,14 @@ impl<P: Policy> Core for Engine<P> {
         residents.map(|(page, _)| page).filter(|&page| !is_known(page)).collect()
     }
 
-    fn held_in(&self, pages: &Range<u64>) -> Vec<(u64, bool)> {
+    fn held_of(&self, pages: &[u64]) -> Vec<(u64, bool)> {
         let index = self.executor.write_back.store.index();
         let is_dirty = |page: u64| index.get(page).is_some_and(|entry| entry.dirty);
-        self.executor.held_in(pages).into_iter().map(|page| (page, is_dirty(page))).collect()
+        pages.iter().filter(|&&page| self.executor.holds(page)).map(|&page| (page, is_dirty(page))).collect()
+    }
+
+    #[cfg(test)]
+    fn held_in(&self, pages: &std::ops::Range<u64>) -> Vec<u64> {
+        self.executor.held_in(pages)
     }
 }
