@@ -95,6 +95,7 @@ impl<'e, 'b> Decision<'e, 'b> {
             // The bytes of a hit come later. They are fetched again when the page is asked for next.
             return Err(io::Error::other("the bytes of the page are not known yet"));
         }
+        self.executor.write_back.stirred = true;
         let (_, block) = maintenance::put(&mut self.executor.write_back, self.page, self.contents.crc(), dirty, true)?;
         self.block = Some(block);
         Ok(())
@@ -242,6 +243,7 @@ impl Driver for Decision<'_, '_> {
 
     fn emit(&mut self, movement: Movement) {
         self.settle();
+        self.executor.write_back.stirred = true;
         let is_replay = self.purpose == Purpose::Replay;
         let executor = &mut *self.executor;
         if !is_replay {

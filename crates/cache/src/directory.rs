@@ -2,6 +2,7 @@
 
 use entresol_core::Page;
 use entresol_store::Numbers;
+use std::cell::Cell;
 
 /// Handles checked for a forgotten page before a new handle is made.
 const ASKED: usize = 8;
@@ -32,6 +33,8 @@ pub(super) struct Directory {
     names: Vec<Name>,
     handles: Numbers,
     handles_max: usize,
+    /// Handle that was found last: one request asks several times for its page.
+    found: Cell<u32>,
     /// Position at which the search for a forgotten handle goes on.
     cursor: usize,
 }
@@ -40,7 +43,7 @@ impl Directory {
     pub fn new(handles: usize) -> Self {
         // A policy without ghosts needs a third of the usual number: the table, slow to grow, never grows for it.
         let numbers = Numbers::new((handles / 8 * 3 + 64).min(handles), handles as u32);
-        Directory { names: Vec::new(), handles: numbers, handles_max: handles, cursor: 0 }
+        Directory { names: Vec::new(), handles: numbers, handles_max: handles, found: Cell::new(0), cursor: 0 }
     }
 
     /// Bytes of memory that the directory takes.
@@ -56,7 +59,14 @@ impl Directory {
 
     /// The handle of a page, if it has one.
     pub fn find(&self, page: u64) -> Option<Page> {
-        self.handles.get(page, |handle| self.names[handle as usize].page()).map(Page)
+        // A handle has its name as long as the table leads to it.
+        let found = self.found.get();
+        if self.names.get(found as usize).is_some_and(|name| name.page() == page) {
+            return Some(Page(found));
+        }
+        let handle = self.handles.get(page, |handle| self.names[handle as usize].page())?;
+        self.found.set(handle);
+        Some(Page(handle))
     }
 
     /// The handle of a page. A page without one gets a new handle, or one whose page is `forgotten`. None when the

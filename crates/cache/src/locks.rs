@@ -155,7 +155,7 @@ impl Locks {
     pub fn guard(&self) -> io::Result<CoreGuard<'_>> {
         let held = self.lock_core()?;
         holds::began();
-        Ok(CoreGuard { locks: self, held: Some(held), owns: false })
+        Ok(CoreGuard { locks: self, held: Some(held), owns: false, only_hits: false })
     }
 
     fn lock_core(&self) -> io::Result<MutexGuard<'_, Option<Box<dyn Core>>>> {
@@ -180,7 +180,7 @@ impl Locks {
         let mut tries = (0..TRIES).map(|_| self.core.try_lock().inspect_err(|_| std::hint::spin_loop()));
         let held = tries.find_map(Result::ok)?;
         holds::began();
-        let mut guard = CoreGuard { locks: self, held: Some(held), owns: false };
+        let mut guard = CoreGuard { locks: self, held: Some(held), owns: false, only_hits: false };
         guard.is_ready().then_some(guard)
     }
 
@@ -222,6 +222,8 @@ pub(super) struct CoreGuard<'a> {
     /// None only during I/O and waits.
     held: Option<MutexGuard<'a, Option<Box<dyn Core>>>>,
     owns: bool,
+    /// Only reads of pages that are held were decided on.
+    only_hits: bool,
 }
 
 impl CoreGuard<'_> {
@@ -243,6 +245,12 @@ impl CoreGuard<'_> {
         }
         // A failure of the cache device is an error only where it costs data or an acknowledgement.
         self.mend()
+    }
+
+    /// Notes that this hold only decided on reads of pages that are held. Where no page was moved, the maintenance
+    /// threads have no more work than before.
+    pub fn only_hits(&mut self) {
+        self.only_hits = true;
     }
 
     /// Replaces the core by another.
@@ -368,7 +376,8 @@ impl Drop for CoreGuard<'_> {
             if self.owns {
                 core.write_back().owned = false;
             }
-            if !core.is_off() {
+            if !core.is_off() && !(self.only_hits && !core.write_back().stirred) {
+                core.write_back().stirred = false;
                 self.locks.call(core.write_back());
             }
         }

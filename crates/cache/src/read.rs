@@ -229,7 +229,7 @@ impl BlockCache {
     ) -> io::Result<Newest<'a>> {
         let mut guard = take()?;
         let mut bad_at = None;
-        let mut decided = false;
+        let (mut has_failed, mut decided) = (false, false);
         loop {
             match guard.core().locate(page, bytes)? {
                 // No better copy has been found than the one that was already bad.
@@ -249,6 +249,9 @@ impl BlockCache {
                     guard.write_back().store.count_reads(1);
                     let is_first = !decided;
                     decided = decided || decide(&mut guard);
+                    if !has_failed {
+                        guard.only_hits();
+                    }
                     drop(guard);
                     let mut read = || self.disks[0].read_at(at, bytes).and_then(|()| check_page(entry, bytes));
                     // A copy is bad when two reads of it are bad: the first may have been damaged on the way.
@@ -258,6 +261,7 @@ impl BlockCache {
                     if result.is_ok() && again == 0 && decided && is_first {
                         return Ok(Newest { guard: None, crc: Some(entry.crc), decided });
                     }
+                    has_failed = true;
                     guard = take()?;
                     guard.write_back().store.count_reads(again);
                     match result {

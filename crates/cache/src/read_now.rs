@@ -129,6 +129,7 @@ impl BlockCache {
     fn read_above(&self, guard: &mut CoreGuard, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> bool {
         let found = guard.core().read_now(pages.start, bytes, tag);
         if found {
+            guard.only_hits();
             for page in pages.clone() {
                 let tag = Tag { sequential: tag.sequential || page > pages.start, ..tag };
                 self.recorder.note(page, Op::Read, tag, first && page == pages.start);

@@ -5,6 +5,7 @@ use super::numbers::Numbers;
 use super::superblock::Layout;
 use crate::holds;
 use entresol_core::Random;
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use zerocopy::FromZeros;
@@ -124,6 +125,8 @@ pub struct Index {
     dirty: usize,
     /// Pages without bytes, with the addresses of the tables that say so.
     lost: BTreeMap<u64, Entry>,
+    /// Block of the version that was found last: one request asks several times for its page.
+    found: Cell<u32>,
 }
 
 impl Index {
@@ -148,6 +151,7 @@ impl Index {
             addresses,
             dirty: 0,
             lost: BTreeMap::new(),
+            found: Cell::new(0),
         }
     }
 
@@ -230,7 +234,14 @@ impl Index {
     }
 
     fn find(&self, page: u64) -> Option<usize> {
-        self.numbers.get(page, |number| self.slots[number as usize].page()).map(|number| number as usize)
+        // The table leads to every current version, and to no other.
+        let found = self.found.get();
+        if self.slots.get(found as usize).is_some_and(|slot| slot.is_current() && slot.page() == page) {
+            return Some(found as usize);
+        }
+        let block = self.numbers.get(page, |number| self.slots[number as usize].page())?;
+        self.found.set(block);
+        Some(block as usize)
     }
 
     /// Fetches the first cell of a page's search into the processor's caches.

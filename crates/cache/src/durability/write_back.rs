@@ -111,6 +111,8 @@ pub(crate) struct WriteBack {
     pub(super) voiding: Option<Range<u64>>,
     pub(crate) dirty_limits: DirtyLimits,
     pub(crate) aging: Aging,
+    /// A decision has moved a page since the maintenance threads were last asked whether they have work.
+    pub stirred: bool,
     /// A sync of the store is under way.
     pub syncing: bool,
     /// A hold of the core's lock owns maintenance.
@@ -154,6 +156,7 @@ impl WriteBack {
             voiding: None,
             dirty_limits: DirtyLimits::NONE,
             aging: Aging::new(None),
+            stirred: false,
             syncing: false,
             owned: false,
             wanting: 0,
