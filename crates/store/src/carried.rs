@@ -1,7 +1,7 @@
 //! A copy of a table or of a block of the journal. The next one carries it, and the commit record does until there is
 //! a next one. So one unreadable table is no loss. Layout: `docs/cache-format.md`.
 
-use super::crc32c;
+use super::checksum::crc32c;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -5,8 +5,8 @@
 //! flush whose record was durable is known.
 
 use super::carried::Carried;
-use super::crc32c;
-use super::superblock::{LogEnd, PLACES_MAX};
+use super::checksum::crc32c;
+use super::log_end::{LogEnd, PLACES_MAX};
 use crate::mutant::{self, Mutant};
 use entresol_disk::{AlignedBytes, Disk};
 use std::io;

@@ -1,14 +1,19 @@
 //! A store in either layout, with one interface. In the slots layout the journal and its slots serve as the log.
 
+use super::ages::Ages;
+use super::batch::Batch;
 use super::clock::Clock;
+use super::counts::{Recovered, StoreCounts};
+use super::error::StoreError;
 use super::generation::{Generation, Generations};
+use super::geometry::{Geometry, Layout};
+use super::index::{Entry, Index};
+use super::log::LogStore;
+use super::memory::Unfilled;
 use super::rewrite::Past;
 use super::slots::Slots;
-use super::standing::Standing;
+use super::standing::{Standing, SyncPoint};
 use super::superblock::{Identity, Superblock};
-use super::{
-    Ages, Batch, Entry, Geometry, Index, Layout, LogStore, Recovered, StoreCounts, StoreError, SyncPoint, Unfilled,
-};
 use entresol_disk::Disk;
 use std::io;
 use std::sync::Arc;

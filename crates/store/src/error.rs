@@ -1,6 +1,6 @@
 //! Errors of a cache store.
 
-use super::superblock::Geometry;
+use super::geometry::Geometry;
 use std::io;
 
 /// Why a cache store cannot be formatted, opened or used.

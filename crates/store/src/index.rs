@@ -1,8 +1,8 @@
 //! Index of the store, in memory: the newest version that the store holds of each page. A block of the ring takes
 //! eleven bytes, and five more for finding a page. In the slots layout a slot takes four bytes more.
 
+use super::geometry::Layout;
 use super::numbers::Numbers;
-use super::superblock::Layout;
 use crate::holds;
 use entresol_core::Random;
 use std::cell::Cell;

@@ -20,6 +20,9 @@ const SPINS: u32 = 64;
 const YIELDS: u32 = 4096;
 const NAP: Duration = Duration::from_micros(50);
 
+/// Buffers that are kept for future batches.
+pub(crate) const SPARE_MAX: usize = 2;
+
 /// Memory of the open batch, or of a sealed one.
 pub(crate) struct BatchMemory {
     /// Not used between [`new`](BatchMemory::new) and [`into_bytes`](BatchMemory::into_bytes), except by `start`.

@@ -2,7 +2,7 @@
 //! [`entresol_core::fault_points`].
 
 #[cfg(any(test, feature = "mutants"))]
-use crate::Layout;
+use crate::geometry::Layout;
 
 entresol_core::fault_points! {
     /// A step of the protocol of `docs/cache-format.md` that is left out.

@@ -2,10 +2,11 @@
 //! size, not from its contents.
 
 use super::ages;
+use super::areas::Areas;
+use super::geometry::{Geometry, Layout, Tables};
 use super::index::Index;
-use super::recovery;
-use super::slots::Areas;
-use super::superblock::{Geometry, Layout, Superblock, Tables};
+use super::log;
+use super::superblock::Superblock;
 use super::table;
 
 impl Geometry {
@@ -35,7 +36,7 @@ impl Geometry {
             Layout::Log => {
                 let entries = table::entries_max(Tables::V3, self.page_bytes as usize) as u64;
                 let tables = u64::from(self.segments) * u64::from(self.segment_pages).div_ceil(entries + 1);
-                tables + recovery::first_blocks_read_again(self)
+                tables + log::first_blocks_read_again(self)
             }
             Layout::Slots => Areas::of(self, Tables::V3).journal,
         };

@@ -1,8 +1,11 @@
 //! Reads every newest version of a store that is not in use, and declares damaged versions in the store. So damage is
 //! found before a request meets it.
 
+use super::checksum::crc32c;
+use super::either::AnyStore;
+use super::error::StoreError;
+use super::index::Entry;
 use super::rewrite::{self, Past};
-use super::{AnyStore, Entry, StoreError, crc32c};
 use crate::mutant::{self, Mutant};
 use entresol_disk::{AlignedBytes, Disk, Transfer};
 

@@ -4,7 +4,7 @@
 //! The copy lacks the fields that were of use only until the table was durable. The table after it repeats the CRC of
 //! the original. So the last four bytes of the block, otherwise unused, are chosen to give the block this CRC again.
 
-use super::table::{CRC_AT, crc_of};
+use super::checksum::{CRC_AT, crc_of};
 use entresol_disk::{AlignedBytes, Disk};
 use std::collections::HashSet;
 use std::io;
@@ -118,7 +118,7 @@ fn give_crc(block: &mut [u8], wanted: u32, crc_of: impl Fn(&[u8]) -> u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crc32c;
+    use crate::checksum::crc32c;
     use entresol_core::Random;
 
     #[test]

@@ -6,7 +6,9 @@ use super::carried::Carried;
 use super::clock::{CacheTime, Clock};
 use super::commit::{self, Commit, Commits};
 use super::generation::{Generation, Generations};
-use super::superblock::{Identity, LogEnd, State, Superblock, Tables};
+use super::geometry::Tables;
+use super::log_end::LogEnd;
+use super::superblock::{Identity, State, Superblock};
 use crate::mutant::{self, Mutant};
 use entresol_disk::Disk;
 use std::cell::Cell;
@@ -53,6 +55,14 @@ impl SyncPoint {
     pub fn write_record<D: Disk + ?Sized>(&self, disk: &D) -> io::Result<()> {
         self.record.as_ref().map_or(Ok(()), |(commits, commit)| commits.write(disk, commit))
     }
+}
+
+/// Syncs the device of a log.
+///
+/// # Errors
+/// The error that the device returned.
+pub fn sync_device<D: Disk + ?Sized>(disk: &D) -> io::Result<()> {
+    if mutant::is(Mutant::NoLogSync) { Ok(()) } else { disk.sync() }
 }
 
 impl Standing {

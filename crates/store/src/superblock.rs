@@ -1,234 +1,21 @@
 //! The superblock: the sizes, state and owner of a cache, and the end of its log when it was opened. Layout:
 //! `docs/cache-format.md`.
 
+use super::areas::Areas;
+use super::checksum::crc32c;
 use super::error::StoreError;
 use super::generation::{Generation, Generations};
-use super::slots::Areas;
-use super::{crc32c, table};
+use super::geometry::{COPY_BYTES, Geometry, Layout, Tables};
+use super::log_end::{LogEnd, PLACES_MAX};
 use crate::mutant::{self, Mutant};
 use entresol_disk::{AlignedBytes, Disk};
-use std::fmt;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes between the two copies, and bytes read and written of each.
-const COPY_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"\x89ETCACHE";
 /// The version of the superblock, and the version before it.
 const VERSION: u32 = 3;
 const VERSION_BEFORE: u32 = 2;
-/// Blocks of a ring are counted in 32 bits, and one number stands for none.
-const BLOCKS_MAX: u64 = u32::MAX as u64 - 1;
-/// The greatest log address or number that is taken for valid. No device is written so often.
-pub(super) const PLACES_MAX: u64 = 1 << 56;
-
-/// Layout: the way in which a store keeps pages on its device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Layout {
-    /// Appended to a log, many pages at once: for flash, and for other devices that favour long writes.
-    #[default]
-    Log = 0,
-    /// Each page in a slot, and a journal of the pages in slots: for devices that favour single pages.
-    Slots = 1,
-}
-
-impl Layout {
-    /// Its name in options and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Layout::Log => "log",
-            Layout::Slots => "slots",
-        }
-    }
-}
-
-/// Sizes of a cache store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Page size in bytes: a power of two, 512 to 65536.
-    pub page_bytes: u32,
-    /// Pages in a segment, the tables included: at least 4. In the slots layout: pages that are written at once.
-    pub segment_pages: u32,
-    /// Segments: at least 8.
-    pub segments: u32,
-    /// Layout of the pages in the segments.
-    pub layout: Layout,
-}
-
-impl fmt::Display for Geometry {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Geometry { page_bytes, segment_pages, segments, layout } = self;
-        write!(f, "{segments} segments of {segment_pages} pages of {page_bytes} B as {}", layout.name())
-    }
-}
-
-impl Geometry {
-    /// Default sizes for a device of so many bytes: 1-MiB segments, or smaller ones where fewer than 64 of those
-    /// would fit.
-    ///
-    /// # Errors
-    /// If the device is too small for any store.
-    pub fn for_device(size_bytes: u64, page_bytes: u32) -> Result<Self, StoreError> {
-        let space = |segment_pages: u32| {
-            let geometry = Geometry { page_bytes, segment_pages, segments: 0, layout: Layout::Log };
-            let segments = size_bytes.saturating_sub(geometry.base()) / geometry.segment_bytes();
-            let segments = segments.min(BLOCKS_MAX / u64::from(segment_pages)) as u32;
-            Geometry { segments, ..geometry }
-        };
-        let pages = ((1 << 20) / page_bytes).max(16);
-        let sizes = std::iter::successors(Some(pages), |&pages| (pages > 16).then_some(pages / 2));
-        let geometry = sizes.map(space).find(|geometry| geometry.segments >= 64).unwrap_or_else(|| space(16));
-        geometry.check()?;
-        Ok(geometry)
-    }
-
-    /// The same sizes in another layout.
-    #[must_use]
-    pub fn with(self, layout: Layout) -> Self {
-        Geometry { layout, ..self }
-    }
-
-    /// The same store with as many segments as fit into so many bytes, at least one more than now.
-    ///
-    /// # Errors
-    /// `TooSmall` if no segment can be added, `Geometry` for the slots layout.
-    pub fn grown_to(&self, size_bytes: u64) -> Result<Self, StoreError> {
-        if self.layout == Layout::Slots {
-            let why = "a cache in the slots layout does not grow: its journal lies before the slots; drain it and \
-                       format it anew";
-            return Err(StoreError::Geometry { geometry: *self, why });
-        }
-        let fit = size_bytes.saturating_sub(self.base()) / self.segment_bytes();
-        let segments = fit.min(BLOCKS_MAX / u64::from(self.segment_pages)) as u32;
-        if segments <= self.segments {
-            return Err(StoreError::TooSmall { needed: self.size_bytes() + self.segment_bytes(), found: size_bytes });
-        }
-        Ok(Geometry { segments, ..*self })
-    }
-
-    /// Blocks of all segments.
-    pub fn blocks(&self) -> u32 {
-        self.segments * self.segment_pages
-    }
-
-    /// Checks that a store can have these sizes.
-    ///
-    /// # Errors
-    /// `Geometry` with the fault.
-    pub fn check(&self) -> Result<(), StoreError> {
-        Tables::V3.check(self)
-    }
-
-    fn check_sizes(&self) -> Result<(), StoreError> {
-        let why = if !self.page_bytes.is_power_of_two() || !(512..=65536).contains(&self.page_bytes) {
-            "the page size is not a power of two from 512 to 65536"
-        } else if self.segment_pages < 4 || self.segment_pages > 1 << 16 {
-            "a segment has fewer than 4 or more than 65536 pages"
-        } else if self.segments < 8 {
-            "there are fewer than 8 segments"
-        } else if u64::from(self.segments) * u64::from(self.segment_pages) > BLOCKS_MAX {
-            "there are 2^32 - 1 or more blocks"
-        } else {
-            return Ok(());
-        };
-        Err(StoreError::Geometry { geometry: *self, why })
-    }
-
-    /// Offset of segment 0 of a new store, in bytes.
-    pub fn base(&self) -> u64 {
-        Tables::V3.base(self)
-    }
-
-    /// Bytes of one segment.
-    pub fn segment_bytes(&self) -> u64 {
-        u64::from(self.page_bytes) * u64::from(self.segment_pages)
-    }
-
-    /// Bytes of a whole new store.
-    pub fn size_bytes(&self) -> u64 {
-        self.base() + self.segment_bytes() * u64::from(self.segments)
-    }
-
-    /// Capacity of a new store for a policy, in pages. Four segments are left to reclaim. A quarter of the rest stays
-    /// free for dead versions between live ones. A segment counts with one table more than it needs, for batches cut
-    /// short by a flush or reclaim. (The slots layout has no dead versions between live ones, and holds more.)
-    pub fn capacity_pages(&self) -> u64 {
-        Tables::V3.capacity_pages(self)
-    }
-}
-
-/// The form of tables and of blocks of the journal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tables {
-    /// Form before version 3: without commit records, without copies of tables.
-    V2 = 2,
-    /// Form that `format` makes.
-    #[default]
-    V3 = 3,
-}
-
-impl Tables {
-    /// Offset of segment 0, in bytes.
-    pub(super) fn base(self, geometry: &Geometry) -> u64 {
-        let before = match self {
-            Tables::V2 => 2 * COPY_BYTES,
-            Tables::V3 => 4 * COPY_BYTES,
-        };
-        u64::from(geometry.page_bytes).max(before as u64)
-    }
-
-    /// Bytes of the whole store.
-    pub(super) fn size_bytes(self, geometry: &Geometry) -> u64 {
-        self.base(geometry) + geometry.segment_bytes() * u64::from(geometry.segments)
-    }
-
-    /// Capacity for a policy, in pages.
-    pub(super) fn capacity_pages(self, geometry: &Geometry) -> u64 {
-        if geometry.layout == Layout::Slots {
-            return Areas::of(geometry, self).capacity_pages();
-        }
-        let entries = table::entries_max(self, geometry.page_bytes as usize) as u64;
-        let pages = u64::from(geometry.segment_pages);
-        // A table of many entries has a copy at the end of its batch.
-        let copied = self == Tables::V3 && pages > table::carried_max(geometry.page_bytes as usize) as u64;
-        let tables = if copied { 2 * pages.div_ceil(entries + 2) } else { pages.div_ceil(entries + 1) };
-        let full = pages.saturating_sub(tables + 1) * u64::from(geometry.segments - 4);
-        full - full / 4
-    }
-
-    /// Checks that a store of this form can have these sizes.
-    fn check(self, geometry: &Geometry) -> Result<(), StoreError> {
-        geometry.check_sizes()?;
-        if self.capacity_pages(geometry) == 0 {
-            let why = match geometry.layout {
-                Layout::Slots => "the journal leaves no room for pages",
-                Layout::Log => "the tables leave no room for pages",
-            };
-            return Err(StoreError::Geometry { geometry: *geometry, why });
-        }
-        Ok(())
-    }
-}
-
-/// End of the log, with its tail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LogEnd {
-    /// Log address of the next batch.
-    pub address: u64,
-    /// Slot of that batch's segment.
-    pub slot: u32,
-    /// First live log address: the start of a segment.
-    pub tail: u64,
-    /// CRC of the last table.
-    pub chain: u32,
-}
-
-impl LogEnd {
-    /// The end that is further on; `self` if both are equal.
-    pub fn later(self, other: LogEnd) -> LogEnd {
-        if other.address > self.address { other } else { self }
-    }
-}
 
 /// Identity of a cache and of its backing store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -512,6 +299,24 @@ impl Superblock {
     }
 }
 
+/// Checks that a cache was not retired, and that it is that of a backing store of this identity and size in pages.
+pub(super) fn check_owner(superblock: &Superblock, backing: [u8; 16], backing_pages: u64) -> Result<(), StoreError> {
+    let identity = superblock.identity;
+    if superblock.state == State::Retired {
+        return Err(StoreError::Retired);
+    }
+    if mutant::is(Mutant::OwnerUnchecked) {
+        return Ok(());
+    }
+    if identity.backing != backing {
+        return Err(StoreError::OtherBacking { found: identity.backing, expected: backing });
+    }
+    if identity.backing_pages > backing_pages {
+        return Err(StoreError::BackingSize { found: backing_pages, expected: identity.backing_pages });
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -607,20 +412,5 @@ mod tests {
             let first = Superblock::read(&disk).expect("a copy");
             assert_eq!(first.copy, copy, "the damaged one was to be written first");
         }
-    }
-
-    #[test]
-    fn a_geometry_fits_its_device() {
-        let geometry = Geometry::for_device(10 << 30, 4096).expect("10 GiB");
-        assert_eq!((geometry.segment_pages, geometry.segments), (256, 10239));
-        let small = Geometry::for_device(4 << 20, 4096).expect("4 MiB");
-        assert_eq!(small.segment_pages, 16);
-        assert!(small.size_bytes() <= 4 << 20);
-        Geometry::for_device(100_000, 4096).expect_err("too small");
-        let huge = Geometry::for_device(1 << 60, 4096).expect("as much of it as can be numbered");
-        assert_eq!(huge.segments, u32::MAX / 256);
-        Geometry { segments: 1 << 24, ..huge }.check().expect_err("too many blocks");
-        assert_eq!(Geometry { segments: 12, ..geometry }.capacity_pages(), 253 * 6);
-        assert_eq!(Geometry { page_bytes: 512, segments: 12, ..geometry }.capacity_pages(), (256 - 17) * 6);
     }
 }

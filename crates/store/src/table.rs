@@ -1,10 +1,12 @@
 //! The table of a batch: the page versions that follow it, and statements about other pages. Layout:
 //! `docs/cache-format.md`.
 
+use super::age;
 use super::carried::{CARRIED_HEADER, Carried};
+use super::checksum::{CRC_AT, crc_of, crc32c};
 use super::commit::CARRIED_ROOM;
-use super::superblock::{LogEnd, PLACES_MAX, Tables};
-use super::{age, crc32c};
+use super::geometry::Tables;
+use super::log_end::{LogEnd, PLACES_MAX};
 use crate::mutant::{self, Mutant};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -75,8 +77,6 @@ const HEADER: usize = size_of::<RawHeader>();
 /// Header of a table of version 3, which ends with a clock, in bytes.
 const HEADER_3: usize = HEADER + 8;
 pub(super) const ENTRY: usize = size_of::<RawEntry>();
-/// Byte at which a table has its CRC, and a block of the journal too.
-pub(super) const CRC_AT: usize = 80;
 
 const fn header(tables: Tables) -> usize {
     match tables {
@@ -215,15 +215,6 @@ pub(super) fn carried_table(carried: &Carried, uuid: [u8; 16]) -> Option<Table> 
     let durable = LogEnd { address: 0, slot: 0, tail: 0, chain: 0 };
     let head = Head { uuid, epoch: 0, address, slot, next, tail, durable, chain, clock };
     Some(Table { head, records, pages, crc, blocks: 1 + u64::from(pages), carried: None })
-}
-
-/// CRC of a block, with the four bytes of the CRC itself taken as zeros.
-pub(super) fn crc_of(block: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(&block[..CRC_AT]);
-    digest.update(&[0; 4]);
-    digest.update(&block[CRC_AT + 4..]);
-    digest.finalize() as u32
 }
 
 /// The header of a block that is a valid table.

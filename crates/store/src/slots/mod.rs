@@ -5,22 +5,25 @@
 //! obsolete. A new version goes to a free slot. The old version's slot is written again once a durable block
 //! states that the block which freed it is durable.
 
-mod areas;
 mod free;
-mod journal;
 mod recovery;
 
-pub(crate) use areas::Areas;
-
+use super::age;
+use super::areas::Areas;
+use super::batch::Batch;
+use super::checksum::check_page;
+use super::counts::StoreCounts;
+use super::geometry::{Geometry, Tables};
+use super::index::{Entry, Index};
+use super::journal::{self, Head, Kind, Record};
+use super::log_end::LogEnd;
 use super::rewrite::{self, Copied, Past};
-use super::standing::Standing;
-use super::superblock::{LogEnd, State, Tables};
-use super::{Batch, Entry, Geometry, Index, SPARE_MAX, StoreCounts, SyncPoint, age, check_page, sync_device};
-use crate::memory::{BatchMemory, Unfilled};
+use super::standing::{Standing, SyncPoint, sync_device};
+use super::superblock::State;
+use crate::memory::{BatchMemory, SPARE_MAX, Unfilled};
 use crate::mutant::{self, Mutant};
 use entresol_disk::{AlignedBytes, Disk};
 use free::Free;
-use journal::{Head, Kind, Record};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;

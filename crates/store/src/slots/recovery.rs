@@ -2,19 +2,24 @@
 //! has the steps.
 
 use super::free::Free;
-use super::journal::{self, Block, Head, Kind, Record};
-use super::{Areas, NO_SLOT, Slots};
+use super::{NO_SLOT, Slots};
 use crate::age;
 use crate::ages::Ages;
+use crate::areas::Areas;
+use crate::checksum::crc32c;
 use crate::clock::Clock;
 use crate::commit::Commit;
+use crate::counts::{Recovered, StoreCounts};
+use crate::error::StoreError;
+use crate::geometry::{Geometry, Tables};
+use crate::index::{Entry, Index};
+use crate::journal::{self, Block, Head, Kind, Record};
+use crate::log_end::LogEnd;
 use crate::memory::BatchMemory;
 use crate::mutant::{self, Mutant};
-use crate::recovery::check_owner;
 use crate::rewrite::{Copied, Hole, Past};
 use crate::standing::{self, Standing};
-use crate::superblock::{LogEnd, State, Superblock, Tables};
-use crate::{Entry, Geometry, Index, Recovered, StoreCounts, StoreError, crc32c};
+use crate::superblock::{State, Superblock, check_owner};
 use entresol_disk::{AlignedBytes, Disk, Transfer};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,8 +1,7 @@
-//! Division of a device's blocks among the journal and the slots.
+//! Division of a device's blocks among the journal and the slots, in the slots layout.
 
+use super::geometry::{Geometry, Tables};
 use super::journal;
-use crate::Geometry;
-use crate::superblock::Tables;
 
 /// Most segments' worth of entries between two renewals of the journal: pages cleaned by a sync of the backing
 /// store, and pages declared gone.

@@ -1,11 +1,12 @@
-//! A block of the journal: changes of slots and of the pages in them. Layout: `docs/cache-format.md`.
+//! A block of the journal of the slots layout: changes of slots and of the pages in them. `docs/cache-format.md` draws it.
 
-use crate::carried::{CARRIED_HEADER, Carried};
-use crate::commit::CARRIED_ROOM;
+use super::age;
+use super::carried::{CARRIED_HEADER, Carried};
+use super::checksum::{CRC_AT, crc_of, crc32c};
+use super::commit::CARRIED_ROOM;
+use super::geometry::Tables;
+use super::log_end::{LogEnd, PLACES_MAX};
 use crate::mutant::{self, Mutant};
-use crate::superblock::{LogEnd, PLACES_MAX, Tables};
-use crate::table::{CRC_AT, crc_of};
-use crate::{age, crc32c};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
