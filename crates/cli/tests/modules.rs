@@ -1,83 +1,16 @@
 //! Uses among modules have no cycle, so that each module can be read, moved and tested after those that it uses.
 
-#[path = "../../policy/tests/common/sources.rs"]
-mod sources;
+#[path = "modules/uses.rs"]
+mod uses;
 
-use sources::sources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-
-/// Beginnings of paths from a crate's root: the texts after `crate::`, and after as many `super::` as lead from a module
-/// of this depth to the root. A module inside of the file may need one more.
-fn from_root(text: &str, depth: usize) -> impl Iterator<Item = &str> {
-    let after = |step: &'static str| text.match_indices(step).map(move |(at, _)| (at, &text[at + step.len()..]));
-    let by_parents = after("super::").filter_map(move |(at, mut rest)| {
-        let mut steps = 1;
-        while let Some(further) = rest.strip_prefix("super::") {
-            (rest, steps) = (further, steps + 1);
-        }
-        (steps >= depth && !text[..at].ends_with("super::")).then_some(rest)
-    });
-    after("crate::").map(|(_, rest)| rest).chain(by_parents)
-}
-
-/// Modules of a crate's root that a text names, one by one (`crate::NAME`) or in a list (`crate::{NAME, ...}`); `depth`
-/// is that of the text's module, 1 at the root.
-fn named(text: &str, depth: usize) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for rest in from_root(text, depth) {
-        let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-        match rest.strip_prefix('{') {
-            Some(list) => {
-                let (mut depth, mut item) = (0, String::new());
-                for c in list.chars() {
-                    match c {
-                        '}' if depth == 0 => break,
-                        '{' => depth += 1,
-                        '}' => depth -= 1,
-                        ',' if depth == 0 => {
-                            names.insert(word(item.trim()));
-                            item.clear();
-                        }
-                        c if depth == 0 => item.push(c),
-                        _ => {}
-                    }
-                }
-                names.insert(word(item.trim()));
-            }
-            None => drop(names.insert(word(rest))),
-        }
-    }
-    names
-}
-
-/// The modules that each module of a crate's root uses.
-fn uses(crate_sources: &Path) -> BTreeMap<String, BTreeSet<String>> {
-    let files = sources(crate_sources);
-    let module = |path: &Path| {
-        let first = path.strip_prefix(crate_sources).expect("inside").iter().next().expect("a name");
-        first.to_string_lossy().trim_end_matches(".rs").to_owned()
-    };
-    let modules: BTreeSet<String> =
-        files.iter().map(|path| module(path)).filter(|name| name != "lib" && name != "main").collect();
-    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for path in files.iter().filter(|path| modules.contains(&module(path))) {
-        let text = fs::read_to_string(path).expect("text");
-        // Comments are no use of a module.
-        let code: String =
-            text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
-        let of = uses.entry(module(path)).or_default();
-        let steps = path.strip_prefix(crate_sources).expect("inside").components().count();
-        let depth = if path.ends_with("mod.rs") { steps - 1 } else { steps };
-        of.extend(named(&code, depth).into_iter().filter(|name| modules.contains(name) && *name != module(path)));
-    }
-    uses
-}
+use uses::{Uses, uses};
 
 /// A cycle: a path from a module back to itself.
-fn circle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
-    fn walk(uses: &BTreeMap<String, BTreeSet<String>>, way: &mut Vec<String>, done: &mut BTreeSet<String>) -> bool {
+fn circle(uses: &Uses) -> Option<Vec<String>> {
+    fn walk(uses: &Uses, way: &mut Vec<String>, done: &mut BTreeSet<String>) -> bool {
         let at = way.last().expect("a beginning").clone();
         for next in uses.get(&at).into_iter().flatten() {
             if let Some(first) = way.iter().position(|passed| passed == next) {
@@ -104,27 +37,127 @@ fn circle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
 }
 
 #[test]
-fn circles_are_found_where_there_are_some() {
+fn a_circle_is_found_where_there_is_one() {
     let of = |pairs: &[(&str, &[&str])]| {
         let set = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-        pairs.iter().map(|(module, names)| (module.to_string(), set(names))).collect::<BTreeMap<_, BTreeSet<_>>>()
+        pairs.iter().map(|(module, names)| (module.to_string(), set(names))).collect::<Uses>()
     };
     assert_eq!(circle(&of(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])])), None);
     let found = circle(&of(&[("a", &["b"]), ("b", &["c"]), ("c", &["d", "b"]), ("d", &[])]));
     assert_eq!(found, Some(["b", "c", "b"].map(str::to_owned).to_vec()));
-    let names = named("use crate::{a, b::{self, c}, d as e};\nuse crate::f::g; crate::h(); use super::i::j;", 1);
-    assert_eq!(Vec::from_iter(names), ["a", "b", "d", "f", "h", "i"]);
-    let names = named("use super::a; use super::super::{b, c::d}; mod tests { use super::super::super::e; }", 2);
-    assert_eq!(Vec::from_iter(names), ["b", "c", "e"]);
+}
+
+/// The modules that `x` uses in a crate of these files. In the root are `a` to `f` too, without code.
+fn used_by_x(files: &[(&str, &str)]) -> Vec<String> {
+    let files: BTreeMap<&Path, &str> = files.iter().map(|(path, code)| (Path::new(*path), *code)).collect();
+    let text = |path: &Path| match (files.get(path), path.to_str()) {
+        (Some(code), _) => Some((*code).to_owned()),
+        (None, Some("lib.rs")) => Some("mod a; mod b; mod c; mod d; mod e; mod f; mod x;".to_owned()),
+        (None, Some("a.rs" | "b.rs" | "c.rs" | "d.rs" | "e.rs" | "f.rs")) => Some(String::new()),
+        (None, _) => None,
+    };
+    uses(Path::new(""), &text).remove("x").expect("it is in the root").into_iter().collect()
+}
+
+#[test]
+fn a_path_is_read_from_the_module_that_names_it() {
+    let of = |code: &str| used_by_x(&[("x.rs", code)]).concat();
+    // All ways to write a path.
+    assert_eq!(
+        of("use crate::a; use super::b::B; use crate::{c::{C, D}, d as other}; fn f() { super::e::g::<u8>() }"),
+        "abcde"
+    );
+    assert_eq!(of("use crate::{self as root, a::{self}}; use {super::b, std::io}; type T = Vec<crate::c::C>;"), "abc");
+    assert_eq!(of("use super::{a, b::*,}; pub(in crate::x) fn f() { say!(\"{}\", crate :: c :: C as u8) }"), "abc");
+    // Neither a comment nor a text is a use.
+    assert_eq!(
+        of(
+            "//! crate::a\n/// [`b`](crate::b)\nfn f() { /* crate::c */ \"crate::d\"; r#\"crate::e\"#; '\"'; crate::f!() } // crate::a"
+        ),
+        "f"
+    );
+    // One more `super` in a module of the file.
+    assert_eq!(of("mod a { use super::b; } mod tests { use super::*; use super::c::C; use super::super::d::D; }"), "d");
+    assert_eq!(
+        of("mod y { mod z { fn f() { super::super::super::a::f(); super::super::b::f(); super::c::f() } } }"),
+        "a"
+    );
+    assert_eq!(of("use self::a; mod y { use self::b; use crate::x::c; use crate::d; }"), "d");
+    // In files.
+    let below = [
+        ("x/mod.rs", "mod y; #[path = \"other.rs\"] mod z;"),
+        ("x/y.rs", "use super::a; use super::super::b; mod v;"),
+        ("x/y/v.rs", "use super::super::c; use super::super::super::d;"),
+        ("x/other.rs", "use super::e; use super::super::f; mod w;"),
+        ("x/w.rs", "use super::super::super::a::A;"),
+    ];
+    assert_eq!(used_by_x(&below).concat(), "abdf");
+    // A file beside that of its parent.
+    let beside = [
+        ("x.rs", "mod y;"),
+        ("x/y.rs", "use super::super::a; #[cfg(test)] #[path = \"y_tests.rs\"] mod tests;"),
+        ("x/y_tests.rs", "use super::b; use super::super::c; use super::super::super::d;"),
+    ];
+    assert_eq!(used_by_x(&beside).concat(), "ad");
+}
+
+#[test]
+fn a_name_that_the_root_imports_is_one_of_the_module_that_it_is_from() {
+    let root = "mod a; mod b; #[macro_use] mod c; mod d; mod e { pub use super::b::BB; } mod x;
+        pub use a::{A, AA as Other}; use self::b::B; pub use d::*; pub use std::io::Read; pub struct Own;";
+    let macros = "macro_rules! say { () => {} }";
+    let of = |code: &str| used_by_x(&[("lib.rs", root), ("c.rs", macros), ("x.rs", code)]).concat();
+    assert_eq!(of("use crate::{Other, B}; use crate::Own; use crate::Read;"), "ab");
+    assert_eq!(of("use crate::AA;"), "d", "of those that have a star, which may be the one");
+    assert_eq!(of("use crate::e::BB;"), "e");
+    // A macro for all modules, and one of the module's own.
+    assert_eq!(of("fn f() { say!() }"), "c");
+    assert_eq!(of("macro_rules! say { () => {} } fn f() { say!() }"), "");
+    // A module and a function of one name.
+    let two = |code: &str| used_by_x(&[("lib.rs", "mod a; mod b; mod x; pub use b::a;"), ("x.rs", code)]).concat();
+    assert_eq!((two("use super::a::A;"), two("use super::a;")), ("a".to_owned(), "ab".to_owned()));
+    // A macro is no function of its name.
+    assert_eq!(of("use super::*; fn f() { A!() }"), "d");
+    // All names of the root, or some: words are names then.
+    assert_eq!(of("use super::*; fn f(b: A) -> e::BB { b::c(a) }"), "abde");
+    assert_eq!(
+        of("macro_rules! all { ($($m:ident::$f:ident)*) => { $(crate::$m::$f();)* } } all! { a::f e::f }"),
+        "ade"
+    );
 }
 
 /// Crates whose modules have no cycle, and how many modules each has at least.
-const CRATES: [(&str, usize); 5] = [("cache", 25), ("cli", 20), ("fsck", 5), ("service", 40), ("store", 25)];
+const CRATES: [(&str, usize); 23] = [
+    ("advise", 3),
+    ("buffer", 5),
+    ("burst", 7),
+    ("cache", 25),
+    ("capi", 1),
+    ("cli", 30),
+    ("core", 4),
+    ("crashtest", 4),
+    ("device", 18),
+    ("disk", 5),
+    ("files", 10),
+    ("fsck", 5),
+    ("fuzz", 9),
+    ("names", 2),
+    ("policy", 20),
+    ("probe", 9),
+    ("report", 5),
+    ("service", 45),
+    ("sim", 7),
+    ("sqlite", 10),
+    ("store", 25),
+    ("trace", 12),
+    ("tune", 7),
+];
 
 #[test]
 fn no_module_is_used_by_one_that_it_uses() {
     for (name, modules_min) in CRATES {
-        let uses = uses(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src"));
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
+        let uses = uses(&sources, &|path| fs::read_to_string(path).ok());
         assert!(uses.len() > modules_min, "{name}: {uses:?}");
         if let Some(way) = circle(&uses) {
             panic!("{name}: a circle: {}", way.join(" -> "));

@@ -20,6 +20,7 @@ mod due;
 pub mod emulated;
 pub mod fixed;
 pub mod host;
+mod house;
 mod io;
 pub mod link;
 pub mod load;
@@ -30,6 +31,7 @@ pub mod profile;
 mod queued;
 pub mod raid;
 mod rate;
+mod section;
 pub mod shared_fs;
 mod tail;
 

@@ -326,8 +326,7 @@ mod tests {
     /// The module that was measured: FAST 2020, figures 2 and 4.
     #[test]
     fn the_optane_dimm_has_the_latencies_and_bandwidths_that_were_measured() {
-        let profile = crate::profile::load("optane-dimm").expect("a profile of the house");
-        let crate::profile::Model::NvmDimm(optane) = &profile.device else { panic!("{}", profile.device.kind()) };
+        let optane = &crate::house::parameters("optane-dimm", "device").expect("a profile of the house");
         let mut dimm = NvmDimm::new(optane, 1 << 20);
         let mut media = |now, io| dimm.serve(now, io).latency.media;
         assert_eq!(media(0, Io::read(0, 64)), 305);

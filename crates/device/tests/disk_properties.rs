@@ -3,7 +3,8 @@
 use entresol_core::Random;
 use entresol_device::disk::{Discipline, Disk, DiskParameters, SeekPoint, Zone};
 use entresol_device::load::{closed_loop, closed_loop_from};
-use entresol_device::raid::{ArrayParameters, Controller, Level, Raid, RaidParameters};
+use entresol_device::profile::ArrayParameters;
+use entresol_device::raid::{Controller, Level, Raid, RaidParameters};
 use entresol_device::{Completion, Device, DeviceError, Io, IoKind, Nanos};
 use proptest::prelude::*;
 

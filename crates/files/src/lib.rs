@@ -13,8 +13,6 @@ mod permissions;
 pub mod places;
 pub mod record;
 mod removing;
-#[cfg(test)]
-mod simulated;
 
 pub use below::{Directory, open_despite_mode};
 pub use cached::{

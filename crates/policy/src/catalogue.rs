@@ -1,96 +1,23 @@
-//! Every policy by name.
+//! Every policy by name: those that decide by themselves, and those that choose among them.
 
-use crate::interface::{Config, Info, Policy};
-use crate::options::{BuildError, Options, PAGES_MAX};
-use strsim::levenshtein;
+pub use crate::list::Visitor;
 
-/// Action to be taken on a policy once it is built.
-///
-/// The generic method is instantiated once per policy, so that a policy chosen at run time still runs in a loop of its
-/// own: one dynamic choice per run, none per request.
-pub trait Visitor {
-    /// Result of the action.
-    type Output;
-    /// Takes the policy.
-    fn visit<P: Policy>(self, policy: P) -> Self::Output;
-}
+use crate::choice::Auto;
+use crate::info::{Config, Info};
+use crate::interface::Policy;
+use crate::list;
+use crate::options::{BuildError, Options};
 
-macro_rules! catalogue {
-    ($($family:ident :: $policy:ident),* $(,)?) => {
-        /// All policies, by family.
-        pub static ALL: &[&Info] = &[$(&<crate::$family::$policy as Policy>::INFO),*];
-
-        fn dispatch<V: Visitor>(
-            info: &'static Info,
-            config: &Config,
-            options: &Options,
-            visitor: V,
-        ) -> Result<V::Output, BuildError> {
-            $(
-                if info.name == <crate::$family::$policy as Policy>::INFO.name {
-                    return Ok(visitor.visit(<crate::$family::$policy as Policy>::new(config, options)?));
-                }
-            )*
-            unreachable!("every policy of the list is dispatched")
-        }
-    };
-}
-
-catalogue! {
-    classic::Fifo,
-    classic::Clock,
-    classic::Lru,
-    classic::Mru,
-    classic::Lfu,
-    classic::LfuAging,
-    classic::Random,
-    offline::Min,
-    offline::MinClean,
-    adaptive::Lru2,
-    adaptive::TwoQ,
-    adaptive::Mq,
-    adaptive::Arc,
-    adaptive::Car,
-    adaptive::Lirs,
-    adaptive::ClockPro,
-    learned::Lecar,
-    learned::Cacheus,
-    learned::ExpCache,
-    modern::S3Fifo,
-    modern::Sieve,
-    modern::WTinyLfu,
-    dirty::Cflru,
-    dirty::LruWsr,
-    dirty::AdLru,
-    dirty::LruDram,
-    dirty::HArc,
-    run::IoCache,
-    run::Longest,
-    hybrid::Hibachi,
-    hybrid::HybridLru,
-    hybrid::HybridArc,
-    extension::Tac,
-    extension::Lc,
-    extension::HeuristicDb,
-    extension::TablePlacement,
-    extension::Face,
-    extension::FaceGsc,
-    migration::MultiTier,
-    writebuffer::Fab,
-    writebuffer::Bplru,
-    writebuffer::LbClock,
-    writebuffer::Clc,
-    writebuffer::Bpac,
-    writebuffer::Wrb,
-    choice::Auto,
-}
+/// All policies, by family.
+pub static ALL: &[&Info] = &{
+    let mut all = [&<Auto as Policy>::INFO; list::LISTED.len() + 1];
+    all.split_at_mut(list::LISTED.len()).0.copy_from_slice(list::LISTED);
+    all
+};
 
 /// The description of a policy.
 pub fn info(name: &str) -> Result<&'static Info, BuildError> {
-    ALL.iter()
-        .find(|info| info.name == name)
-        .copied()
-        .ok_or_else(|| BuildError::UnknownPolicy { name: name.to_owned(), nearest: nearest(name) })
+    list::named(name, ALL)
 }
 
 /// Builds a policy and hands it to a visitor. Capacities are checked against the policy's minimum.
@@ -100,29 +27,11 @@ pub fn build<V: Visitor>(
     options: &Options,
     visitor: V,
 ) -> Result<V::Output, BuildError> {
-    if config.tiers.len() != info.tiers.len() {
-        return Err(BuildError::WrongTiers {
-            policy: info.name,
-            expected: info.tiers.len(),
-            given: config.tiers.len(),
-        });
+    if info.name != <Auto as Policy>::INFO.name {
+        return list::build(info, config, options, visitor);
     }
-    for ((&tier, &min), &given) in info.tiers.iter().zip(info.min_pages).zip(&config.tiers) {
-        if given < min {
-            return Err(BuildError::TooSmall { policy: info.name, tier, min, given });
-        }
-        if given > PAGES_MAX {
-            return Err(BuildError::TooLarge { policy: info.name, tier, max: PAGES_MAX, given });
-        }
-    }
-    dispatch(info, config, options, visitor)
-}
-
-/// The three names most like this one.
-fn nearest(name: &str) -> String {
-    let mut names: Vec<(usize, &str)> = ALL.iter().map(|info| (levenshtein(name, info.name), info.name)).collect();
-    names.sort_unstable();
-    names.iter().take(3).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+    list::check(info, config)?;
+    Ok(visitor.visit(Auto::new(config, options)?))
 }
 
 #[cfg(test)]

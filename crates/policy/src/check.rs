@@ -3,7 +3,8 @@
 //!
 //! Each policy's tests run it through [`run`]; the tests of the whole catalogue do so with refusals and small tiers.
 
-use crate::interface::{Config, Driver, PageState, Policy, TierSet};
+use crate::info::Config;
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use entresol_core::{Address, Hint, Movement, NEVER, ObjectId, Op, Outcome, Page, Random, Request, Tier, Verb};
 
 /// Pages laid out in objects of equal length: page `p` is block `p % length` of object `p / length`.

@@ -8,10 +8,13 @@
 //! One file per policy, one folder per family. [`catalogue`] lists them all and builds one by name.
 #![forbid(unsafe_code)]
 
+mod candidate;
 pub mod catalogue;
 pub mod check;
 mod counts;
+mod info;
 mod interface;
+mod list;
 pub mod miniature;
 mod options;
 pub mod parts;
@@ -31,8 +34,7 @@ pub mod run;
 pub mod writebuffer;
 
 pub use counts::{Counts, MAX_TIERS, TierCounts};
-pub use interface::{
-    Choice, ChoiceCandidate, Config, Driver, Info, OptionInfo, PageState, Policy, Switch, TierSet, Tunable,
-};
+pub use info::{Config, Info, OptionInfo, Tunable};
+pub use interface::{Choice, ChoiceCandidate, Driver, PageState, Policy, Switch, TierSet};
 pub use options::{BuildError, Options};
 pub use streams::Streams;

@@ -1,6 +1,6 @@
 //! Options of a policy as text, and their errors.
 
-use crate::interface::{Config, Info};
+use crate::info::{Config, Info};
 use entresol_core::Size;
 use std::fmt::{Display, Write as _};
 use std::ops::RangeBounds;

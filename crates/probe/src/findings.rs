@@ -2,6 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Title of the curve of a disk's seek times by distance, by which the fit of a profile finds it.
+pub(crate) const SEEK_CURVE: &str = "Seek time by distance from the outer edge";
+
+/// Title of the curve of a disk's bandwidth by position.
+pub(crate) const ZONE_CURVE: &str = "Sequential read bandwidth by position";
+
 /// A cell of a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]

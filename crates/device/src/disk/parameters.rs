@@ -3,8 +3,8 @@
 use super::scheduler::Discipline;
 use super::seek::SeekTable;
 use crate::check::Parameters;
+use crate::house;
 use crate::io::DeviceError;
-use crate::profile::{self, Model};
 use serde::{Deserialize, Serialize};
 
 /// A run of cylinders with the same number of sectors on each track. A zone ends where the next zone starts.
@@ -92,9 +92,9 @@ impl DiskParameters {
     }
 
     fn of_profile(name: &str) -> Self {
-        match profile::load(name).map(|profile| profile.device) {
-            Ok(Model::Disk(parameters)) => DiskParameters { name: name.into(), ..parameters },
-            other => unreachable!("the disk {name} comes with the program: {other:?}"),
+        match house::parameters(name, "device") {
+            Ok(parameters) => DiskParameters { name: name.into(), ..parameters },
+            Err(what) => unreachable!("the disk {name} comes with the program: {what}"),
         }
     }
 

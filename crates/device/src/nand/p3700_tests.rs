@@ -6,8 +6,8 @@
 use super::tests::{drive, sequential, uniform, within};
 use super::*;
 use crate::host::{HostParameters, Hosted};
+use crate::house;
 use crate::load::{Histogram, Load, closed_loop, closed_loop_from};
-use crate::profile;
 
 const GIB: u64 = 1 << 30;
 
@@ -21,7 +21,7 @@ fn p3700_overwritten(capacity: u64, overwrites: f64) -> Hosted<Ssd> {
 }
 
 fn behind_host(ssd: Ssd) -> Hosted<Ssd> {
-    let host = profile::load("p3700-2tb").expect("it comes with the program").host.expect("002 measured through one");
+    let host = house::parameters("p3700-2tb", "host").expect("002 measured through one");
     Hosted::new(ssd, &HostParameters { threads: 1024, busy_ns: 0, ..host })
 }
 

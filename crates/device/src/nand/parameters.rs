@@ -4,8 +4,8 @@ use super::ftl::{Ftl, Pace};
 use super::gc::Cleaning;
 use super::geometry::{Geometry, UNIT_BYTES};
 use crate::check::{self, Parameters};
+use crate::house;
 use crate::io::{DeviceError, Nanos};
-use crate::profile::{self, Model};
 use serde::{Deserialize, Serialize};
 
 /// The longest time that a profile may state, in microseconds: a quarter of an hour.
@@ -252,9 +252,9 @@ impl NandParameters {
     }
 
     fn of_profile(name: &str) -> Self {
-        match profile::load(name).map(|profile| profile.device) {
-            Ok(Model::Nand(parameters)) => NandParameters { name: name.into(), ..parameters },
-            other => unreachable!("the drive {name} comes with the program: {other:?}"),
+        match house::parameters(name, "device") {
+            Ok(parameters) => NandParameters { name: name.into(), ..parameters },
+            Err(what) => unreachable!("the drive {name} comes with the program: {what}"),
         }
     }
 

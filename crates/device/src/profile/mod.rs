@@ -20,59 +20,25 @@
 //!
 //! The output of `entresol probe` is a profile too: JSON that holds one under the key `profile`.
 //!
-//! The kinds of devices are in `model.rs`, the profiles of the house in `crates/device/profiles`.
+//! The kinds of devices are in `model.rs`, the profiles of the house in `crates/device/profiles`. A profile builds the
+//! device of its kind, so this module is above all models.
 
+mod array;
 mod model;
 
+pub use crate::house::names;
+pub use array::{ArrayParameters, Member};
 pub use model::Model;
 
 use crate::check::{self, Parameters};
 use crate::device::Device;
 use crate::host::{HostParameters, Hosted};
+use crate::house::BUILT_IN;
 use crate::io::DeviceError;
 use crate::nand::Amplification;
+use crate::section::{one_line, parameters, section};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::path::Path;
-
-macro_rules! built_in {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../profiles/", $name, ".toml")))),*]
-    };
-}
-
-/// Names and texts of the profiles that come with the program.
-const BUILT_IN: &[(&str, &str)] = built_in![
-    "dram",
-    "optane-dimm",
-    "pcm",
-    "rram",
-    "p4800x",
-    "840-pro",
-    "850-evo",
-    "s3500",
-    "p3700",
-    "p3700-2tb",
-    "cheetah-15k5",
-    "face-disk",
-    "face-raid0x2",
-    "face-raid0x4",
-    "face-raid0x8",
-    "face-raid0x16",
-    "sas-raid5x6",
-    "infiniband-qdr",
-    "panasas-pfs",
-    "arulraj-dram",
-    "arulraj-pcm",
-    "arulraj-rram",
-    "arulraj-ssd",
-    "arulraj-hdd",
-    "yang-dram",
-    "yang-nvm",
-    "yang-nvm-block",
-    "yang-nand",
-    "yang-hdd",
-];
 
 /// A device as data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -95,11 +61,6 @@ pub struct Profile {
 
 /// Value of the key `schema` in the JSON of `entresol probe`.
 pub const PROBE_SCHEMA: &str = "entresol-probe/1";
-
-/// The names of the profiles that come with the program.
-pub fn names() -> Vec<&'static str> {
-    BUILT_IN.iter().map(|(name, _)| *name).collect()
-}
 
 /// The profile of this name, or else the one in this file, which is TOML or the output of a probe.
 ///
@@ -248,30 +209,6 @@ impl Entries {
         };
         check::number(key, price, 0.0, 1e9).map(|()| Some(price))
     }
-}
-
-/// Takes a section out of a file.
-fn section(table: &mut toml::Table, key: &str) -> Result<Option<toml::Table>, String> {
-    match table.remove(key) {
-        None => Ok(None),
-        Some(toml::Value::Table(section)) => Ok(Some(section)),
-        Some(other) => Err(format!("key `{key}` is {other}, expected a section [{key}]")),
-    }
-}
-
-/// Reads and checks the parameters of a section.
-fn parameters<P: Parameters + DeserializeOwned>(table: toml::Table) -> Result<P, String> {
-    let parameters: P = table.try_into().map_err(|e| one_line(&e))?;
-    parameters.check()?;
-    Ok(parameters)
-}
-
-/// An error of the TOML reader in a line, in a user's words.
-fn one_line(error: &toml::de::Error) -> String {
-    let text = error.to_string().replace("expected u64", "expected a whole number, 0 or more");
-    let text =
-        text.replace("expected u32", "expected a whole number, 0 or more").replace("expected f64", "expected a number");
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The kinds of devices that a profile can have. A new kind is a line in the list below.
 
-use super::parameters;
+use super::array::ArrayParameters;
 use crate::device::Device;
 use crate::disk::{Disk, DiskParameters};
 use crate::dram::{Dram, DramParameters};
@@ -11,7 +11,8 @@ use crate::nand::{NandParameters, Ssd};
 use crate::nvm_block::{NvmBlock, NvmBlockParameters};
 use crate::nvm_dimm::{NvmDimm, NvmDimmParameters};
 use crate::queued::Queued;
-use crate::raid::{ArrayParameters, Level};
+use crate::raid::Level;
+use crate::section::parameters;
 use crate::shared_fs::{SharedFs, SharedFsParameters};
 use serde::Serialize;
 

@@ -3,15 +3,17 @@
 //! [`System`] is the operating system's. Each handle is an enum, so a call branches on it. In a build without tests the
 //! enum has one variant: a call costs no more than the system call.
 
+#[cfg(test)]
+pub(crate) mod simulated;
 mod system;
 
 pub(crate) use system::System;
 pub use system::open_despite_mode;
 
-#[cfg(test)]
-use crate::simulated::{SimDirectory, SimFile, SimFileSystem};
 use crate::{FileId, Sought};
 use rustix::fs::FallocateFlags;
+#[cfg(test)]
+use simulated::{SimDirectory, SimFile, SimFileSystem};
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -269,9 +269,9 @@ pub(super) fn sync_names(root: &Directory) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use crate::below::simulated::{Call, SimFileSystem};
     use crate::below::{File, FileSystem, OpenFile as _};
     use crate::cached::{Backing, CachedFiles};
-    use crate::simulated::{Call, SimFileSystem};
     use entresol_cache::{CacheConfig, Maintenance};
     use entresol_crashtest::{Power, SimDisk};
     use entresol_policy::catalogue;

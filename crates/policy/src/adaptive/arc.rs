@@ -10,7 +10,8 @@
 //! the step of `p` that its ghost caused.
 
 use super::places::{NOWHERE, Places};
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy};
 use crate::options::{BuildError, Options};
 use entresol_core::{Outcome, Page, Request, Tier};
 

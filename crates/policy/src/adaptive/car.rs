@@ -8,7 +8,8 @@
 //! 10) when a ghost is asked for, not when none is.
 
 use super::places::{NOWHERE, Places};
-use crate::interface::{Config, Driver, Info, PageState, Policy};
+use crate::info::{Config, Info};
+use crate::interface::{Driver, PageState, Policy};
 use crate::options::{BuildError, Options};
 use entresol_core::{Outcome, Page, Request, Tier};
 

@@ -16,7 +16,8 @@
 //! moves when there are more hot pages than the target allows, and then on to the next hot page. Refusals: a
 //! cold page that may not be evicted goes to the list head as it is; when all have been asked any page will do.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::Lists;
 use entresol_core::{Outcome, Page, Request, Tier};

@@ -8,7 +8,8 @@
 //! paper leaves S unbounded. While there are fewer LIR pages than planned a page that is brought in becomes one. When no
 //! page of Q may be evicted, the LIR page nearest the bottom of S that may goes, and S with it.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::Lists;
 use entresol_core::{Outcome, Page, Request, Tier};

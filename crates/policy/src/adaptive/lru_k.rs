@@ -9,7 +9,8 @@
 //! a rejected candidate costs a visit of the heap; the default is none.
 
 use super::places::{NOWHERE, Places};
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy};
 use crate::options::{BuildError, Options};
 use crate::parts::IndexHeap;
 use entresol_core::{Outcome, Page, Request, Tier};

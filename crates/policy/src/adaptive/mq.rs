@@ -9,7 +9,8 @@
 //! returns later than that is not recognised anyway. A page may descend one queue a request.
 
 use super::places::{NOWHERE, Places};
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy};
 use crate::options::{BuildError, Options};
 use entresol_core::{Outcome, Page, Request, Tier};
 

@@ -9,7 +9,8 @@
 //! frame, and so does an Am (or A1in) without a page that may be evicted the other queue; a page of Am leaves no ghost.
 
 use super::places::{NOWHERE, Places};
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy};
 use crate::options::{BuildError, Options};
 use entresol_core::{Outcome, Page, Request, Tier};
 

@@ -4,8 +4,8 @@
 //! them: a dirty page as a write, any other as a read. The bytes stay where they are. A requested page is shown at
 //! once. If a new page needs a frame before all are shown, the page that would be shown next is evicted.
 
+use crate::candidate::{Boxed, Candidate};
 use crate::interface::{Driver, PageState, TierSet};
-use crate::miniature::candidate::{Boxed, Candidate};
 use crate::parts::Bits;
 use entresol_core::{Address, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use std::collections::VecDeque;

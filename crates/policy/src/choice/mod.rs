@@ -19,11 +19,11 @@ mod handover;
 mod recipe;
 mod shadows;
 
-use crate::interface::{Choice, ChoiceCandidate, Config, Driver, Info, OptionInfo, PageState, Policy, Switch};
-use crate::miniature::GROUP_PAGES;
-use crate::miniature::candidate::Boxed;
+use crate::candidate::Boxed;
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Choice, ChoiceCandidate, Driver, PageState, Policy, Switch};
 use crate::options::{BuildError, Options};
-use crate::parts::Sampler;
+use crate::parts::{GROUP_PAGES, Sampler};
 use chooser::{Change, Chooser, Limits};
 use entresol_core::{ObjectId, Outcome, Page, Request, Tier};
 use handover::Handover;

@@ -1,8 +1,9 @@
 //! The candidates of a choice, before they are built.
 
-use crate::catalogue;
-use crate::interface::{Config, Info};
-use crate::miniature::candidate::{self, Boxed};
+use crate::candidate::{AnyPolicy, Boxed};
+use crate::info::{Config, Info};
+use crate::interface::Policy;
+use crate::list;
 use crate::options::{BuildError, Options};
 
 /// A policy with its options, to be built at several sizes.
@@ -19,7 +20,9 @@ impl Recipe {
     /// When there is no such policy or option, or when the policy cannot be a candidate.
     pub fn parse(text: &str, refuse: impl Fn(&str) -> BuildError) -> Result<Self, BuildError> {
         let mut parts = text.split('+');
-        let info = catalogue::info(parts.next().unwrap_or_default())?;
+        // One that chooses is known too, to be refused for that.
+        let known = [list::LISTED, &[&<super::Auto as Policy>::INFO]].concat();
+        let info = list::named(parts.next().unwrap_or_default(), &known)?;
         let why = if info.tiers.len() != 1 {
             "manages two tiers: what it holds cannot be handed over to one that manages one"
         } else if info.future {
@@ -39,6 +42,6 @@ impl Recipe {
     /// # Errors
     /// When its options are wrong, or a tier is too small for it.
     pub fn build(&self, config: &Config) -> Result<Boxed, BuildError> {
-        candidate::build(self.info, config, &self.options)
+        list::build(self.info, config, &self.options, AnyPolicy)
     }
 }

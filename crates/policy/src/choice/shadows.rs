@@ -3,11 +3,11 @@
 //! 2017).
 
 use super::chooser::{Change, Chooser, Met, PARTS};
+use crate::candidate::Boxed;
 use crate::counts::Counts;
 use crate::interface::Driver;
-use crate::miniature::candidate::Boxed;
-use crate::miniature::slots::{ByHandle, Slots};
 use crate::parts::Sampler;
+use crate::parts::slots::{ByHandle, Slots};
 use entresol_core::{Address, Movement, NEVER, ObjectId, Page, Request, Tier};
 
 /// Costs of a policy's movements, in the unit of a page read from the backing store by default.

@@ -9,7 +9,8 @@
 //! a use of it (`load=clear`); where the hardware sets the bit on the access that follows the fault, as in Multics,
 //! `load=referenced` has it set. A page that may not be evicted is passed like a referenced one.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use entresol_core::{Outcome, Page, Request, Tier};
 

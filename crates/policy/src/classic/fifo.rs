@@ -4,7 +4,8 @@
 //! shown to have no stack property. A page that may not be evicted keeps its place at the old end of the queue and is
 //! asked again at the next eviction.
 
-use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};
+use crate::info::{Config, Info};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::Ring;
 use entresol_core::{Outcome, Page, Request, Tier};

@@ -10,7 +10,8 @@
 //! page that has had the lowest count longest; `ties=most-recent` the one that came to it last, as CR-LFU in CACHEUS
 //! (Rodriguez et al., FAST 2021) does, which keeps part of a scan in the cache.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{Bits, FrequencyList};
 use entresol_core::{Outcome, Page, Request, Tier};

@@ -8,7 +8,8 @@
 //! counts become one, the pages of the higher one are taken for the newer. The halving visits each distinct count once
 //! and no page ("lazily").
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{Bits, FrequencyList};
 use entresol_core::{Outcome, Page, Request, Tier};

@@ -3,7 +3,8 @@
 //! Denning, "The working set model for program behavior", CACM 1968; the stack property in Mattson, Gecsei, Slutz,
 //! Traiger, "Evaluation techniques for storage hierarchies", IBM Systems Journal 1970.
 
-use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};
+use crate::info::{Config, Info};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{Bits, Lists};
 use entresol_core::{Outcome, Page, Request, Tier};

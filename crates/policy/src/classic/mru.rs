@@ -5,7 +5,8 @@
 //! which pages leave depends on their last uses alone and not on the size of the cache, so a larger cache contains a
 //! smaller one (Mattson et al. 1970, section on priority lists).
 
-use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};
+use crate::info::{Config, Info};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{Bits, Lists};
 use entresol_core::{Outcome, Page, Request, Tier};

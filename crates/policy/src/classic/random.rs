@@ -7,7 +7,8 @@
 //! The victim is drawn from an array of the pages held and the new page takes its place. A page that may not be
 //! evicted is set aside at the end of the array for the next draw, so that the choice stays uniform among the rest.
 
-use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};
+use crate::info::{Config, Info};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use entresol_core::{Outcome, Page, Request, Tier};
 

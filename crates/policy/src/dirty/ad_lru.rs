@@ -14,7 +14,8 @@
 //! by a reference, which makes it the most recent one anyway, and second chances happen only among dirty pages, so
 //! both lists stay in the order of the queue.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{ListId, Lists};
 use entresol_core::{Outcome, Page, Request, Tier, prefetch};

@@ -12,7 +12,8 @@
 //! the working region) and changes its colour only by a reference, which takes it out of the window. So both lists
 //! stay in order of recency and the victim is the last clean one, else the last dirty one.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{ListId, Lists};
 use entresol_core::{Outcome, Page, Request, Tier, prefetch};

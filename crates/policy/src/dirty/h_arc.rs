@@ -29,7 +29,8 @@
 //!   and D1o before D2o when all 2 L entries are used; a clean side that fills L with residents evicts without a
 //!   ghost.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{ListId, Lists};
 use entresol_core::{Outcome, Page, Request, Tier};

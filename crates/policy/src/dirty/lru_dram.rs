@@ -8,7 +8,8 @@
 //! after the flush starts a new age. A flush happens at the first request that comes when its time has come, before
 //! the request itself; it is one I/O a page, in the order in which the pages became dirty, and changes no recency.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::Lists;
 use entresol_core::{Outcome, Page, Request, Tier, Verb, prefetch};

@@ -11,7 +11,8 @@
 //!
 //! A second chance sets a flag that only a hit clears, so the walk for a victim is constant when averaged over hits.
 
-use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};
+use crate::info::{Config, Info};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::Lists;
 use entresol_core::{Outcome, Page, Request, Tier, prefetch};

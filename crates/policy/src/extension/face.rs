@@ -11,7 +11,8 @@
 //! entry: when it is written by the host, or fetched by it and `pages` allows clean ones.
 
 use super::pool::DramPool;
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use entresol_core::{Movement, Op, Outcome, Page, Request, Tier, Verb};
 

@@ -18,7 +18,8 @@
 //! `order=lru` goes by the last use alone, which does not suffer from that.
 
 use super::pool::DramPool;
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet, Tunable};
+use crate::info::{Config, Info, OptionInfo, Tunable};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{Bits, IndexHeap};
 use entresol_core::{Movement, Op, Outcome, Page, Request, Size, Tier, Verb};

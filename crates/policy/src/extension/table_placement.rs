@@ -19,7 +19,8 @@
 //! with each request, or when [`go_on`](Policy::go_on) is called; until then they are served. An object that a person
 //! placed ([`Hint::Place`]) displaces others whatever its benefit, and is not moved out for others.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{Bits, GroupLists, Lists};
 use entresol_core::{Hint, Movement, ObjectId, Outcome, Page, Request, Tier, Verb};

@@ -15,7 +15,8 @@
 //! that was met first is the coldest.
 
 use super::pool::DramPool;
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{Group, GroupLists, GroupTable, IndexHeap};
 use entresol_core::{Op, Outcome, Page, Request, Tier, Verb};

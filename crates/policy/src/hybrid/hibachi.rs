@@ -33,7 +33,8 @@
 //!   from the copy in DRAM; that page no longer counts as clean then.
 
 use super::frames::{BORROWED, CLEAN_GHOST, DIRTY, DIRTY_GHOST, DRAM, Frames, Home, NVRAM};
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy};
 use crate::options::{BuildError, Options};
 use crate::parts::{FrequencyList, Run, Runs};
 use entresol_core::{Movement, Outcome, Page, Request, Tier, Verb};

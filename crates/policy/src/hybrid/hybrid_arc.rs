@@ -11,7 +11,8 @@
 //! pages takes the LRU dirty page in any case. Ghosts are bounded as in [`Frames::surplus_ghost`].
 
 use super::frames::{BORROWED, CLEAN_GHOST, DIRTY, DIRTY_GHOST, DRAM, Frames, Home, NVRAM};
-use crate::interface::{Config, Driver, Info, PageState, Policy};
+use crate::info::{Config, Info};
+use crate::interface::{Driver, PageState, Policy};
 use crate::options::{BuildError, Options};
 use crate::parts::Lists;
 use entresol_core::{Outcome, Page, Request, Tier, Verb};

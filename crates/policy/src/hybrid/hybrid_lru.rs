@@ -4,7 +4,8 @@
 //! to disk and not kept. Any hit, read or write, makes a page the most recent of its memory.
 
 use super::frames::{DRAM, NVRAM};
-use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};
+use crate::info::{Config, Info};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{ListId, Lists};
 use entresol_core::{Outcome, Page, Request, Tier, Verb};

@@ -16,7 +16,8 @@
 //! evicted is no candidate; when all of Q is pinned, SR-LRU names the least recent page of S.
 
 use super::weights::{Expert, Weights};
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{FrequencyList, ListId, Lists};
 use entresol_core::{Outcome, Page, Random, Request, Tier, prefetch};

@@ -13,7 +13,8 @@
 
 use super::ghosts::Ghosts;
 use super::weights::Expert;
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet, Tunable};
+use crate::info::{Config, Info, OptionInfo, Tunable};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{FrequencyLists, ListId, Lists};
 use entresol_core::{Outcome, Page, Random, Request, Size, Tier, prefetch};

@@ -12,7 +12,8 @@
 //! experts agree. A page that may not be evicted does not exist for either expert.
 
 use super::weights::{Expert, Weights};
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{FrequencyList, ListId, Lists};
 use entresol_core::{Outcome, Page, Random, Request, Tier, prefetch};

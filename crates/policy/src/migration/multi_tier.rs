@@ -19,7 +19,8 @@
 //! The page being asked for is never the victim. When the buffer that a coin chose has no frame to give, the other
 //! one is taken; without a DRAM buffer NVM takes every page.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet, Tunable};
+use crate::info::{Config, Info, OptionInfo, Tunable};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{Bits, Lists};
 use entresol_core::{Op, Outcome, Page, Random, Request, Tier, Verb};

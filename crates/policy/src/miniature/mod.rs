@@ -5,21 +5,19 @@
 //! policy: each is a clone of the policy itself with other values of its [tunables](crate::Tunable) and with its own
 //! contents.
 
-pub(crate) mod candidate;
 mod counter;
-pub(crate) mod slots;
 
 pub use counter::{Access, Awaits, Prices, Terms};
 
-use crate::interface::{Config, Driver, Info};
+use crate::candidate::{AnyPolicy, Boxed};
+use crate::catalogue;
+use crate::info::{Config, Info};
+use crate::interface::Driver;
 use crate::options::{BuildError, Options};
-use crate::parts::Sampler;
-use candidate::{Boxed, build};
+use crate::parts::slots::{ByAddress, Slots};
+use crate::parts::{GROUP_PAGES, Sampler};
 use entresol_core::{Address, Demand, Movement, NEVER, ObjectId, PARTS, Page, Request, Shadow, Tier};
-use slots::{ByAddress, Slots};
 
-/// Pages that are sampled together where a policy looks for neighbours: the largest erase block of a write buffer.
-pub(crate) const GROUP_PAGES: u64 = 128;
 /// Factor on the expected number of known sampled pages: the size of a sample varies.
 const SLACK: f64 = 1.5;
 
@@ -121,7 +119,8 @@ impl Miniatures {
         let known = MINIATURES_MAX * info.known_per_page * tiers.iter().sum::<usize>() + 1;
         let sampled = (config.pages as f64 * rate * SLACK) as usize + 64;
         let slots_max = known.min(sampled).min(config.pages.max(1));
-        let empty = build(info, &Config { pages: slots_max, tiers, ..config.clone() }, options)?;
+        let small = Config { pages: slots_max, tiers, ..config.clone() };
+        let empty = catalogue::build(info, &small, options, AnyPolicy)?;
         let group = if info.addresses { GROUP_PAGES } else { 1 };
         Ok(Miniatures {
             all: Vec::new(),

@@ -16,7 +16,8 @@
 //!   `main` sends pages to M once S has its share, as the authors' simulator does since.
 //! - A page of S that may not be evicted keeps its place; one of M is re-inserted without counting down.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::Lists;
 use entresol_core::{Outcome, Page, Request, Tier};

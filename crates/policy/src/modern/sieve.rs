@@ -8,7 +8,8 @@
 //! As the hand and the queue go in one direction, one link a frame suffices: a page is unlinked from the survivor
 //! that the hand has just left behind. A page that may not be evicted is passed like a visited one.
 
-use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};
+use crate::info::{Config, Info};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use entresol_core::{Outcome, Page, Request, Tier};
 

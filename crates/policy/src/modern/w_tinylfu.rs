@@ -17,7 +17,8 @@
 //!   protected segment, in the window.
 
 use super::sketch::Sketch;
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::Lists;
 use entresol_core::{Outcome, Page, Random, Request, Tier, prefetch};

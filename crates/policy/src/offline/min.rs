@@ -13,7 +13,8 @@
 //! heap is full it is rid of them in one pass, which costs a few operations per request and needs no place of each
 //! page in the heap.
 
-use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};
+use crate::info::{Config, Info};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::Bits;
 use entresol_core::{NEVER, Outcome, Page, Request, Tier};

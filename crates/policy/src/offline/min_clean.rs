@@ -8,7 +8,8 @@
 //! of time a clean one in the window goes before a dirty one as elsewhere. The window is kept as two heaps with one
 //! boundary: those in it, by nearest use, and the others, by farthest; the pages in it once more by dirtiness.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{Bits, IndexHeap};
 use entresol_core::{Outcome, Page, Request, Tier};

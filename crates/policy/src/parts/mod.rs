@@ -1,5 +1,6 @@
-//! Data structures of policies: lists, bit sets, heaps, frequency lists and runs over page handles, and groups of
-//! neighbouring pages. Flat arrays and indices, sized once; nothing here allocates after construction.
+//! Data structures of policies: lists, bit sets, heaps, frequency lists and runs over page handles, groups of
+//! neighbouring pages, samples. Flat arrays and indices, sized once; but for the slots of a sample by address nothing
+//! here allocates after construction.
 
 mod bits;
 mod frequency;
@@ -10,6 +11,7 @@ mod lists;
 mod ring;
 mod runs;
 mod sampler;
+pub(crate) mod slots;
 
 pub use bits::Bits;
 pub use frequency::FrequencyList;
@@ -19,4 +21,5 @@ pub use heap::IndexHeap;
 pub use lists::{ListId, Lists};
 pub use ring::Ring;
 pub use runs::{Run, Runs};
+pub(crate) use sampler::GROUP_PAGES;
 pub use sampler::Sampler;

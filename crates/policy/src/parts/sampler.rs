@@ -4,6 +4,9 @@
 use entresol_core::{Address, Random};
 use std::ops::Range;
 
+/// Pages that are sampled together where a policy looks for neighbours: the largest erase block of a write buffer.
+pub(crate) const GROUP_PAGES: u64 = 128;
+
 /// A sample of all possible pages.
 #[derive(Clone, Debug)]
 pub struct Sampler {

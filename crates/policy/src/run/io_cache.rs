@@ -27,7 +27,8 @@
 //!   request comes and syncs nothing, so a live cache refuses it: the engine's own bound holds for every policy.
 //! - When the lowest page of the run is pinned the next higher one leaves; when all are, the run is not written.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{ListId, Lists, Runs};
 use entresol_core::{Movement, Outcome, Page, Request, Tier, Verb};

@@ -1,7 +1,8 @@
 //! The pages in a write buffer, by erase block.
 
 use super::buckets::PAGES_MAX;
-use crate::interface::{Config, Driver, OptionInfo};
+use crate::info::{Config, OptionInfo};
+use crate::interface::Driver;
 use crate::options::{BuildError, Options};
 use crate::parts::{Group, GroupLists, GroupTable};
 use entresol_core::{Movement, Page, Tier, Verb};

@@ -23,7 +23,8 @@
 
 use super::blocks::{BLOCK, Blocks};
 use super::buckets::Buckets;
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::Lists;
 use entresol_core::{Outcome, Page, Request, Tier};

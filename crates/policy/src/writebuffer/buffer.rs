@@ -8,7 +8,8 @@
 //! block of which nothing may go is passed over, and when no block yields a page the write bypasses the buffer.
 
 use super::blocks::Blocks;
-use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};
+use crate::info::{Config, Info};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use entresol_core::{Outcome, Page, Request, Tier};
 

@@ -12,7 +12,7 @@
 use super::blocks::BLOCK;
 use super::buckets::Buckets;
 use super::buffer::{Order, WriteBuffer};
-use crate::interface::{Config, Info};
+use crate::info::{Config, Info};
 use crate::options::{BuildError, Options};
 
 /// Flash-aware buffer management.

@@ -18,7 +18,7 @@
 use super::blocks::BLOCK;
 use super::buckets::Buckets;
 use super::buffer::{Order, WriteBuffer};
-use crate::interface::{Config, Info, OptionInfo};
+use crate::info::{Config, Info, OptionInfo};
 use crate::options::{BuildError, Options};
 use crate::parts::Lists;
 use entresol_core::Page;

@@ -8,7 +8,7 @@
 use super::buffer::DISK_US;
 use super::lab::{KIB, Lab, MIB, PAGE, iops, latencies_us, line};
 use crate::experiment::{Cost, Experiment, Setup};
-use crate::findings::Findings;
+use crate::findings::{Findings, SEEK_CURVE, ZONE_CURVE};
 use crate::fit::{Estimate, bootstrap, mean, median};
 use crate::target::{Pace, Pattern, Samples, Stream, Target, TargetError, Until};
 use entresol_core::Random;
@@ -21,12 +21,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     plan,
     run,
 };
-
-/// The curve of seek times by distance.
-pub const SEEK_CURVE: &str = "Seek time by distance from the outer edge";
-
-/// The curve of bandwidth by position.
-pub const ZONE_CURVE: &str = "Sequential read bandwidth by position";
 
 /// Range of a disk's turn, in microseconds: 2,400 to 40,000 turns a minute.
 const TURNS_US: std::ops::Range<f64> = 1_500.0..25_000.0;

@@ -20,8 +20,6 @@ mod threads;
 mod unaligned;
 mod write_buffer;
 
-pub(crate) use disk::{SEEK_CURVE, ZONE_CURVE};
-
 use crate::experiment::Experiment;
 
 /// All experiments, each after those that it names in [`Experiment::after`]. Each finds the state that it needs; the

@@ -6,8 +6,7 @@
 //! any depth and of writes at saturation, and too slow for a single write that a buffer takes.
 
 use super::stats::interpolate;
-use crate::experiments::{SEEK_CURVE, ZONE_CURVE};
-use crate::findings::Findings;
+use crate::findings::{Findings, SEEK_CURVE, ZONE_CURVE};
 use entresol_device::disk::{Discipline, DiskParameters, SeekPoint, Zone};
 use entresol_device::fixed::FixedParameters;
 use entresol_device::host::HostParameters;

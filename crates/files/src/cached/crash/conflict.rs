@@ -4,11 +4,11 @@
 
 use super::setup::Setup;
 use crate::FileData;
+use crate::below::simulated::SimFileSystem;
 use crate::below::{File, FileSystem, OpenFile};
 use crate::cached::changed::Change;
 use crate::cached::{Backing, CachedFiles, Keep};
 use crate::mutant::{self, Mutant};
-use crate::simulated::SimFileSystem;
 use entresol_cache::Mode;
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};

@@ -2,9 +2,9 @@
 //! recoveries, and the contents of the files afterwards.
 
 use super::setup::Setup;
+use crate::below::simulated::{Call, SimDirectory, SimFile, SimFileSystem};
 use crate::below::{File, FileSystem, OpenFile};
 use crate::cached::{Backing, CachedFiles};
-use crate::simulated::{Call, SimDirectory, SimFile, SimFileSystem};
 use crate::{FileData, FileId, FileLayer, NamesBelow};
 use entresol_cache::Block;
 use entresol_cache::Mode;

@@ -1,11 +1,11 @@
 //! Faults of the files' layer that random runs have found, each as the shortest sequence that shows it.
 
+use crate::below::simulated::{Call, SimDirectory, SimFile, SimFileSystem};
 use crate::below::{File, FileSystem, OpenFile};
 use crate::cached::disk::Below;
 use crate::cached::map::{Extent, FileKey};
 use crate::cached::{Backing, CachedFiles, FilesDisk};
 use crate::places::Holder;
-use crate::simulated::{Call, SimDirectory, SimFile, SimFileSystem};
 use crate::{FileData, FileId};
 use entresol_cache::Block as _;
 use entresol_cache::{CacheConfig, Maintenance, Mode};

@@ -5,6 +5,7 @@
 mod conflict;
 mod history;
 mod known;
+mod names;
 mod setup;
 
 use crate::mutant::{self, Mutant};

@@ -19,7 +19,8 @@ mod eviction;
 mod placement;
 mod profile;
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::info::{Config, Info, OptionInfo};
+use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use detector::{AccessPatternDetector, Status};
 use entresol_core::{Hint, ObjectId, Outcome, Page, Request, Tier};

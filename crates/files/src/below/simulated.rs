@@ -1,25 +1,19 @@
 //! The simulated file system of the crash tests ([`entresol_crashtest::file_system`]) in place of the backing one.
 
-use crate::below::{
-    Attributes, Directory, Entries, File, For, Found, Kind, Modified, OpenDirectory, OpenFile, Paths, Rights,
-};
-use crate::{FileId, NamesBelow, Sought};
+use super::{Attributes, Directory, Entries, File, For, Found, Kind, Modified, OpenDirectory, OpenFile, Paths, Rights};
+use crate::{FileId, Sought};
 use entresol_crashtest::file_system;
 pub(crate) use entresol_crashtest::file_system::{Call, SimDirectory, SimFile, SimFileSystem};
-use rustix::fs::{FallocateFlags, RenameFlags};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
 const DEVICE: u64 = 1;
 
-fn id(inode: u64) -> FileId {
+/// Identity of the file with this number.
+pub(crate) fn id(inode: u64) -> FileId {
     FileId { device: DEVICE, inode }
-}
-
-fn text(name: &OsStr) -> &str {
-    name.to_str().expect("names of tests")
 }
 
 impl From<file_system::Found> for Found {
@@ -188,37 +182,5 @@ impl OpenDirectory for SimDirectory {
 
     fn sync_file_system(&self) -> rustix::io::Result<()> {
         self.sync_file_system()
-    }
-}
-
-impl NamesBelow for SimDirectory {
-    type Place = SimFile;
-
-    fn find(&self, name: &OsStr) -> io::Result<Option<(SimFile, FileId)>> {
-        match self.open(text(name)) {
-            Ok(file) => {
-                let inode = file.inode();
-                Ok(Some((file, id(inode))))
-            }
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn has_name(place: &SimFile) -> bool {
-        place.has_name()
-    }
-
-    fn open_to_sync(&self) -> io::Result<Directory> {
-        Ok(Directory::Simulated(self.again()?))
-    }
-
-    fn unlink(&self, name: &OsStr) -> io::Result<()> {
-        Ok(self.remove(text(name))?)
-    }
-
-    fn rename_to(&self, name: &OsStr, to: &Self, new_name: &OsStr, flags: RenameFlags) -> io::Result<()> {
-        assert!(flags.is_empty(), "a plain rename");
-        Ok(self.rename(text(name), to, text(new_name))?)
     }
 }

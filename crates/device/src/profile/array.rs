@@ -1,10 +1,10 @@
-//! An array as a profile states it: with its members.
+//! An array as a profile states it: with its members, which may be given by the name of another profile.
 
-use super::{Controller, Level, Raid, RaidParameters};
+use super::{Model, load};
 use crate::check::{self, Parameters};
 use crate::disk::{Disk, DiskParameters};
 use crate::io::DeviceError;
-use crate::profile::{self, Model};
+use crate::raid::{Controller, Level, Raid, RaidParameters};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,7 @@ impl Member {
             Member::Inline(numbers) => return Ok((**numbers).clone()),
             Member::Named(name) => name,
         };
-        let profile = profile::load(name).map_err(|error| format!("key `member`: {error}"))?;
+        let profile = load(name).map_err(|error| format!("key `member`: {error}"))?;
         match profile.device {
             Model::Disk(_) if profile.host.is_some() => {
                 Err(format!("key `member` is \"{name}\", which has a section [host], expected a disk without"))
@@ -83,7 +83,7 @@ impl Member {
 
 impl ArrayParameters {
     /// Parameters of the array itself, without its members.
-    pub(super) fn raid(&self, level: Level) -> RaidParameters {
+    fn raid(&self, level: Level) -> RaidParameters {
         RaidParameters {
             name: String::new(),
             level,
@@ -96,7 +96,7 @@ impl ArrayParameters {
     ///
     /// # Errors
     /// When there are too few members for the level, or they are smaller than a stripe unit.
-    pub(crate) fn build(&self, level: Level, seed: u64) -> Result<Raid<Disk>, DeviceError> {
+    pub(super) fn build(&self, level: Level, seed: u64) -> Result<Raid<Disk>, DeviceError> {
         let fail = |what| DeviceError::Profile { device: String::new(), what };
         let disks = Disk::batch(self.member.disk().map_err(fail)?, self.members as usize, seed)?;
         Raid::new(self.raid(level), disks)
@@ -116,5 +116,28 @@ impl Parameters for ArrayParameters {
             numbers.into_iter().try_for_each(|(key, value)| check::number(key, value, 1e-3, 1e12))?;
         }
         self.member.disk()?.check().map_err(|what| format!("the member disk: {what}"))
+    }
+}
+
+impl RaidParameters {
+    /// The 16-disk RAID-0 of FaCE's testbed, over [`face_disk`](crate::disk::DiskParameters::face_disk): the profile
+    /// `face-raid0x16`.
+    pub fn face_raid0x16() -> Self {
+        Self::of_profile("face-raid0x16")
+    }
+
+    /// A RAID-5 of six with a stripe unit of 64 KiB and no controller, over
+    /// [`cheetah_15k5`](crate::disk::DiskParameters::cheetah_15k5): the profile `sas-raid5x6`.
+    pub fn sas_raid5x6() -> Self {
+        Self::of_profile("sas-raid5x6")
+    }
+
+    fn of_profile(name: &str) -> Self {
+        let parameters = match load(name).map(|profile| profile.device) {
+            Ok(Model::Raid0(array)) => array.raid(Level::Raid0),
+            Ok(Model::Raid5(array)) => array.raid(Level::Raid5),
+            other => unreachable!("the array {name} comes with the program: {other:?}"),
+        };
+        RaidParameters { name: name.into(), ..parameters }
     }
 }

@@ -1,8 +1,7 @@
 //! A policy of any kind behind one pointer, for running several side by side that are chosen at run time.
 
-use crate::catalogue::{self, Visitor};
-use crate::interface::{Config, Driver, Info, PageState, Policy};
-use crate::options::{BuildError, Options};
+use crate::interface::{Driver, PageState, Policy};
+use crate::list::Visitor;
 use entresol_core::{Address, Movement, ObjectId, Outcome, Page, Request, Tier};
 
 /// A [`Policy`] whose kind is known at run time only. Each call is virtual, and so is each movement. A candidate
@@ -98,17 +97,13 @@ impl Clone for Boxed {
     }
 }
 
-/// Builds a policy.
-///
-/// # Errors
-/// When its options are wrong, or a tier is too small for it.
-pub(crate) fn build(info: &'static Info, config: &Config, options: &Options) -> Result<Boxed, BuildError> {
-    struct AnyPolicy;
-    impl Visitor for AnyPolicy {
-        type Output = Boxed;
-        fn visit<P: Policy>(self, policy: P) -> Self::Output {
-            Boxed(Box::new(policy))
-        }
+/// Puts a policy behind a pointer.
+pub(crate) struct AnyPolicy;
+
+impl Visitor for AnyPolicy {
+    type Output = Boxed;
+
+    fn visit<P: Policy>(self, policy: P) -> Self::Output {
+        Boxed(Box::new(policy))
     }
-    catalogue::build(info, config, options, AnyPolicy)
 }
