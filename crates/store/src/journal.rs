@@ -1,4 +1,5 @@
-//! A block of the journal of the slots layout: changes of slots and of the pages in them. `docs/cache-format.md` draws it.
+//! A block of the journal of the slots layout: changes of slots and of the pages in them. `docs/cache-format.md` draws
+//! it.
 
 use super::age;
 use super::carried::{CARRIED_HEADER, Carried};
