@@ -263,7 +263,7 @@ bench-deciding: deps
 .PHONY: bench-doors
 bench-doors: deps
 	cargo build --release --locked -p entresol
-	cargo build --release --locked -p entresol-front --examples
+	cargo build --release --locked -p entresol-nbd -p entresol-fuse --examples
 	lab/benches/doors/run.sh
 
 # A TPC-C-like load on PostgreSQL and on MariaDB over an emulated array of disks, without a cache, under seven policies in

@@ -1,5 +1,11 @@
 //! Storage that a front-end serves: a range of bytes that can be read, written and made durable.
 
+#[cfg(target_os = "linux")]
+mod emulated_file;
+mod file;
+
+pub use file::FileBlock;
+
 use std::io;
 
 /// Byte-addressed storage behind a front-end (NBD, FUSE, the SQLite VFS), or below a cache.

@@ -32,6 +32,7 @@ mod objects;
 mod opening;
 mod pages;
 mod parts;
+mod path_error;
 mod peek;
 mod placing;
 mod plan;
@@ -47,7 +48,7 @@ mod unflushed;
 mod watermarks_tests;
 mod write;
 
-pub use block::Block;
+pub use block::{Block, FileBlock};
 pub use counts::Counts;
 pub use directory::HANDLE_BYTES;
 pub use durability::{DirtyAge, WriteBackCounts};
@@ -55,6 +56,7 @@ pub use entresol_store::Clock;
 pub use maintenance::Refused;
 pub use objects::{ByTier, ObjectCounts, Objects, REST};
 pub use opening::Opening;
+pub use path_error::PathError;
 pub use placing::{Filled, Filling};
 #[cfg(test)]
 pub(crate) use ranges::nothing_is_queued_of_what_is_made_void;

@@ -5,7 +5,7 @@ use crate::mount;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use entresol_files::{DirectFiles, FileLayer};
-use entresol_front::fuse::Mount;
+use entresol_fuse::Mount;
 use entresol_service::cache_args::CacheArgs;
 use entresol_service::files::DirectArgs;
 use entresol_service::guard::Guard;

@@ -311,7 +311,7 @@ fn the_uri_of_a_socket_leads_to_it_whatever_its_path_is() {
         let (server, uri) = nbd(&scratch, &socket);
         let path = uri.strip_prefix("nbd+unix:///?socket=").unwrap_or_else(|| panic!("{uri}"));
         assert!(path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~%".contains(&byte)), "{uri}");
-        let decoded = OsString::from_vec(entresol_front::percent::decoded(path.as_bytes()));
+        let decoded = OsString::from_vec(entresol_nbd::percent::decoded(path.as_bytes()));
         assert_eq!(Path::new(&decoded), socket);
         assert_eq!(Client::connect(Path::new(&decoded), false).expect("a connection").size, 1 << 16);
         // Another program parses the URI, where it is installed.

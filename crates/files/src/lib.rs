@@ -7,8 +7,11 @@ mod direct;
 #[cfg(target_os = "linux")]
 mod emulated;
 mod kind;
+pub mod mounts;
 mod mutant;
 mod names;
+#[cfg(target_os = "linux")]
+pub mod paced;
 mod permissions;
 pub mod places;
 pub mod record;

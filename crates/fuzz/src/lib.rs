@@ -20,6 +20,8 @@ mod hostile;
 #[allow(dead_code, reason = "the program's own module, of which only the reading is wanted")]
 #[path = "../../cli/src/journal.rs"]
 mod journal;
+#[path = "../../cache/tests/common/memory.rs"]
+mod memory;
 mod names;
 #[allow(dead_code, reason = "the program's own module, of which only the reading is wanted")]
 #[path = "../../cli/src/output.rs"]

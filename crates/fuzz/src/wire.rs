@@ -1,9 +1,9 @@
 //! Targets for input from a socket: hints of databases, and the NBD protocol.
 
+use crate::memory::MemoryBlock;
 use entresol_files::{Advised, FileId};
-use entresol_front::MemoryBlock;
-use entresol_front::hints::{Hints, Served, parse_audit_line};
-use entresol_front::nbd::{Export, Limits, serve_stream};
+use entresol_hints::{Hints, Served, parse_audit_line};
+use entresol_nbd::{Export, Limits, serve_stream};
 use std::sync::Arc;
 
 struct Nobody;

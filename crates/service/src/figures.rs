@@ -7,7 +7,7 @@ use super::objects::{self, ObjectFigures};
 use super::observed::{CallFigures, FrontEndFigures};
 use entresol_cache::CacheStats;
 use entresol_disk::{CallCounts, DeviceCounts};
-use entresol_front::hints::HintCounts;
+use entresol_hints::HintCounts;
 use entresol_policy::Choice;
 use entresol_report::{NumberFormat, grouped, percent};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use entresol_files::{Advised, CachedFiles, FileId};
-use entresol_front::hints::{AuditFollower, HintCounts, HintSocket, Hints, Served};
+use entresol_hints::{AuditFollower, HintCounts, HintSocket, Hints, Served};
 use entresol_names::Names;
 use std::fs::File;
 use std::os::fd::AsRawFd;

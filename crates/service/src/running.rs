@@ -24,7 +24,7 @@ use entresol_cache::Block;
 use entresol_cache::{BlockCache, CacheConfig, Mode};
 use entresol_core::Size;
 use entresol_files::{CachedFiles, FileLayer};
-use entresol_front::hints::Hints;
+use entresol_hints::Hints;
 use entresol_sim::PolicySpec;
 use entresol_store::Geometry;
 use serde_json::json;

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a hit costs through the doors: examples/fuse_speed and examples/nbd_speed of crates/front, then fio on a mount with
+# What a hit costs through the doors: the examples fuse_speed and nbd_speed of crates/frontends, then fio on a mount with
 # a cache whose pages are all in memory. Everything runs on one processor (CPU=N, by default the last), because on a
 # virtual machine waking a thread on another costs more than a request; CPU=all lets it run where it will.
 #

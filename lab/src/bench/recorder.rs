@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use entresol_core::Op;
-use entresol_front::paced::Listener;
+use entresol_files::paced::Listener;
 use entresol_trace::native::Spool;
 use entresol_trace::{ObjectKind, OpByte, TraceError};
 use serde::{Deserialize, Serialize};

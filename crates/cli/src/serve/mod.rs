@@ -7,11 +7,10 @@ use crate::notify;
 use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use entresol_cache::Block;
+use entresol_cache::{Block, FileBlock};
 use entresol_device::emulated::{EmulatedDevice, WallClock};
 use entresol_device::{Device, profile};
-use entresol_front::nbd::{self, Export, Limits, Listener, Peers, Server};
-use entresol_front::{Error, FileBlock};
+use entresol_nbd::{Counts, Error, Export, Limits, Listener, Peers, Server};
 use entresol_service::cache_args::CacheArgs;
 use entresol_service::guard::Guard;
 use entresol_service::lost::{Opened, without_backing};
@@ -167,12 +166,7 @@ fn past(arguments: &NbdArgs, path: &Path, read_only: bool, quiet: bool) -> Resul
 }
 
 /// Serves until a signal ends it in order; returns the result of the last flush.
-fn until_signal(
-    arguments: &NbdArgs,
-    export: Export,
-    limits: Limits,
-    quiet: bool,
-) -> Result<std::io::Result<nbd::Counts>> {
+fn until_signal(arguments: &NbdArgs, export: Export, limits: Limits, quiet: bool) -> Result<std::io::Result<Counts>> {
     let mut signals = ending::signals()?;
     // Checked before the socket exists.
     limits.check().map_err(|error| match error {
@@ -202,8 +196,8 @@ fn until_signal(
     Ok(server.stop())
 }
 
-fn said(counts: &nbd::Counts) -> String {
-    let nbd::Counts { connections, connections_refused, connections_failed, held_bytes_max, .. } = counts;
+fn said(counts: &Counts) -> String {
+    let Counts { connections, connections_refused, connections_failed, held_bytes_max, .. } = counts;
     let held = held_bytes_max.div_ceil(1 << 20);
     format!(
         "{connections} connections, {connections_refused} refused, {connections_failed} ended in an error; requests held {held} \

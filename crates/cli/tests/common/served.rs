@@ -1,6 +1,6 @@
 //! A cache behind the NBD front-end of the real command.
 
-#[path = "../../../front/tests/support/client.rs"]
+#[path = "../../../frontends/nbd/tests/support/client.rs"]
 pub mod client;
 
 use super::{Scratch, Signal, signal};

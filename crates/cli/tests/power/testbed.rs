@@ -3,7 +3,7 @@
 
 use crate::withholding::Withholding;
 use entresol_core::Random;
-use entresol_front::fuse::{Mount, Options};
+use entresol_fuse::{Mount, Options};
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};

@@ -16,9 +16,9 @@ pub(crate) use protocol::{Answer, Question};
 pub(crate) use recorder::{Places, Recorder};
 
 use anyhow::{Context, Result, bail};
-use entresol_front::mounts::mounts;
-use entresol_front::nbd::Listener;
-use entresol_front::percent;
+use entresol_files::mounts::mounts;
+use entresol_nbd::Listener;
+use entresol_nbd::percent;
 use protocol::{ANSWER_MAX, QUESTION_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
