@@ -68,7 +68,7 @@ fn a_simulation_writes_all_its_files() {
     assert_eq!(csv.lines().count(), 1 + rows.len());
     assert!(csv.starts_with("trace,policy,options,size,capacity_pages,"), "{csv}");
     let html = scratch.read("out.html");
-    for part in ["In short", "Curves over the cache size", "Against lru", "The trace itself", "All numbers"] {
+    for part in ["Summary", "Curves over the cache size", "Against lru", "The trace", "All numbers"] {
         assert!(html.contains(part), "'{part}' is not on the page");
     }
     assert!(!html.contains("http://") || html.matches("http://").count() == html.matches("http://www.w3.org/").count());

@@ -155,7 +155,7 @@ pub fn page(report: &Report) -> Page {
     let queries = bars("Queries", "queries per hour", &|variant| report.queries_an_hour(variant));
     let mut page = Page::new(format!("TPC-C-like load and CH's queries on {}", load.server()))
         .command(output::command_line())
-        .section(Section::new("In short").table(report.table()).chart(orders).chart(queries))
+        .section(Section::new("Summary").table(report.table()).chart(orders).chart(queries))
         .section(Section::new("Over time").chart(load.over_time()))
         .section(Section::new("Queries").table(report.query_table()))
         .section(Section::new("Latency").table(load.latency_table()));

@@ -133,7 +133,7 @@ pub fn page(report: &Report) -> Page {
     }
     let mut page = Page::new(report.title())
         .command(output::command_line())
-        .section(Section::new("In short").table(report.table()).chart(rates))
+        .section(Section::new("Summary").table(report.table()).chart(rates))
         .section(Section::new("Over time").chart(over_time));
     if let Some(devices) = report.device_table() {
         page = page.section(Section::new("Devices").table(devices));

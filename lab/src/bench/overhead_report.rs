@@ -157,7 +157,7 @@ pub fn page(report: &Report) -> Page {
         }
         chart
     };
-    let short = Section::new("In short")
+    let short = Section::new("Summary")
         .table(report.table())
         .chart(chart("Throughput", |against| against.throughput))
         .chart(chart("Processor time of an operation", |against| against.processor));

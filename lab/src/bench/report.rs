@@ -196,7 +196,7 @@ pub fn page(report: &Report) -> Page {
     let title = format!("TPC-C-like load on {}", report.server());
     let mut page = Page::new(title)
         .command(output::command_line())
-        .section(Section::new("In short").table(report.table()).chart(rates))
+        .section(Section::new("Summary").table(report.table()).chart(rates))
         .section(Section::new("Over time").chart(report.over_time()))
         .section(Section::new("Latency").table(report.latency_table()));
     if let Some(devices) = report.device_table() {

@@ -173,7 +173,7 @@ pub fn page(report: &Report) -> Page {
     let title = format!("Restarts of {} under a TPC-C-like load", report.testbed.server.name());
     let mut page = Page::new(title)
         .command(output::command_line())
-        .section(Section::new("In short").table(report.table()).chart(answered))
+        .section(Section::new("Summary").table(report.table()).chart(answered))
         .section(Section::new("Throughput after a restart, first runs").grid(charts));
     if let Some(devices) = report.device_table() {
         page = page.section(Section::new("Devices").table(devices));

@@ -282,7 +282,7 @@ pub fn page(report: &Report) -> Page {
     let queries = report.query_tables().fold(Section::new("Queries").chart(chart), Section::table);
     let mut page = Page::new(format!("Queries of TPC-H on {}", report.testbed.server.name()))
         .command(output::command_line())
-        .section(Section::new("In short").table(report.table()))
+        .section(Section::new("Summary").table(report.table()))
         .section(queries);
     if let Some(verdicts) = report.verdict_table() {
         page = page.section(Section::new("Verdicts").table(verdicts));

@@ -139,7 +139,7 @@ pub fn page(report: &Report) -> Page {
     ];
     Page::new("SQLite over a slow disk, with a cache")
         .command(output::command_line())
-        .section(Section::new("In short").text(report.in_short()).table(report.table()))
+        .section(Section::new("Summary").text(report.in_short()).table(report.table()))
         .section(Section::new("Throughput and hits").chart(rates).chart(over_time))
         .section(
             Section::new("A kill in the middle")

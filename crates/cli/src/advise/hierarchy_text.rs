@@ -60,7 +60,7 @@ pub fn answers(found: &WhatIf) -> Table {
             Column::text("the best then"),
             Column::number("price"),
             Column::number("requests/s"),
-            Column::number("the above has")
+            Column::number("relative rate")
                 .help("throughput of the hierarchy recommended above, as a multiple of that of the best then"),
         ],
     );

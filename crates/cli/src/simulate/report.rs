@@ -51,7 +51,7 @@ pub fn page(all: &[TraceResults], base: Option<&str>) -> Page {
         ];
         page = more.into_iter().flatten().fold(page, Page::section);
         let measured = stat(&results.named.trace, &StatOptions { windows: 100 });
-        page = page.section(stat_report::charts(&measured, heading("The trace itself")));
+        page = page.section(stat_report::charts(&measured, heading("The trace")));
         if !results.skipped.is_empty() || !results.named.left_out.is_empty() {
             page = page.section(left_out(results, heading("Left out")));
         }
@@ -65,7 +65,7 @@ const COLUMNS: &str = "Counts are pages and exact; point at the name of a column
 
 /// Section with a summary for a newcomer: text and a table.
 fn in_short(all: &[TraceResults], base: Option<&str>) -> Section {
-    let mut section = Section::new("In short");
+    let mut section = Section::new("Summary");
     for results in all {
         let words = summary::words(results, base);
         section = section.text(if all.len() > 1 { format!("{}: {words}", results.named.name) } else { words });

@@ -26,7 +26,7 @@ pub fn page(named: &Named, stat: &Stat) -> Page {
     let mut page = Page::new(format!("Trace {}", named.name))
         .subtitle(trace_source::facts(named))
         .command(output::command_line())
-        .section(Section::new("In short").facts(facts(stat)));
+        .section(Section::new("Summary").facts(facts(stat)));
     if !named.left_out.is_empty() {
         let clauses = named.left_out.iter().map(|clause| ("of the trace", clause.clone()));
         page = page.section(Section::new("Left out").facts(clauses));
