@@ -78,14 +78,8 @@ test-against: deps
 # Longer runs: oracles over ten million requests, more seeds (an hour and a half). Required before an issue is resolved. Built as `test`
 # builds it. Parts that passed at this commit are noted in target/test-long, so that a run that was stopped goes on where it was.
 TEST_LONG := target/test-long
-TESTS_LONG := cargo metadata --no-deps --locked --format-version 1 \
-	| grep -oE '"kind":\["test"\],"crate_types":\["bin"\],"name":"[^"]+"' | sed 's/.*"name":"\(.*\)"/--test=\1/' | sort -u
 test-long: deps clients
-	$(call run-tests,touch $(TEST_LONG) && commit=$$(git rev-parse --short HEAD) && for part in --lib --bins --doc $$($(TESTS_LONG)); do \
-		grep -qxe "$$commit $$part" $(TEST_LONG) && continue; \
-		cargo test --workspace --locked $$part -- --include-ignored || exit 1; \
-		echo "$$commit $$part" >> $(TEST_LONG); \
-	done && $(MAKE) test-interleavings)
+	$(call run-tests,crates/skip/parts.sh $(TEST_LONG) && $(MAKE) test-interleavings)
 
 # Speed and memory of every policy, beside libCacheSim's where a Python can install it (twenty-five minutes of one
 # core, most of them libCacheSim's). Say BENCH_SIM="--sweep --out docs/results/bench-sim.md" to sweep as well and to
