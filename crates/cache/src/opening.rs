@@ -65,18 +65,33 @@ impl BlockCache {
         backing: B,
         identity: [u8; 16],
         config: &CacheConfig,
-        mut objects: Objects,
+        objects: Objects,
     ) -> Result<Opening, CacheError> {
         check_live(config, objects.objects_max())?;
-        let geometry = entresol_store::geometry(&cache)?;
+        let page_bytes = entresol_store::geometry(&cache)?.page_bytes;
         let room_pages = entresol_store::room_pages(&cache)?;
         check_room(config, room_pages)?;
-        let (size_bytes, page_bytes) = (backing.size_bytes(), u64::from(geometry.page_bytes));
-        let backing_pages = size_bytes.div_ceil(page_bytes);
         let (cache, backing) = (Metered::new(cache), Metered::new(backing));
         let meters = [cache.meter(), backing.meter()];
-        let (cache, backing): (SharedDisk, SharedDisk) = (Arc::new(cache), Arc::new(backing));
-        let disks = [cache.clone(), backing.clone()];
+        Opening::find([Arc::new(cache), Arc::new(backing)], meters, page_bytes, room_pages, identity, config, objects)
+    }
+}
+
+impl Opening {
+    /// As [`BlockCache::find`], of any disks. The engine of every policy is a part of this function, so it is not generic:
+    /// it is compiled once, and not with each program that opens a cache.
+    fn find(
+        disks: [SharedDisk; 2],
+        meters: [MeterReader; 2],
+        page_bytes: u32,
+        room_pages: u64,
+        identity: [u8; 16],
+        config: &CacheConfig,
+        mut objects: Objects,
+    ) -> Result<Opening, CacheError> {
+        let [cache, backing] = disks.clone();
+        let (size_bytes, page_bytes) = (backing.size_bytes(), u64::from(page_bytes));
+        let backing_pages = size_bytes.div_ceil(page_bytes);
         let clock = config.dirty_age.map(|_| &config.clock);
         let (mut store, recovered) = AnyStore::find(cache, identity, backing_pages, clock)?;
         let grown = Grown::found(&mut store, &backing, config.mode)?;
@@ -108,9 +123,7 @@ impl BlockCache {
             leave_dirty: false,
         })
     }
-}
 
-impl Opening {
     pub(super) fn write_back(&mut self) -> &mut WriteBack {
         self.core.write_back()
     }
