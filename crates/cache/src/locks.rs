@@ -376,7 +376,8 @@ impl Drop for CoreGuard<'_> {
             if self.owns {
                 core.write_back().owned = false;
             }
-            if !core.is_off() && !(self.only_hits && !core.write_back().stirred) {
+            let nothing_moved = self.only_hits && !core.write_back().stirred;
+            if !core.is_off() && !nothing_moved {
                 core.write_back().stirred = false;
                 self.locks.call(core.write_back());
             }
