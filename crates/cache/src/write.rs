@@ -10,7 +10,7 @@ impl BlockCache {
     /// Writes, with the facts that the tag states. After a crash a write of several pages counts as several writes.
     ///
     /// # Errors
-    /// As [`Block::write`]; pages before the failed one are written.
+    /// As [`Block::write`](crate::Block::write); pages before the failed one are written.
     pub fn write_tagged(&self, offset: u64, bytes: &[u8], tag: Tag) -> io::Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
         let page_bytes = self.page_bytes as usize;
