@@ -9,7 +9,7 @@ notes=$(realpath "$1") root=$PWD
 touch "$notes"
 commit=$(git rev-parse --short HEAD)
 
-# passed PART COMMAND...: runs a part unless it is noted, and notes it.
+# part NAME COMMAND...: runs a part unless it is noted, and notes it.
 part() {
 	local name="$commit $1"
 	shift
@@ -20,7 +20,7 @@ part() {
 }
 
 run() {
-	cd "$1" && CARGO_MANIFEST_DIR=$1 "$2" --include-ignored && cd "$root"
+	(cd "$1" && CARGO_MANIFEST_DIR=$1 "$2" --include-ignored)
 }
 
 # Folder and program of each test program, as cargo names them.
@@ -28,7 +28,7 @@ cargo test --workspace --locked --no-run --message-format=json-render-diagnostic
 	sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' >"$notes.programs"
 test -s "$notes.programs"
 while read -r folder program <&3; do
-	name=${program##*/}
-	part "${folder#"$root"/} ${name%-*}" run "$folder" "$program"
+	# A library and a program of one folder may have the same name; cargo's number tells them apart.
+	part "${folder#"$root"/} ${program##*/}" run "$folder" "$program"
 done 3<"$notes.programs"
 part "examples in documentation" cargo test --workspace --locked --doc -- --include-ignored

@@ -32,9 +32,7 @@ impl BlockCache {
         }
         Ok(dirty)
     }
-}
 
-impl BlockCache {
     /// Sets how many pages may be dirty, as shares of the tier on the cache device. Above `high` the maintenance
     /// threads write the coldest pages below, until at most `low` are dirty. A `high` of 1, as after an open, is no
     /// limit. Up to a segment of pages may be dirty in any case. A cache without threads cleans nothing ahead.

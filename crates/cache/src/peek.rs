@@ -9,8 +9,8 @@ use std::ops::Range;
 
 impl BlockCache {
     /// Pages of a range of bytes that the cache holds, in memory or not, ascending, and whether each is dirty. A page
-    /// that only memory has counts as clean until a [`flush`](crate::Block::flush) has appended it to the store. Requests for these pages
-    /// wait meanwhile, and others go on.
+    /// that only memory has counts as clean until a [`flush`](crate::Block::flush) has appended it to the store. Requests
+    /// for these pages wait meanwhile, and others go on.
     ///
     /// # Errors
     /// `InvalidInput` beyond the end; an error when the cache has stopped after a fault of its own.
