@@ -480,6 +480,13 @@ impl BlockCache {
         Ok(self.locks.guard()?.core().unknown_residents())
     }
 
+    /// True if a maintenance thread has work.
+    #[cfg(test)]
+    pub(crate) fn has_work(&self) -> io::Result<bool> {
+        let mut guard = self.locks.guard()?;
+        Ok(maintenance::Role::ALL.iter().any(|role| role.calls(guard.write_back())))
+    }
+
     /// Does the next step of each maintenance thread.
     #[cfg(test)]
     pub(crate) fn step(&self) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Watermarks under load: enough room for what a policy moves, and a bounded start.
 
 use super::durability::{SYNC_IDLE, SYNC_MUST};
-use super::maintenance::{Role, StoreAccess};
+use super::maintenance::StoreAccess;
 use super::{Block, BlockCache, CacheConfig, CacheStats, Maintenance};
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
@@ -76,12 +76,8 @@ impl Work {
 
 /// Does the maintenance threads' work. True if requests would find too few free segments even so.
 fn work(cache: &BlockCache, request: u64) -> bool {
-    let calls = || {
-        let mut guard = cache.locks.guard().expect("a cache that goes on");
-        Role::ALL.iter().any(|role| role.calls(guard.write_back()))
-    };
     let mut steps = 0;
-    while calls() {
+    while cache.has_work().expect("a cache that goes on") {
         steps += 1;
         assert!(steps < STEPS_MAX, "request {request}: it makes room and has none");
         cache.step().expect("maintenance");

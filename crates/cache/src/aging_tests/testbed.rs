@@ -1,7 +1,6 @@
 //! A cache in virtual time, and a model, independent of the engine's ages, of the versions that its backing store
 //! lacks.
 
-use super::super::maintenance::{Role, StoreAccess};
 use super::super::{BlockCache, CacheConfig, Clock, Maintenance, Mode};
 use crate::Block;
 use entresol_crashtest::{Power, SimDisk};
@@ -260,12 +259,8 @@ impl Scene {
 
     /// Does the work that maintenance threads would do now.
     fn work(&self, cache: &BlockCache) {
-        let calls = || {
-            let mut guard = cache.locks.guard().expect("a cache that goes on");
-            Role::ALL.iter().any(|role| role.calls(guard.write_back()))
-        };
         let mut steps = 0;
-        while calls() {
+        while cache.has_work().expect("a cache that goes on") {
             steps += 1;
             assert!(steps < STEPS_MAX, "there is always something to do");
             if cache.step().is_err() {
