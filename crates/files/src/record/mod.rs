@@ -185,7 +185,9 @@ impl Record {
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         let damaged = RecordError::Damaged;
         let (whole, end) = bytes.split_last_chunk::<4>().ok_or(damaged)?;
-        if whole.len() < FIXED || whole[..8] != MAGIC || *end != crc(whole) {
+        // No record of this version is longer, and a longer one could not be written again.
+        let is_sized = (FIXED..=RECORD_BYTES_MAX - end.len()).contains(&whole.len());
+        if !is_sized || whole[..8] != MAGIC || *end != crc(whole) {
             return Err(RecordError::Damaged);
         }
         if whole[8] != VERSION {
