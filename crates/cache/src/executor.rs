@@ -204,11 +204,13 @@ impl Executor {
 
     /// Puts bytes into the frame of a handle.
     pub fn set_frame(&mut self, handle: Page, bytes: &[u8], dirty: bool, stored: Option<u64>) {
-        if dirty && stored.is_none() {
+        let only_here = dirty && stored.is_none();
+        let bytes = if only_here { self.write_back.keep(self.directory.page(handle), bytes) } else { bytes.into() };
+        if only_here {
             self.unstored.insert(handle.0);
             self.write_back.set_in_memory(self.directory.page(handle), true);
         }
-        self.frames.insert(handle, Frame { bytes: Some(bytes.into()), dirty, stored });
+        self.frames.insert(handle, Frame { bytes: Some(bytes), dirty, stored });
     }
 
     pub fn demote(&mut self, handle: Page) -> io::Result<()> {

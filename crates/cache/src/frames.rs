@@ -2,13 +2,14 @@
 //! cache has a hundredth of its pages in memory, and three times as many handles as pages.
 
 use super::directory::Directory;
+use super::page_copy::PageCopy;
 use entresol_core::Page;
 use entresol_store::Numbers;
 
 /// A page in the volatile tier.
 pub(super) struct Frame {
     /// None until the store's copy is first needed, after a restart, a promotion or an invalidation.
-    pub bytes: Option<Box<[u8]>>,
+    pub bytes: Option<PageCopy>,
     /// Newer than the version that was sent below.
     pub dirty: bool,
     /// Log address of this very version, if the store has it.

@@ -30,6 +30,7 @@ mod locks;
 mod maintenance;
 mod objects;
 mod opening;
+mod page_copy;
 mod pages;
 mod parts;
 mod path_error;
@@ -42,6 +43,7 @@ mod read;
 mod read_now;
 mod recorder;
 mod search;
+mod take_over;
 mod transfers;
 mod unflushed;
 #[cfg(test)]
@@ -68,6 +70,7 @@ use durability::SharedDisk;
 use entresol_core::ObjectId;
 use entresol_disk::{DeviceCounts, Disk, MeterReader};
 use entresol_policy::{BuildError, Choice, Config, Info, Options, Streams};
+use entresol_store::arena::{Arena, ArenaError};
 use entresol_store::{Generation, Geometry, Identity, Layout, Recovered, StoreCounts, StoreError};
 use locks::Locks;
 use maintenance::StoreAccess;
@@ -147,6 +150,9 @@ pub struct CacheConfig {
     pub dirty_age: Option<Duration>,
     /// Clock by which ages are measured.
     pub clock: Clock,
+    /// Memory that outlives the process, for what is answered and only in memory. None: such writes are lost with the
+    /// process.
+    pub arena: Option<Arc<Arena>>,
     /// Interval at which a cache with threads checks its device while no other call reaches the device. None: never.
     pub watch: Option<Duration>,
 }
@@ -164,6 +170,7 @@ impl CacheConfig {
             maintenance: Maintenance::default(),
             dirty_age: None,
             clock: Clock::monotonic(),
+            arena: None,
             watch: Some(WATCH),
         }
     }
@@ -218,6 +225,9 @@ pub enum CacheError {
         /// Need of the policy.
         why: &'static str,
     },
+    /// The memory that a former process left.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
     /// The tier on the cache device is larger than the device allows.
     #[error("a cache tier of {given} pages does not fit: the store has room for {space}")]
     TierTooLarge {

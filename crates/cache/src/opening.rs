@@ -8,6 +8,7 @@ use super::executor::Executor;
 use super::grown::Grown;
 use super::locks::Locks;
 use super::recorder::Recorder;
+use super::take_over::TakenOver;
 use super::unflushed::Unflushed;
 use super::{BlockCache, CacheConfig, CacheError, Maintenance, Mode, Objects, check_live, check_room};
 use entresol_disk::{Disk, MeterReader, Metered};
@@ -16,7 +17,7 @@ use entresol_policy::catalogue::{self, Visitor};
 use entresol_store::{AnyStore, Generation, Generations, Identity, Recovered, StoreError};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// A cache found in order, with the policy that is to run it. The cache has only been read so far; dropping this
@@ -35,6 +36,7 @@ pub struct Opening {
     disks: [SharedDisk; 2],
     meters: [MeterReader; 2],
     grown: Grown,
+    taken_over: Option<TakenOver>,
     leave_dirty: bool,
 }
 
@@ -94,6 +96,7 @@ impl Opening {
         let backing_pages = size_bytes.div_ceil(page_bytes);
         let clock = config.dirty_age.map(|_| &config.clock);
         let (mut store, recovered) = AnyStore::find(cache, identity, backing_pages, clock)?;
+        let taken_over = config.arena.as_ref().map(|arena| TakenOver::find(arena, &mut store)).transpose()?;
         let grown = Grown::found(&mut store, &backing, config.mode)?;
         let uuid = store.identity().uuid;
         let (generations, keeps_generations) = (store.generations(), store.keeps_generations());
@@ -101,6 +104,7 @@ impl Opening {
         objects.set_all_pages(backing_pages);
         let built_for = config.built_for(page_bytes, objects_max);
         let mut write_back = WriteBack::new(store, backing, config.maintenance != Maintenance::Requests);
+        write_back.keep_in(config.arena.as_ref());
         write_back.serve(&config.tiers);
         write_back.set_dirty_age(config.dirty_age, &config.clock);
         let build = Build { write_back, config: config.clone(), objects };
@@ -120,6 +124,7 @@ impl Opening {
             disks,
             meters,
             grown,
+            taken_over,
             leave_dirty: false,
         })
     }
@@ -188,20 +193,20 @@ impl Opening {
     pub fn start<T, E: From<CacheError>>(mut self, begin: impl FnOnce() -> Result<T, E>) -> Result<(BlockCache, T), E> {
         let failed = |error: io::Error| E::from(CacheError::from(StoreError::Io(error)));
         let started = Instant::now();
+        self.taken_over.iter().for_each(TakenOver::begin);
         self.core.write_back().store.begin().map_err(failed)?;
         self.recovered.took += started.elapsed();
         let begun = begin()?;
         let drain = self.config.mode != Mode::WriteBack && !self.leave_dirty;
         self.core.start(self.config.tiers.iter().sum());
         let locks = Arc::new(Locks::new(self.core, self.config.watch));
-        let threads = (self.config.maintenance == Maintenance::Threads).then(|| Background::start(&locks));
-        let background = threads.transpose().map_err(failed)?;
+        let threads = self.config.maintenance == Maintenance::Threads;
         let cache = BlockCache {
             locks,
             read_only: AtomicBool::new(self.config.mode == Mode::ReadOnly),
             config: Mutex::new(self.config),
             changing: Mutex::default(),
-            background: Mutex::new(background),
+            background: Mutex::default(),
             room_pages: AtomicU64::new(self.room_pages),
             size_bytes: self.size_bytes,
             page_bytes: self.page_bytes,
@@ -213,6 +218,13 @@ impl Opening {
             disks: self.disks,
             meters: self.meters,
         };
+        if let Some(taken_over) = self.taken_over {
+            taken_over.repeat(&cache).map_err(failed)?;
+        }
+        if threads {
+            let background = Background::start(&cache.locks).map_err(failed)?;
+            *cache.background.lock().unwrap_or_else(PoisonError::into_inner) = Some(background);
+        }
         if drain {
             // Pages that a crash left dirty must no longer depend on the cache device. A page whose only copy is bad
             // is listed, and the others go below without it.

@@ -53,14 +53,21 @@ impl BlockCache {
     }
 
     /// Has the policy decide on a write of a page whose lock is held, and carries the plan out.
-    fn write_page(
+    fn write_page(&self, guard: CoreGuard, page: u64, contents: PageBytes, whole: bool, tag: Tag) -> io::Result<()> {
+        let plan = self.decide_on_write(guard, page, contents, whole, tag)?;
+        plan.carry_out(contents.bytes);
+        Ok(())
+    }
+
+    /// Has the policy decide on a write of a page whose lock is held. The core's lock is given back.
+    pub(super) fn decide_on_write(
         &self,
         mut guard: CoreGuard,
         page: u64,
         contents: PageBytes,
         whole: bool,
         tag: Tag,
-    ) -> io::Result<()> {
+    ) -> io::Result<Plan> {
         let mut decided = guard.core().write(page, contents, whole, tag);
         if guard.must_mend() {
             // What is in memory of the store is read when its device is given up.
@@ -73,8 +80,7 @@ impl BlockCache {
             decided = decided.or_else(|_| guard.core().write(page, contents, whole, tag));
         }
         self.unflushed.note();
-        drop(guard);
-        decided.map(|plan| plan.carry_out(contents.bytes))
+        decided
     }
 }
 

@@ -108,13 +108,13 @@ pub struct Misdirected {
     pub syncs_after: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Unsynced {
     at: usize,
     bytes: Vec<u8>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct State {
     /// Synced contents, which a crash leaves at least.
     stable: Vec<u8>,
@@ -203,6 +203,11 @@ impl SimDisk {
     /// Returns the contents of the device at this moment, unsynced writes included.
     pub fn copy(&self) -> Vec<u8> {
         self.lock().image.clone()
+    }
+
+    /// Another disk with the state of this one at this moment, unsynced writes included, as the next process finds it.
+    pub fn fork(&self) -> SimDisk {
+        SimDisk { state: Arc::new(Mutex::new(self.lock().clone())), power: self.power.clone() }
     }
 
     /// Puts a copy back as the device's durable contents.

@@ -13,6 +13,7 @@ const FLUSHES_KEPT: u64 = 64;
 type Versions = Vec<u64>;
 
 /// The states of every page that a crash may leave: the last durable one and all later ones.
+#[derive(Clone)]
 pub struct Oracle {
     pages: Vec<VecDeque<Versions>>,
     /// States that a crash might have left before a flush returned, each with the number of that flush.
@@ -148,6 +149,37 @@ impl Oracle {
     pub fn check_torn_after_crash(&mut self, page: u64, bytes: &[u8]) -> Result<(), String> {
         let found = self.allowed(page, bytes, false)?;
         self.settle(page, found);
+        Ok(())
+    }
+
+    /// Checks the contents of a page after a kill of the process alone: its last version, or that of an oracle to which
+    /// the request under way was told; the one before if the last is `unanswered`; any that a crash may leave if the
+    /// page was `discarded`. What was found is the last version from then on.
+    ///
+    /// # Errors
+    /// What was found, and what was allowed.
+    pub fn check_after_kill(
+        &mut self,
+        page: u64,
+        bytes: &[u8],
+        after: &Oracle,
+        unanswered: bool,
+        discarded: bool,
+    ) -> Result<(), String> {
+        let found = self.versions_of(page, bytes);
+        let states = &self.pages[page as usize];
+        let before = if discarded { states.len() } else { 1 + usize::from(unanswered) };
+        let before = states.iter().rev().take(before);
+        let allowed: Vec<&Versions> = before.chain([after.latest(page)]).collect();
+        let is_found = |state: &&&Versions| state.iter().zip(&found).all(|(version, found)| Some(*version) == *found);
+        let Some(state) = allowed.iter().find(is_found) else {
+            return Err(format!("after a kill page {page} reads as {found:?}, allowed was {allowed:?}"));
+        };
+        let state = (**state).clone();
+        if state != *self.latest(page) {
+            self.pages[page as usize].push_back(state);
+        }
+        self.next = self.next.max(after.next);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! Sealed batches on their way to the device. Any thread may write one, without the core's lock.
 
-use super::memory::BatchMemory;
+use super::memory::{BatchMemory, Memory};
 use crate::mutant::{self, Mutant};
-use entresol_disk::{AlignedBytes, Disk, Transfer};
+use entresol_disk::{Disk, Transfer};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,7 +61,13 @@ impl Batch {
     }
 
     /// Its memory, for another batch, unless a request has just filled a block of it.
-    pub(super) fn into_bytes(self) -> Option<AlignedBytes> {
-        Arc::into_inner(self.bytes).map(BatchMemory::into_bytes)
+    pub(super) fn into_memory(self) -> Option<Memory> {
+        Arc::into_inner(self.bytes).map(BatchMemory::into_memory)
+    }
+
+    /// Notes in the arena that the device has the batch. In the order of the batches: none may count while an older one
+    /// does not.
+    pub(super) fn release(&self) {
+        self.bytes.release();
     }
 }

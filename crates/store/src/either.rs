@@ -1,6 +1,7 @@
 //! A store in either layout, with one interface. In the slots layout the journal and its slots serve as the log.
 
 use super::ages::Ages;
+use super::arena::Arena;
 use super::batch::Batch;
 use super::clock::Clock;
 use super::counts::{Recovered, StoreCounts};
@@ -101,6 +102,22 @@ impl<D: Disk> AnyStore<D> {
     /// The error that the device returned.
     pub fn rewrite_copied(&mut self) -> io::Result<Vec<u64>> {
         either!(self, store => store.rewrite_copied())
+    }
+
+    /// Blocks of a page in a piece of an arena for this store.
+    pub fn batch_blocks(&self) -> usize {
+        either!(self, store => store.batch_blocks())
+    }
+
+    /// Has batches be kept in an arena from now on, whose pieces must [fit](Arena::fits). The store was found, and has
+    /// not begun.
+    pub fn keep_in(&mut self, arena: &Arc<Arena>) {
+        either!(self, store => store.keep_in(arena));
+    }
+
+    /// Epoch that begins: number of this use of the store. The device has the one before until then.
+    pub fn epoch(&self) -> u64 {
+        self.standing().epoch()
     }
 
     fn standing(&self) -> &Standing {

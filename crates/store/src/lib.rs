@@ -5,6 +5,7 @@
 pub mod age;
 mod ages;
 mod areas;
+pub mod arena;
 mod batch;
 mod capacity;
 mod carried;

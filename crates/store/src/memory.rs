@@ -7,7 +7,11 @@
 //!   the longest wait for it.
 //! - A reader of a block waits until that is filled, and the write of a sealed batch until all are.
 //! - A thread that holds an `Unfilled` must fill it before it waits for its block or for the batch.
+//!
+//! With an [arena](crate::arena) the memory outlives the process, and has a list of what the batch does. The list and
+//! the bits of filled blocks are what the next process goes by.
 
+use crate::arena::{Arena, Op, Piece, Slot};
 use crate::mutant::{self, Mutant};
 use entresol_disk::AlignedBytes;
 use std::ops::Range;
@@ -21,12 +25,83 @@ const YIELDS: u32 = 4096;
 const NAP: Duration = Duration::from_micros(50);
 
 /// Buffers that are kept for future batches.
-pub(crate) const SPARE_MAX: usize = 2;
+const SPARE_MAX: usize = 2;
+
+/// Memory for a batch.
+pub(crate) enum Memory {
+    /// Of this process alone.
+    Private(AlignedBytes),
+    /// Of an arena.
+    Shared(Piece),
+}
+
+impl Memory {
+    /// Memory of so many bytes, of an arena if there is one.
+    pub fn new(arena: Option<&Arc<Arena>>, bytes: usize) -> Self {
+        let private = || Memory::Private(AlignedBytes::zeroed(bytes));
+        match arena.map(|arena| (arena, arena.batch())) {
+            None => private(),
+            Some((_, Ok(piece))) if !mutant::is(Mutant::ArenaBatchPrivate) => Memory::Shared(piece),
+            Some((arena, _)) => {
+                arena.note_incomplete();
+                private()
+            }
+        }
+    }
+
+    /// True if an arena is there that the memory is not of: it should be replaced.
+    fn is_of(&self, arena: Option<&Arc<Arena>>) -> bool {
+        matches!(self, Memory::Shared(_)) == arena.is_some()
+    }
+}
+
+/// Memory of the open batch, and of future ones.
+pub(crate) struct Memories {
+    arena: Option<Arc<Arena>>,
+    block_bytes: usize,
+    bytes: usize,
+    spare: Vec<Memory>,
+}
+
+impl Memories {
+    /// For batches of so many bytes, in blocks.
+    pub fn new(bytes: usize, block_bytes: usize) -> Self {
+        Memories { arena: None, block_bytes, bytes, spare: Vec::new() }
+    }
+
+    /// Blocks of a batch.
+    pub fn blocks(&self) -> usize {
+        self.bytes / self.block_bytes
+    }
+
+    /// Has the memory of future batches be of an arena.
+    pub fn keep_in(&mut self, arena: &Arc<Arena>) {
+        self.arena = Some(Arc::clone(arena));
+        self.spare.clear();
+    }
+
+    /// Memory for the next batch.
+    pub fn next(&mut self) -> Arc<BatchMemory> {
+        let memory = match self.spare.pop() {
+            Some(Memory::Shared(piece)) => Memory::Shared(piece.again()),
+            Some(private) => private,
+            None => Memory::new(self.arena.as_ref(), self.bytes),
+        };
+        BatchMemory::new(memory, self.block_bytes)
+    }
+
+    /// Takes back the memory of a batch that the device has.
+    pub fn put(&mut self, memory: Option<Memory>) {
+        let arena = self.arena.as_ref();
+        self.spare.extend(memory.filter(|memory| memory.is_of(arena)));
+        self.spare.truncate(SPARE_MAX);
+    }
+}
 
 /// Memory of the open batch, or of a sealed one.
 pub(crate) struct BatchMemory {
-    /// Not used between [`new`](BatchMemory::new) and [`into_bytes`](BatchMemory::into_bytes), except by `start`.
-    owned: AlignedBytes,
+    /// Not used between [`new`](BatchMemory::new) and [`into_memory`](BatchMemory::into_memory), except by `start`.
+    owned: Memory,
     start: *mut u8,
     len: usize,
     block_bytes: usize,
@@ -43,8 +118,11 @@ unsafe impl Sync for BatchMemory {}
 
 impl BatchMemory {
     /// Memory for blocks of so many bytes.
-    pub fn new(mut owned: AlignedBytes, block_bytes: usize) -> Arc<Self> {
-        let (start, len) = (owned.as_mut_ptr(), owned.len());
+    pub fn new(mut owned: Memory, block_bytes: usize) -> Arc<Self> {
+        let (start, len) = match &mut owned {
+            Memory::Private(bytes) => (bytes.as_mut_ptr(), bytes.len()),
+            Memory::Shared(piece) => piece.blocks(),
+        };
         let words = (len / block_bytes).div_ceil(64);
         let unfilled = std::iter::repeat_with(AtomicU64::default).take(words).collect();
         Arc::new(BatchMemory { owned, start, len, block_bytes, unfilled })
@@ -54,19 +132,44 @@ impl BatchMemory {
         (&self.unfilled[block / 64], 1 << (block % 64))
     }
 
-    /// Size in bytes.
-    pub fn len(&self) -> usize {
-        self.len
+    fn shared(&self) -> Option<&Piece> {
+        match &self.owned {
+            Memory::Private(_) => None,
+            Memory::Shared(piece) => Some(piece),
+        }
+    }
+
+    /// True if the arena has no space for another entry about this batch.
+    pub fn is_list_full(&self) -> bool {
+        self.shared().is_some_and(Piece::is_full)
+    }
+
+    /// Notes in the arena that the store's version of a page is obsolete. Under the core's lock only.
+    pub fn note_gone(&self, page: u64) {
+        if let Some(piece) = self.shared().filter(|_| !mutant::is(Mutant::ArenaGoneUnsaid)) {
+            piece.note(Op::Gone { page });
+        }
+    }
+
+    /// Notes in the arena that the device has the batch.
+    pub fn release(&self) {
+        if let Some(piece) = self.shared() {
+            piece.release();
+        }
     }
 
     /// Reserves a block of the open batch. Under the core's lock only. If the block was reserved before, its earlier
-    /// bytes are awaited: they must not come after these.
-    pub fn reserve(self: &Arc<Self>, block: usize) -> Unfilled {
+    /// bytes are awaited: they must not come after these. `noted` is the page whose dirty version the block has from
+    /// now on, if the block had none before.
+    pub fn reserve(self: &Arc<Self>, block: usize, noted: Option<u64>) -> Unfilled {
         assert!((block + 1) * self.block_bytes <= self.len, "block {block} of {} bytes", self.len);
         self.wait_for(block);
         let (word, bit) = self.bit(block);
         word.fetch_or(bit, Ordering::Relaxed);
-        Unfilled { memory: Arc::clone(self), block }
+        if let (Some(piece), Some(page)) = (self.shared(), noted) {
+            piece.note(Op::Dirty { page, block });
+        }
+        Unfilled { memory: Arc::clone(self), block, older: None }
     }
 
     /// Waits until a block is filled, if it is reserved.
@@ -104,7 +207,7 @@ impl BatchMemory {
     }
 
     /// The memory, for another batch.
-    pub fn into_bytes(self) -> AlignedBytes {
+    pub fn into_memory(self) -> Memory {
         self.owned
     }
 }
@@ -114,17 +217,49 @@ impl BatchMemory {
 pub struct Unfilled {
     memory: Arc<BatchMemory>,
     block: usize,
+    /// The older version of the page in the arena, which counts until the block is filled.
+    older: Option<Arc<Slot>>,
 }
 
 impl Unfilled {
+    /// Has an older version of the page, in a slot of the arena, count until the block is filled.
+    pub fn replaces(&mut self, older: Option<Arc<Slot>>) {
+        self.older = older;
+    }
+
     /// Copies the bytes, whose CRC was given when the block was reserved.
     pub fn fill(self, bytes: &[u8]) {
         let memory = &*self.memory;
         assert_eq!(bytes.len(), memory.block_bytes, "bytes of a page");
-        // SAFETY: the block is inside, and this is its only holder.
-        unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.start.add(self.block * bytes.len()), bytes.len());
+        let Some(piece) = memory.shared() else { return self.copy(bytes) };
+        // Bytes that an answered write left in the block must not be torn by a kill.
+        let torn = piece.is_filled(self.block) && !mutant::is(Mutant::ArenaOverwritten);
+        let again = torn.then(|| piece.overwriting(self.block, bytes));
+        if matches!(again, Some(Err(_))) {
+            piece.arena().note_incomplete();
         }
+        if mutant::is(Mutant::ArenaFilledEarly) {
+            piece.fill(self.block);
+        }
+        self.copy(bytes);
+        piece.fill(self.block);
+        if let Some(older) = &self.older {
+            older.settle();
+        }
+    }
+
+    fn copy(&self, bytes: &[u8]) {
+        let at = self.block * bytes.len();
+        // SAFETY: the block is inside, and this is its only holder.
+        let into = unsafe { std::slice::from_raw_parts_mut(self.memory.start.add(at), bytes.len()) };
+        #[cfg(any(test, feature = "mutants"))]
+        {
+            // A kill may come in the middle of it.
+            let half = bytes.len() / 2;
+            into[..half].copy_from_slice(&bytes[..half]);
+            crate::arena::moments::passed();
+        }
+        into.copy_from_slice(bytes);
     }
 }
 
@@ -183,9 +318,9 @@ mod tests {
     #[test]
     fn a_reader_waits_until_its_block_is_filled_and_a_write_until_all_are() {
         const BLOCKS: usize = 80;
-        let memory = BatchMemory::new(AlignedBytes::zeroed(BLOCKS << 12), 1 << 12);
+        let memory = BatchMemory::new(Memory::new(None, BLOCKS << 12), 1 << 12);
         for round in 0..100u8 {
-            let mut blocks: Vec<Unfilled> = (0..BLOCKS).map(|block| memory.reserve(block)).collect();
+            let mut blocks: Vec<Unfilled> = (0..BLOCKS).map(|block| memory.reserve(block, None)).collect();
             let last = blocks.pop().expect("there are some");
             thread::scope(|scope| {
                 for unfilled in blocks {
@@ -198,13 +333,13 @@ mod tests {
                 assert!(memory.at(0..BLOCKS << 12).iter().all(|&byte| byte == round));
             });
         }
-        assert_eq!(Arc::into_inner(memory).expect("no other holder").into_bytes().len(), BLOCKS << 12);
+        assert!(Arc::into_inner(memory).is_some(), "no other holder");
     }
 
     #[test]
     fn a_block_that_is_given_up_keeps_nobody_waiting() {
-        let memory = BatchMemory::new(AlignedBytes::zeroed(4096), 4096);
-        drop(memory.reserve(0));
+        let memory = BatchMemory::new(Memory::new(None, 4096), 4096);
+        drop(memory.reserve(0, None));
         assert_eq!(memory.filled(0), [0; 4096]);
     }
 }

@@ -111,6 +111,26 @@ entresol_core::fault_points! {
         BatchBeforeBytes,
         /// A block in memory is read before it is filled.
         ReadBeforeBytes,
+        /// Arena: the memory of batches is of the process alone, without a word.
+        ArenaBatchPrivate,
+        /// Arena: a slot counts before its bytes are in it.
+        ArenaStateEarly,
+        /// Arena: a block counts as filled before its bytes are in it.
+        ArenaFilledEarly,
+        /// Arena: a block that has an answered version is overwritten in place.
+        ArenaOverwritten,
+        /// Arena: a block that was never filled is repeated.
+        UnfilledRepeated,
+        /// Arena: pages that no batch has are in memory of the process alone.
+        ArenaPagePrivate,
+        /// Arena: nothing says that a page was changed below which the store has dirty.
+        ArenaVoidUnsaid,
+        /// Arena: writes below of a former process are not synced.
+        InheritedNotSynced,
+        /// Arena: a version that is appended again stands in for a newer one in a slot.
+        ArenaOlderSettles,
+        /// Arena: nothing says that the store's version of a page is obsolete.
+        ArenaGoneUnsaid,
         /// Neither the identity nor the size of the backing store is compared.
         OwnerUnchecked,
         /// A cache whose device failed is not marked as retired.
@@ -152,6 +172,20 @@ impl Mutant {
         Mutant::AgeNotOfFrames,
         Mutant::AgeBegunLate,
         Mutant::AgeNobodyWaits,
+    ];
+
+    /// Mutants that kills of the process alone detect.
+    pub const OF_ARENA: [Mutant; 10] = [
+        Mutant::ArenaOlderSettles,
+        Mutant::ArenaBatchPrivate,
+        Mutant::ArenaStateEarly,
+        Mutant::ArenaFilledEarly,
+        Mutant::ArenaOverwritten,
+        Mutant::UnfilledRepeated,
+        Mutant::ArenaPagePrivate,
+        Mutant::ArenaVoidUnsaid,
+        Mutant::InheritedNotSynced,
+        Mutant::ArenaGoneUnsaid,
     ];
 
     /// True if a layout has the step.

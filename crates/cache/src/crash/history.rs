@@ -1,6 +1,7 @@
 //! One random run of a cache: requests, crashes in the middle of requests and of recoveries, and checks of all
 //! pages after.
 
+mod kill;
 pub(super) mod rot;
 
 use super::tables::Tables;
@@ -12,6 +13,7 @@ use entresol_crashtest::pages::{Oracle, SECTOR};
 use entresol_crashtest::{Fault, Power, SimDisk, runs};
 use entresol_disk::Disk;
 use entresol_policy::{Options, catalogue};
+use entresol_store::arena::Arena;
 use entresol_store::{Geometry, Identity, Layout, format_before, repair};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -184,6 +186,12 @@ pub(super) struct Tally {
     pub syncs_failed: u64,
     /// Plans that were held open while other requests went on.
     pub plans_held: u64,
+    /// Kills of the process in the middle of a request, or between two.
+    pub kills: u64,
+    /// Kills while a cache was being opened.
+    pub kills_in_recovery: u64,
+    /// Changes that the next process repeated.
+    pub repeated: u64,
 }
 
 impl runs::Tally for Tally {
@@ -205,6 +213,9 @@ impl runs::Tally for Tally {
         self.placing_interrupted += other.placing_interrupted;
         self.syncs_failed += other.syncs_failed;
         self.plans_held += other.plans_held;
+        self.kills += other.kills;
+        self.kills_in_recovery += other.kills_in_recovery;
+        self.repeated += other.repeated;
     }
 }
 
@@ -238,6 +249,10 @@ pub(super) struct History {
     /// Seconds that have passed, and the random numbers that decide how many pass.
     time: Arc<AtomicU64>,
     passing: Random,
+    /// Memory that outlives the process, in runs whose processes are killed.
+    arena: Option<Arc<Arena>>,
+    /// Pages that were discarded, and neither written nor flushed since.
+    discarded: BTreeSet<u64>,
     /// In one run of two, plans are held open while other requests go on.
     holding: Option<open_plans::Holding>,
     pub tally: Tally,
@@ -279,6 +294,8 @@ impl History {
             tables: Tables::new(setup.backing_pages),
             time: Arc::default(),
             passing: Random::new(seed ^ 0xA9E),
+            arena: None,
+            discarded: BTreeSet::new(),
             holding: (Random::mix(seed ^ 0x9E1D) & 1 == 0).then(|| open_plans::begin(seed)),
             tally: Tally::default(),
             setup,
@@ -308,7 +325,7 @@ impl History {
             cache.clone(),
             backing.clone(),
             BACKING,
-            &CacheConfig { clock: self.clock(), ..self.setup.config() },
+            &CacheConfig { clock: self.clock(), arena: self.arena.clone(), ..self.setup.config() },
             self.tables.objects(),
         );
         let (high, low) = self.setup.dirty_limits;
@@ -385,6 +402,9 @@ impl History {
         let fua = self.random.chance(0.1);
         let result = cache.write(page * page_bytes + (from * SECTOR) as u64, &bytes, fua);
         self.try_io("writing", result)?;
+        if !open_plans::is_held(page) {
+            self.discarded.remove(&page);
+        }
         if fua {
             self.flushed();
         }
@@ -435,7 +455,10 @@ impl History {
         pages.clone().for_each(|page| self.oracle.zeroed(page));
         match how {
             0 => self.try_io("writing zeroes", cache.write_zeroes(at, bytes)),
-            1 => self.try_io("discarding", cache.discard(at, bytes)),
+            1 => {
+                self.discarded.extend(pages);
+                self.try_io("discarding", cache.discard(at, bytes))
+            }
             _ => {
                 if how == 2 {
                     self.loose.extend(pages);
@@ -453,6 +476,7 @@ impl History {
         self.oracle.flushed(syncs > self.syncs + u64::from(self.setup.of_before));
         self.syncs = syncs;
         self.loose.clear();
+        self.discarded.clear();
     }
 
     /// Performs one of the rare operations.
@@ -564,11 +588,19 @@ impl History {
 
     fn crash(&mut self) {
         self.tally.crashes += 1;
+        self.discarded.clear();
+        self.arena = None;
         self.tables.forget();
         let seed = self.random.next_u64();
         self.cache.crash(seed);
         self.backing.crash(Random::mix(seed));
         self.power.restore();
+    }
+
+    /// Loses power between two processes, and checks what is durable.
+    pub fn lose_power(&mut self) -> Result<(), String> {
+        self.crash();
+        self.recover()
     }
 
     /// Recovers, at times with another crash in the middle, and checks every page.

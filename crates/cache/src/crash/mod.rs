@@ -13,6 +13,8 @@ use history::rot::{End, Rot};
 use history::{Damage, History, Setup, Tally};
 
 const LAYOUTS: [Layout; 2] = [Layout::Log, Layout::Slots];
+/// First seed of runs whose processes are killed.
+const KILLED: u64 = 6_000_000;
 /// First seed of runs in which syncs fail.
 const FAILING: u64 = 4_000_000;
 
@@ -47,6 +49,36 @@ fn seeds() -> std::ops::Range<u64> {
 /// Half as many seeds, such that slices of the seeds stay apart.
 fn halved(seeds: std::ops::Range<u64>) -> std::ops::Range<u64> {
     seeds.start / 2..seeds.end / 2
+}
+
+/// One random run whose processes are killed again and again; at times the power goes after that.
+fn life_with_kills(seed: u64, setup: Setup, kills: u64) -> Result<Tally, String> {
+    let mut history = History::new(setup.clone(), seed);
+    let mut random = Random::new(!seed);
+    for round in 0..kills {
+        let killed = history.kill(1 + random.below(40));
+        let killed = killed.and_then(|()| if random.chance(0.1) { history.lose_power() } else { Ok(()) });
+        killed.map_err(|why| format!("kill {round}, {setup:?}: {why}"))?;
+    }
+    Ok(history.tally)
+}
+
+/// Runs of many seeds whose processes are killed.
+fn lives_with_kills(seeds: std::ops::Range<u64>, layout: Layout, kills: u64) -> Result<Tally, String> {
+    let setup = |seed| Setup { syncs_fail: false, ..Setup::random(KILLED + seed, layout) };
+    runs::sum(seeds, |seed| life_with_kills(seed, setup(seed), kills))
+}
+
+#[test]
+fn what_was_answered_is_read_after_a_kill_synced_or_not() {
+    for layout in LAYOUTS {
+        let seeds = halved(halved(seeds()));
+        let tally = lives_with_kills(seeds.clone(), layout, 20).unwrap_or_else(|violation| panic!("{violation}"));
+        println!("{layout:?}: {seeds:?}: {tally:?}");
+        if seeds.end - seeds.start >= 100 {
+            assert!(tally.kills_in_recovery > 0 && tally.repeated > tally.kills && tally.plans_held > 0, "{tally:?}");
+        }
+    }
 }
 
 /// Runs in one layout, and the events that must have occurred in them.
@@ -349,7 +381,8 @@ fn without_mutant(violation: &str, layout: Layout) -> Result<(), String> {
 fn missed(layout: Layout) -> Vec<Mutant> {
     let mut missed = Vec::new();
     let named = std::env::var("ENTRESOL_CRASH_MUTANTS").unwrap_or_default();
-    let durable = Mutant::ALL.into_iter().filter(|mutant| !Mutant::OF_AGES.contains(mutant));
+    let elsewhere = |mutant: &Mutant| Mutant::OF_AGES.contains(mutant) || Mutant::OF_ARENA.contains(mutant);
+    let durable = Mutant::ALL.into_iter().filter(|mutant| !elsewhere(mutant));
     let durable = durable.filter(|mutant| format!("{mutant:?}").contains(&named));
     for mutant in durable.filter(|mutant| mutant.is_of(layout)) {
         mutant::activate(Some(mutant));
@@ -366,6 +399,25 @@ fn missed(layout: Layout) -> Vec<Mutant> {
         }
     }
     missed
+}
+
+#[test]
+fn every_mutant_of_what_outlives_the_process_is_found_out() {
+    let named = std::env::var("ENTRESOL_CRASH_MUTANTS").unwrap_or_default();
+    let mut missed = Vec::new();
+    for layout in LAYOUTS {
+        for mutant in Mutant::OF_ARENA.into_iter().filter(|mutant| format!("{mutant:?}").contains(&named)) {
+            mutant::activate(Some(mutant));
+            let found = lives_with_kills(0..8000, layout, 20);
+            mutant::activate(None);
+            match found {
+                // Without a mutant these runs have no violation: `what_was_answered_is_read_after_a_kill_synced_or_not`.
+                Err(violation) => println!("{layout:?}: {mutant:?}: {violation}"),
+                Ok(_) => missed.push((layout, mutant)),
+            }
+        }
+    }
+    assert!(missed.is_empty(), "missed: {missed:?}");
 }
 
 #[test]

@@ -24,6 +24,7 @@
 
 mod ages;
 mod clean;
+mod kept;
 mod neighbours;
 mod reclaim;
 mod unsynced;

@@ -48,7 +48,8 @@ impl WriteBack {
         }
         self.counts.copied += 1;
         let appended = self.store.append(page, page_crc(bytes), entry.dirty, true);
-        let (to, block) = self.noted(appended)?;
+        let (to, mut block) = self.noted(appended)?;
+        self.replace_kept(page, false, &mut block);
         block.fill(bytes);
         self.moved(page, address, Entry { address: to, ..entry });
         Ok(false)

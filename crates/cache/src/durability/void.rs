@@ -12,10 +12,16 @@ impl WriteBack {
     /// Invalidates the queued and stored versions of a page that somebody else changed in the backing store.
     pub fn make_void(&mut self, page: u64) {
         self.is_void(page);
-        self.dirty_queue.remove(&page);
         if let Some(address) = self.supersede(page) {
-            self.unsynced.insert(page, InFlight::elsewhere(LogRelation::Newer(Some(address)), 0));
+            let void = self.note_void(page);
+            self.dirty_queue.remove(&page);
+            self.unsynced.insert(page, InFlight::changed_below(address, void));
         } else {
+            // A newer version than the store's clean copy may be dropped before that is declared gone.
+            if let Some(void) = self.store.index().get(page).and_then(|_| self.note_void(page)) {
+                self.voids.insert(page, void);
+            }
+            self.dirty_queue.remove(&page);
             self.unsynced.remove(page);
         }
     }
@@ -23,7 +29,11 @@ impl WriteBack {
     /// Declares an invalidated page gone in the store. A dirty copy is obsolete only once the version below is durable.
     pub fn declare_void(&mut self, page: u64) -> io::Result<()> {
         let is_obsolete = |entry: &Entry| !entry.dirty || mutant::is(Mutant::GoneTooEarly);
-        if self.store.index().get(page).filter(is_obsolete).is_some() { self.declare_gone(page) } else { Ok(()) }
+        if self.store.index().get(page).filter(is_obsolete).is_some() {
+            self.declare_gone(page)?;
+        }
+        self.voids.remove(&page);
+        Ok(())
     }
 
     /// Begins to invalidate pages that were changed below, bypassing the queue, and not synced since: none is queued

@@ -21,7 +21,8 @@ impl WriteBack {
             let mut bytes = vec![0; self.page_bytes];
             // A queued version of the page is older, or it would cover this one.
             if self.store.read(entry, &mut bytes).is_ok() {
-                self.queue(page, Payload::Bytes(bytes.into()), LogRelation::Newer(None));
+                let bytes = self.keep(page, &bytes);
+                self.queue(page, Payload::Bytes(bytes), LogRelation::Newer(None));
             } else {
                 self.counts.pages_lost += 1;
                 self.store.index_mut().update(page, |entry| entry.lost = true);
@@ -51,7 +52,8 @@ impl WriteBack {
     /// Queues a write of a page when the store has been given up.
     pub fn write_without_store(&mut self, page: u64, bytes: &[u8]) {
         self.store.index_mut().remove(page);
-        self.queue(page, Payload::Bytes(bytes.into()), LogRelation::Newer(None));
+        let bytes = self.keep(page, bytes);
+        self.queue(page, Payload::Bytes(bytes), LogRelation::Newer(None));
     }
 
     /// Pages whose only copy was lost, ascending.

@@ -7,6 +7,7 @@ use super::watermarks;
 use super::write_batch::{InFlight, LogRelation, Payload};
 use crate::transfers::read_page_below;
 use entresol_disk::Disk;
+use entresol_store::arena::{Arena, Slot};
 use entresol_store::mutant::{self, Mutant};
 use entresol_store::{AnyStore, Entry, Unfilled};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,6 +98,12 @@ pub(crate) struct WriteBack {
     tickets: u64,
     /// Pages written below since the last sync of the backing store.
     pub(crate) unsynced: Unsynced,
+    /// Memory that outlives the process.
+    pub(super) arena: Option<Arc<Arena>>,
+    /// Notes in the arena on clean copies that are obsolete and not declared gone yet.
+    pub(super) voids: BTreeMap<u64, Arc<Slot>>,
+    /// A former process may have left writes below that no sync has made durable.
+    pub(super) inherited: bool,
     /// Ranges of pages changed below, bypassing the queue, since the last sync of the backing store.
     pub(crate) changed: Vec<Range<u64>>,
     /// Pages that the backing store refused at the last try.
@@ -148,6 +155,9 @@ impl WriteBack {
             writing: 0,
             tickets: 0,
             unsynced: Unsynced::default(),
+            arena: None,
+            voids: BTreeMap::new(),
+            inherited: false,
             changed: Vec::new(),
             refused: BTreeSet::new(),
             changes_failed: 0,
@@ -345,7 +355,7 @@ impl WriteBack {
     /// it is newer than the version sent below; otherwise its bytes are those that
     /// [`read_below`](WriteBack::read_below) returns. The block is to be filled with them.
     pub fn put(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> io::Result<(Entry, Unfilled)> {
-        let changed = self.changed.iter().any(|pages| pages.contains(&page));
+        let changed = self.inherited || self.changed.iter().any(|pages| pages.contains(&page));
         let on_its_way = changed || self.dirty_queue.contains_key(&page) || self.unsynced.contains(page);
         let owed = self.store.index().get(page).is_some_and(|entry| self.is_owed(page, entry));
         let marked = dirty || owed || (on_its_way && !mutant::is(Mutant::CleanTooEarly));
@@ -354,12 +364,14 @@ impl WriteBack {
         }
         // An append, not a replacement, if the open batch's version may be the one queued or written below.
         if (!on_its_way || mutant::is(Mutant::RewriteCovered))
-            && let Some((_, block)) = self.store.rewrite(page, crc, marked, resident)
+            && let Some((_, mut block)) = self.store.rewrite(page, crc, marked, resident)
         {
+            self.replace_kept(page, marked, &mut block);
             return Ok((self.store.index().get(page).expect("it was just written"), block));
         }
         let appended = self.store.append(page, crc, marked, resident);
-        let (address, block) = self.noted(appended)?;
+        let (address, mut block) = self.noted(appended)?;
+        self.replace_kept(page, marked, &mut block);
         let entry = self.store.index().get(page).expect("it was just appended");
         if owed && !dirty {
             // These are the store's own bytes: the version on its way below is older.
@@ -402,7 +414,7 @@ impl WriteBack {
     pub fn write_back_stored(&mut self, page: u64, entry: Entry) {
         let mut bytes = vec![0; self.page_bytes];
         let open = self.store.read_open(entry, &mut bytes);
-        let payload = if open { Payload::Bytes(bytes.into()) } else { Payload::Stored(entry) };
+        let payload = if open { Payload::Bytes(bytes.as_slice().into()) } else { Payload::Stored(entry) };
         self.queue(page, payload, LogRelation::Same(entry.address));
     }
 
@@ -413,7 +425,8 @@ impl WriteBack {
 
     /// Queues a version that bypasses the store.
     pub fn write_past(&mut self, page: u64, bytes: &[u8]) -> io::Result<()> {
-        self.queue_past(page, Payload::Bytes(bytes.into()))
+        let bytes = self.keep(page, bytes);
+        self.queue_past(page, Payload::Bytes(bytes))
     }
 
     /// Queues a discard of a page below.
@@ -481,12 +494,13 @@ impl WriteBack {
 
     /// True if the backing store has something that no sync has made durable.
     pub fn owes_sync_below(&self) -> bool {
-        !self.unsynced.is_empty() || !self.changed.is_empty()
+        self.inherited || !self.unsynced.is_empty() || !self.changed.is_empty()
     }
 
     /// True if a version has gone below, or is about to, that the store does not have.
     pub fn went_past(&self) -> bool {
-        !self.changed.is_empty()
+        self.inherited
+            || !self.changed.is_empty()
             || self.dirty_queue.values().any(|queued| queued.relation.is_past())
             || self.unsynced.values().any(|in_flight| in_flight.relation.is_past())
     }

@@ -2,8 +2,10 @@
 //! completed.
 
 use super::write_back::{QueuedPage, WriteBack};
+use crate::page_copy::PageCopy;
 use crate::transfers::{read_pages, runs};
 use entresol_disk::{AlignedBytes, Disk, Transfer};
+use entresol_store::arena::Slot;
 use entresol_store::mutant::{self, Mutant};
 use entresol_store::{Entry, check_page};
 use std::io;
@@ -32,7 +34,7 @@ impl LogRelation {
 #[derive(Clone)]
 pub(crate) enum Payload {
     /// Write of these bytes.
-    Bytes(Arc<[u8]>),
+    Bytes(PageCopy),
     /// Write of this version in the store, read when the batch is written.
     Stored(Entry),
     /// Discard.
@@ -45,6 +47,8 @@ pub(crate) struct InFlight {
     /// Payload that was sent, kept until synced while the store has no copy, so that a failed sync can be repaired.
     /// None where the store has the version, or somebody else changed the page below.
     pub payload: Option<Payload>,
+    /// Note in the arena that the page was changed below, as long as the store has a dirty copy that is obsolete.
+    _void: Option<Arc<Slot>>,
     /// Second at which the version was taken; later changes of the page are not in it.
     taken: u64,
 }
@@ -52,7 +56,12 @@ pub(crate) struct InFlight {
 impl InFlight {
     /// A page whose bytes the store has, or that somebody else changed below.
     pub fn elsewhere(relation: LogRelation, taken: u64) -> Self {
-        InFlight { relation, payload: None, taken }
+        InFlight { relation, payload: None, _void: None, taken }
+    }
+
+    /// A page that was changed below, though the store has a dirty copy at this log address.
+    pub fn changed_below(obsolete: u64, void: Option<Arc<Slot>>) -> Self {
+        InFlight { _void: void, ..InFlight::elsewhere(LogRelation::Newer(Some(obsolete)), 0) }
     }
 }
 
@@ -217,7 +226,8 @@ impl WriteBack {
                     self.writing -= 1;
                 }
                 let payload = relation.is_past().then_some(batch_page.payload);
-                self.unsynced.insert(batch_page.page, InFlight { relation, payload, taken: batch_page.taken });
+                self.unsynced
+                    .insert(batch_page.page, InFlight { relation, payload, _void: None, taken: batch_page.taken });
             }
         }
         written.result
@@ -263,6 +273,7 @@ impl WriteBack {
         }
         self.counts.below_syncs += 1;
         self.changed.clear();
+        self.inherited = false;
         Ok(())
     }
 
@@ -270,7 +281,9 @@ impl WriteBack {
     /// remain. `urgent` becomes true when one of these entries has to be durable before a flush may return.
     pub fn settle_some(&mut self, sync: u64, urgent: &mut bool) -> io::Result<bool> {
         for _ in 0..SETTLED_PER_HOLD {
-            let Some((page, InFlight { relation, taken, .. })) = self.unsynced.settled(sync) else { return Ok(false) };
+            // What the arena has of the page counts until the store says that its own copy does not.
+            let Some((page, in_flight)) = self.unsynced.settled(sync) else { return Ok(false) };
+            let InFlight { relation, taken, .. } = in_flight;
             if let Some(entry) = self.store.index().get(page) {
                 // The durable part of the store may have an older dirty copy, which this version replaces.
                 *urgent |= !self.store.is_version_durable(entry.address);
@@ -306,7 +319,7 @@ impl WriteBack {
     /// meanwhile. The system may have dropped their bytes, and the next sync would succeed without them. Changes by
     /// somebody else cannot be repeated: flushes report those.
     fn queue_again(&mut self) {
-        let mut unknown = !self.changed.is_empty();
+        let mut unknown = self.inherited || !self.changed.is_empty();
         for (page, in_flight) in self.unsynced.take() {
             let entry = self.store.index().get(page);
             self.note_refused(page);

@@ -339,12 +339,12 @@ impl<P: Policy> Core for Engine<P> {
     fn make_void(&mut self, pages: &[u64]) -> Vec<u64> {
         let held = self.begin_to_void(pages);
         for &page in &held {
-            self.executor.invalidate(page);
             if self.off {
                 self.executor.write_back.forget_without_store(page);
             } else {
                 self.executor.write_back.make_void(page);
             }
+            self.executor.invalidate(page);
         }
         held
     }

@@ -67,6 +67,12 @@ pub(crate) fn hold(plan: Plan, bytes: &[u8]) -> Option<Plan> {
     })
 }
 
+/// Gives up all open plans, as a kill does.
+pub(crate) fn give_up() {
+    let open = OPEN_PLANS.with_borrow_mut(|held| held.as_mut().map(|held| std::mem::take(&mut held.open)));
+    drop(open);
+}
+
 fn carry_out((plan, bytes): (Plan, Vec<u8>)) {
     plan.carry_out_now(&bytes);
 }

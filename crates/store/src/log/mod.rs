@@ -6,6 +6,7 @@ mod recovery;
 pub(super) use recovery::first_blocks_read_again;
 
 use super::age;
+use super::arena::Arena;
 use super::batch::Batch;
 use super::checksum::check_page;
 use super::counts::StoreCounts;
@@ -13,13 +14,13 @@ use super::error::StoreError;
 use super::geometry::{Geometry, Tables};
 use super::index::{Entry, Index};
 use super::log_end::LogEnd;
-use super::memory::{BatchMemory, SPARE_MAX, Unfilled};
+use super::memory::{BatchMemory, Memories, Unfilled};
 use super::rewrite::{self, Copied, Past};
 use super::standing::{Standing, SyncPoint, sync_device};
 use super::superblock::State;
 use super::table::{self, Head, Kind, Record};
 use crate::mutant::{self, Mutant};
-use entresol_disk::{AlignedBytes, Disk};
+use entresol_disk::Disk;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub struct LogStore<D> {
     /// The open batch: its table is written into the first block when the batch is sealed.
     buffer: Arc<BatchMemory>,
     /// Memory for future batches.
-    spare: Vec<AlignedBytes>,
+    memories: Memories,
     records: Vec<Record>,
     /// Position in `records` of the entry of each page of the open batch.
     versions: Vec<u32>,
@@ -65,6 +66,17 @@ impl<D: Disk> LogStore<D> {
     /// The error that the device returned.
     pub fn rewrite_copied(&mut self) -> io::Result<Vec<u64>> {
         rewrite::write(&self.disk, &std::mem::take(&mut self.copied))
+    }
+
+    /// Has batches be kept in an arena from now on. Nothing may have been appended yet.
+    pub fn keep_in(&mut self, arena: &Arc<Arena>) {
+        self.memories.keep_in(arena);
+        self.buffer = self.memories.next();
+    }
+
+    /// Blocks of the memory of a batch.
+    pub fn batch_blocks(&self) -> usize {
+        self.memories.blocks()
     }
 
     /// Sizes of the store.
@@ -168,7 +180,7 @@ impl<D: Disk> LogStore<D> {
         self.pages += 1;
         let address = self.address + block as u64;
         self.index.insert(page, Entry { address, crc, dirty, resident, lost: false });
-        Ok((address, self.buffer.reserve(block)))
+        Ok((address, self.buffer.reserve(block, dirty.then_some(page))))
     }
 
     /// Puts a version with this CRC in place of one in the open batch; none if the page has no such version. The older
@@ -182,11 +194,12 @@ impl<D: Disk> LogStore<D> {
         if record.kind == Kind::Dirty && !entry.dirty && !mutant::is(Mutant::RewriteCleaned) {
             return None;
         }
+        let noted = (dirty && record.kind != Kind::Dirty).then_some(page);
         record.kind = if dirty { Kind::Dirty } else { Kind::Clean };
         record.crc = crc;
         self.index.insert(page, Entry { crc, dirty, resident, ..entry });
         self.counts.rewritten += 1;
-        Some((entry.address, self.buffer.reserve(block)))
+        Some((entry.address, self.buffer.reserve(block, noted)))
     }
 
     /// Declares that the log's version of a page is obsolete.
@@ -195,6 +208,7 @@ impl<D: Disk> LogStore<D> {
     /// As [`append`](LogStore::append).
     pub fn gone(&mut self, page: u64) -> io::Result<()> {
         self.record(page, Kind::Gone)?;
+        self.buffer.note_gone(page);
         self.index.remove(page);
         Ok(())
     }
@@ -230,7 +244,7 @@ impl<D: Disk> LogStore<D> {
         let (tables, page_bytes, entries) = (self.standing.tables(), self.page_bytes(), self.records.len() + 1);
         let full = entries > table::entries_beside(tables, page_bytes, self.standing.carried.as_deref());
         let copies = table::copies(tables, page_bytes, entries);
-        if full || 1 + self.pages + pages + copies > self.blocks_left() {
+        if full || self.buffer.is_list_full() || 1 + self.pages + pages + copies > self.blocks_left() {
             self.seal();
         }
         let segment = self.address / self.segment_pages();
@@ -275,9 +289,7 @@ impl<D: Disk> LogStore<D> {
             self.standing.carried = Some(Arc::new(table::carry(&head, &self.records, crc)));
         }
         let blocks = 1 + self.pages + copies;
-        let segment_bytes = self.buffer.len();
-        let next = self.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(segment_bytes));
-        let bytes = std::mem::replace(&mut self.buffer, BatchMemory::new(next, page_bytes));
+        let bytes = std::mem::replace(&mut self.buffer, self.memories.next());
         let writes = vec![(self.byte_of(self.address), 0..blocks * page_bytes)];
         let batch = Batch::new(self.address, blocks, writes, bytes);
         self.sealed.push_back(Arc::new(batch));
@@ -307,10 +319,9 @@ impl<D: Disk> LogStore<D> {
     pub fn tidy(&mut self) {
         while self.sealed.front().is_some_and(|batch| batch.is_written()) {
             let Some(batch) = self.sealed.pop_front() else { return };
+            batch.release();
             // The thread that wrote the batch may still hold it.
-            if self.spare.len() < SPARE_MAX {
-                self.spare.extend(Arc::into_inner(batch).and_then(Batch::into_bytes));
-            }
+            self.memories.put(Arc::into_inner(batch).and_then(Batch::into_memory));
         }
     }
 

@@ -20,9 +20,10 @@ use super::log_end::LogEnd;
 use super::rewrite::{self, Copied, Past};
 use super::standing::{Standing, SyncPoint, sync_device};
 use super::superblock::State;
-use crate::memory::{BatchMemory, SPARE_MAX, Unfilled};
+use crate::arena::Arena;
+use crate::memory::{BatchMemory, Memories, Unfilled};
 use crate::mutant::{self, Mutant};
-use entresol_disk::{AlignedBytes, Disk};
+use entresol_disk::Disk;
 use free::Free;
 use std::collections::VecDeque;
 use std::io;
@@ -64,7 +65,7 @@ pub struct Slots<D> {
     /// Space for the open block, and after it its pages in the order of their versions.
     buffer: Arc<BatchMemory>,
     /// Memory for future batches.
-    spare: Vec<AlignedBytes>,
+    memories: Memories,
     /// The first version of the open block.
     first: u32,
     /// The slots of the open batch's pages, in the same order.
@@ -106,6 +107,17 @@ impl<D: Disk> Slots<D> {
     /// The error that the device returned.
     pub fn rewrite_copied(&mut self) -> io::Result<Vec<u64>> {
         rewrite::write(&self.disk, &std::mem::take(&mut self.copied))
+    }
+
+    /// Has batches be kept in an arena from now on. Nothing may have been appended yet.
+    pub fn keep_in(&mut self, arena: &Arc<Arena>) {
+        self.memories.keep_in(arena);
+        self.buffer = self.memories.next();
+    }
+
+    /// Blocks of the memory of a batch.
+    pub fn batch_blocks(&self) -> usize {
+        self.memories.blocks()
     }
 
     pub fn geometry(&self) -> Geometry {
@@ -200,7 +212,7 @@ impl<D: Disk> Slots<D> {
         self.fresh.push(slot);
         let address = u64::from(version) << 32 | u64::from(slot);
         self.index.insert(page, Entry { address, crc, dirty, resident, lost: false });
-        Ok((address, self.buffer.reserve(block)))
+        Ok((address, self.buffer.reserve(block, dirty.then_some(page))))
     }
 
     /// Puts a version with this CRC in place of one in the open batch; none if the page has no such version. Returns as
@@ -213,11 +225,12 @@ impl<D: Disk> Slots<D> {
         if record.kind == Kind::Dirty && !entry.dirty && !mutant::is(Mutant::RewriteCleaned) {
             return None;
         }
+        let noted = (dirty && record.kind != Kind::Dirty).then_some(page);
         record.kind = if dirty { Kind::Dirty } else { Kind::Clean };
         record.crc = crc;
         self.index.insert(page, Entry { crc, dirty, resident, ..entry });
         self.counts.rewritten += 1;
-        Some((entry.address, self.buffer.reserve(block)))
+        Some((entry.address, self.buffer.reserve(block, noted)))
     }
 
     /// Declares that the store's version of a page is obsolete.
@@ -226,6 +239,7 @@ impl<D: Disk> Slots<D> {
     /// As [`append`](Slots::append).
     pub fn gone(&mut self, page: u64) -> io::Result<()> {
         self.record(page, Kind::Gone)?;
+        self.buffer.note_gone(page);
         self.free_slot_of(page);
         self.index.remove(page);
         Ok(())
@@ -284,7 +298,7 @@ impl<D: Disk> Slots<D> {
     /// Makes space in the open block for an entry and so many pages.
     fn reserve(&mut self, pages: usize) -> io::Result<()> {
         let full_block = self.records.len() == journal::entries_max(self.standing.tables(), self.page_bytes());
-        if full_block || self.fresh.len() + pages > self.geometry.segment_pages as usize {
+        if full_block || self.buffer.is_list_full() || self.fresh.len() + pages > self.geometry.segment_pages as usize {
             self.seal();
         }
         if self.free_blocks() == 0 { Err(full("no room in its journal")) } else { Ok(()) }
@@ -323,9 +337,7 @@ impl<D: Disk> Slots<D> {
         self.counts.batches += writes.len() as u64;
         self.counts.blocks += 1 + pages;
         self.counts.pages += pages;
-        let buffer_bytes = self.buffer.len();
-        let next = self.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(buffer_bytes));
-        let bytes = std::mem::replace(&mut self.buffer, BatchMemory::new(next, page_bytes));
+        let bytes = std::mem::replace(&mut self.buffer, self.memories.next());
         self.sealed.push_back((self.first, Arc::new(Batch::new(0, 1 + self.fresh.len(), writes, bytes))));
         let statement = Statement { block: self.number, durable: self.durable.address, versions: head.versions };
         self.statements.push_back(statement);
@@ -368,10 +380,9 @@ impl<D: Disk> Slots<D> {
     pub fn tidy(&mut self) {
         while self.sealed.front().is_some_and(|(_, batch)| batch.is_written()) {
             let Some((_, batch)) = self.sealed.pop_front() else { return };
+            batch.release();
             // The thread that wrote the batch may still hold it.
-            if self.spare.len() < SPARE_MAX {
-                self.spare.extend(Arc::into_inner(batch).and_then(Batch::into_bytes));
-            }
+            self.memories.put(Arc::into_inner(batch).and_then(Batch::into_memory));
         }
     }
 

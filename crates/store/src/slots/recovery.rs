@@ -15,7 +15,7 @@ use crate::geometry::{Geometry, Tables};
 use crate::index::{Entry, Index};
 use crate::journal::{self, Block, Head, Kind, Record};
 use crate::log_end::LogEnd;
-use crate::memory::BatchMemory;
+use crate::memory::Memories;
 use crate::mutant::{self, Mutant};
 use crate::rewrite::{Copied, Hole, Past};
 use crate::standing::{self, Standing};
@@ -111,6 +111,8 @@ impl<D: Disk> Slots<D> {
         let areas = Areas::of(&geometry, standing.tables());
         let mut free = Free::new(areas.slots);
         index.empty_blocks().for_each(|slot| free.put(slot));
+        let batch_bytes = geometry.segment_bytes() + u64::from(geometry.page_bytes);
+        let mut memories = Memories::new(batch_bytes as usize, geometry.page_bytes as usize);
         Slots {
             disk,
             geometry,
@@ -131,11 +133,8 @@ impl<D: Disk> Slots<D> {
             unsynced: false,
             unsynced_pages: 0,
             sealed: VecDeque::new(),
-            buffer: BatchMemory::new(
-                AlignedBytes::zeroed((geometry.segment_bytes() + u64::from(geometry.page_bytes)) as usize),
-                geometry.page_bytes as usize,
-            ),
-            spare: Vec::new(),
+            buffer: memories.next(),
+            memories,
             fresh: Vec::new(),
             records: Vec::new(),
             versions: Vec::new(),

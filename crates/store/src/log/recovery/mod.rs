@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::geometry::{Geometry, Tables};
 use crate::index::Index;
 use crate::log_end::{LogEnd, PLACES_MAX};
-use crate::memory::BatchMemory;
+use crate::memory::Memories;
 use crate::mutant::{self, Mutant};
 use crate::rewrite::{Copied, Past};
 use crate::standing::{self, Standing};
@@ -148,6 +148,7 @@ impl<D: Disk> LogStore<D> {
             let carried = superblock.tables == Tables::V3 && copies == 0;
             carried.then(|| table::carry(&last.head, &last.records, last.crc).into())
         });
+        let mut memories = Memories::new(geometry.segment_bytes() as usize, geometry.page_bytes as usize);
         let log = LogStore {
             geometry,
             standing,
@@ -160,11 +161,8 @@ impl<D: Disk> LogStore<D> {
             durable: end,
             unsynced: false,
             sealed: VecDeque::new(),
-            buffer: BatchMemory::new(
-                AlignedBytes::zeroed(geometry.segment_bytes() as usize),
-                geometry.page_bytes as usize,
-            ),
-            spare: Vec::new(),
+            buffer: memories.next(),
+            memories,
             records: Vec::new(),
             versions: Vec::new(),
             pages: 0,
