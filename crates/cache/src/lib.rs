@@ -7,6 +7,7 @@ mod background;
 mod block;
 mod change;
 mod core;
+mod counters;
 mod counts;
 #[cfg(test)]
 mod crash;
@@ -257,6 +258,8 @@ pub struct CacheStats {
     pub write_back: WriteBackCounts,
     /// Counts of the work on the cache device.
     pub store: StoreCounts,
+    /// Bytes of a page.
+    pub page_bytes: u32,
     /// Pages whose newest version is not known to be durable outside the cache.
     pub dirty_pages: u64,
     /// The bound on the age of dirty pages and its results, if there is a bound.

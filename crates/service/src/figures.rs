@@ -5,7 +5,7 @@ use super::choice::ChoiceFigures;
 use super::conflicts::ConflictFigures;
 use super::objects::{self, ObjectFigures};
 use super::observed::{CallFigures, FrontEndFigures};
-use entresol_cache::CacheStats;
+use entresol_cache::{CacheStats, counters};
 use entresol_disk::{CallCounts, DeviceCounts};
 use entresol_hints::HintCounts;
 use entresol_policy::Choice;
@@ -145,89 +145,103 @@ impl HintFigures {
     }
 }
 
-/// Page requests and what the policy did with them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Requests {
-    /// Reads.
-    pub reads: u64,
-    /// Reads found in some tier.
-    pub read_hits: u64,
-    /// Writes, whole or partial.
-    pub writes: u64,
-    /// Writes whose page was in some tier.
-    pub write_hits: u64,
-    /// Hits in each tier, as many entries as there are tiers.
-    pub tier_hits: Vec<u64>,
-    /// Pages that misses read from the backing store.
-    pub fetches: u64,
-    /// Misses whose page was admitted.
-    pub admissions: u64,
-    /// Pages that should have been kept but could not be.
-    pub admissions_failed: u64,
-    /// Requests that bypassed the cache by the policy's decision, or as part of a long sequential stream.
-    pub bypasses: u64,
-    /// Bypasses of long sequential streams.
-    #[serde(default)]
-    pub passed: u64,
-    /// Writes that bypassed the policy because of the mode.
-    pub around: u64,
-    /// Pages that the policy wrote back.
-    pub write_backs: u64,
-    /// Writes that the write-backs would take without a queue, which merges neighbours; the writes done are in
-    /// `backing`.
-    pub write_back_ios: u64,
-    /// Requests for which the directory had no handle.
-    pub directory_full: u64,
-    /// Pages that were prefetched without a request, because the policy holds their objects whole.
-    #[serde(default)]
-    pub placed: u64,
+/// Parts of the page of metrics that have the counters, in their order there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    Asked,
+    Found,
+    Moved,
+    Past,
+    WrittenBack,
+    CacheDevice,
+    Backing,
+    EvictedDirty,
 }
 
-/// I/O on the cache device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CacheDevice {
-    /// Batches written.
-    pub writes: u64,
-    /// Bytes written, those of tables included.
-    pub written_bytes: u64,
-    /// Pages written.
-    pub written_pages: u64,
-    /// Syncs.
-    pub syncs: u64,
-    /// Pages read.
-    pub read_pages: u64,
-    /// Pages that reclaim appended again.
-    pub copied_pages: u64,
-    /// Segments reclaimed.
-    pub segments_reclaimed: u64,
-    /// Clean copies with wrong or unreadable bytes; these pages were read from the backing store instead.
-    pub clean_copies_bad: u64,
-    /// Calls of the device.
-    pub calls: DeviceFigures,
+/// A counter as a metric.
+pub(crate) struct Counter {
+    pub(crate) part: Part,
+    pub(crate) metric: &'static str,
+    pub(crate) help: &'static str,
+    /// Label that tells it from the other counters of the metric; the empty value stands for the tier.
+    pub(crate) label: Option<(&'static str, &'static str)>,
+    /// The value, or one for each tier.
+    pub(crate) of: fn(&Figures) -> &[u64],
 }
 
-/// I/O on the backing store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Backing {
-    /// Writes.
-    pub writes: u64,
-    /// Pages written.
-    pub written_pages: u64,
-    /// Syncs.
-    pub syncs: u64,
-    /// Pages read.
-    pub read_pages: u64,
-    /// Dirty pages that reclaim wrote because the policy no longer held them.
-    #[serde(rename = "rescued_pages")]
-    pub evicted_dirty_pages: u64,
-    /// Syncs of directories that failed after a name was removed in them; each is tried again every second.
+/// Makes the groups of counters and the list of their metrics from the declarations. The figures in the second braces
+/// of a group do not come from the cache.
+macro_rules! groups {
+    ($($(#[$doc:meta])* $group:ident: $Group:ident {
+        $($(#[$meta:meta])* $key:ident: $value:ty = $of:expr, $text:literal $(, c($_field:ident))?
+            $(, metric($part:ident $metric:literal $({$label:ident $of_label:literal})? $($help:literal)?))?;)*
+    } {
+        $($(#[$more_meta:meta])* $more:ident: $more_value:ty, $more_text:literal
+            $(, metric($more_part:ident $more_metric:literal))?;)*
+    })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+            #[serde(deny_unknown_fields)]
+            pub struct $Group {
+                $(#[doc = $text] $(#[$meta])* pub $key: $value,)*
+                $(#[doc = $more_text] $(#[$more_meta])* pub $more: $more_value,)*
+            }
+
+            impl $Group {
+                fn new(stats: &CacheStats $(, $more: $more_value)*) -> Self {
+                    fn value<T>(stats: &CacheStats, of: fn(&CacheStats) -> T) -> T {
+                        of(stats)
+                    }
+                    $Group { $($key: value(stats, $of),)* $($more,)* }
+                }
+            }
+        )*
+
+        /// All counters that have a metric.
+        pub(crate) const COUNTERS: &[Counter] = &[$(
+            $($(Counter {
+                part: Part::$part,
+                metric: $metric,
+                help: [$($help,)? $text][0],
+                label: [$(Some((stringify!($label), $of_label)),)? None][0],
+                of: |figures| figures.$group.$key.as_counts(),
+            },)?)*
+            $($(Counter {
+                part: Part::$more_part,
+                metric: $more_metric,
+                help: $more_text,
+                label: None,
+                of: |figures| figures.$group.$more.as_counts(),
+            },)?)*
+        )*];
+    };
+}
+
+counters!(groups {} {
+    calls: DeviceFigures, "Calls of the device.";
+} {
     #[serde(default)]
-    pub directory_sync_errors: u64,
-    /// Calls of the device, or of the files.
-    pub calls: DeviceFigures,
+    directory_sync_errors: u64, "Syncs of directories that failed after a name was removed in them.",
+        metric(Backing "entresol_backing_directory_sync_errors_total");
+    calls: DeviceFigures, "Calls of the device, or of the files.";
+});
+
+/// A counter, or one for each tier.
+trait AsCounts {
+    fn as_counts(&self) -> &[u64];
+}
+
+impl AsCounts for u64 {
+    fn as_counts(&self) -> &[u64] {
+        std::slice::from_ref(self)
+    }
+}
+
+impl AsCounts for Vec<u64> {
+    fn as_counts(&self) -> &[u64] {
+        self
+    }
 }
 
 /// Calls of a device and their times.
@@ -314,7 +328,6 @@ pub(crate) struct State {
     pub(crate) open_s: f64,
     pub(crate) policy: String,
     pub(crate) mode: String,
-    pub(crate) page_bytes: u32,
     pub(crate) tiers_pages: Vec<u64>,
     pub(crate) room_pages: u64,
     pub(crate) lost_pages: u64,
@@ -335,12 +348,12 @@ pub(crate) struct State {
 impl Figures {
     /// The figures of this process's cache.
     pub(crate) fn new(state: State, stats: &CacheStats, front_end: FrontEndFigures) -> Self {
-        let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages, .. } = state;
+        let State { open_s, policy, mode, tiers_pages, room_pages, lost_pages, .. } = state;
         let State { policy_gauges, policy_choice, devices, objects, mountpoint, hints, cache_file, .. } = state;
         let (accounts_late, writers, conflicts) = (state.accounts_late, state.writers, state.conflicts);
         let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
-        let (counts, write_back, log) = (stats.counts, stats.write_back, stats.store);
-        let tiers = tiers_pages.len();
+        let mut requests = Requests::new(stats);
+        requests.tier_hits.truncate(tiers_pages.len());
         // A gauge that is not finite has no value yet, and is left out.
         let gauges = policy_gauges.into_iter().filter(|(_, value)| value.is_finite());
         Figures {
@@ -350,50 +363,16 @@ impl Figures {
             mode,
             failed: stats.failed.is_some(),
             failure: stats.failed.clone(),
-            page_bytes,
+            page_bytes: stats.page_bytes,
             tiers_pages,
             room_pages,
             dirty_pages: stats.dirty_pages,
             dirty_age: stats.dirty_age.map(AgeFigures::from),
             lost_pages,
             cache_file,
-            requests: Requests {
-                reads: counts.reads,
-                read_hits: counts.read_hits,
-                writes: counts.writes,
-                write_hits: counts.write_hits,
-                tier_hits: counts.tier_hits[..tiers].to_vec(),
-                fetches: counts.fetches,
-                admissions: counts.admissions,
-                admissions_failed: counts.admissions_failed,
-                bypasses: counts.bypasses,
-                passed: counts.passed,
-                around: counts.around,
-                write_backs: counts.write_backs,
-                write_back_ios: counts.write_back_ios,
-                directory_full: counts.directory_full,
-                placed: counts.placed,
-            },
-            cache_device: CacheDevice {
-                writes: log.batches,
-                written_bytes: log.blocks * u64::from(page_bytes),
-                written_pages: log.pages,
-                syncs: log.syncs,
-                read_pages: log.reads,
-                copied_pages: write_back.copied,
-                segments_reclaimed: write_back.segments_reclaimed,
-                clean_copies_bad: write_back.clean_copies_bad,
-                calls: cache_calls,
-            },
-            backing: Backing {
-                writes: write_back.below_ios,
-                written_pages: write_back.below_pages,
-                syncs: write_back.below_syncs,
-                read_pages: write_back.below_reads,
-                evicted_dirty_pages: write_back.evicted_dirty,
-                directory_sync_errors: state.directory_sync_errors,
-                calls: backing_calls,
-            },
+            requests,
+            cache_device: CacheDevice::new(stats, cache_calls),
+            backing: Backing::new(stats, state.directory_sync_errors, backing_calls),
             policy_gauges: gauges.map(|(name, value)| (name.to_owned(), value)).collect(),
             choice: policy_choice.map(ChoiceFigures::from),
             front_end,

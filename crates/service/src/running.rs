@@ -345,7 +345,6 @@ impl Controlled for Running {
             open_s: self.started.elapsed().as_secs_f64(),
             policy: self.policy(),
             mode: word(mode_arg(stats.mode)),
-            page_bytes: self.page_bytes,
             tiers_pages: self.cache.config().tiers.iter().map(|&pages| pages as u64).collect(),
             room_pages: self.cache.room_pages(),
             lost_pages: self.cache.lost_pages()?.len() as u64,

@@ -399,6 +399,7 @@ impl<P: Policy> Core for Engine<P> {
             counts,
             write_back,
             store: self.executor.write_back.store.counts(),
+            page_bytes: self.executor.write_back.page_bytes as u32,
             dirty_pages: self.executor.write_back.store.index().dirty_len() as u64,
             dirty_age: self.executor.write_back.dirty_age(),
             index_bytes: self.executor.write_back.store.index().memory_bytes() as u64,

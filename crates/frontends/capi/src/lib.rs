@@ -7,7 +7,7 @@ mod files;
 pub use error::Code;
 
 use entresol_cache::Block;
-use entresol_cache::{BlockCache, CacheConfig, Mode};
+use entresol_cache::{BlockCache, CacheConfig, CacheStats, Mode, counters};
 use entresol_files::record::StorePair;
 use error::{Result, argument, call, text};
 use std::ffi::{c_char, c_int, c_void};
@@ -317,42 +317,40 @@ pub unsafe extern "C" fn entresol_get_stats(cache: *const Cache, stats: *mut Sta
             return Err(argument("struct_bytes is not set"));
         }
         let length = (space as usize).min(size_of::<Stats>());
-        let filled = Stats { struct_bytes: length as u64, ..cache.stats()? };
+        let lost_pages = cache.cache.lost_pages()?.len() as u64;
+        let filled = Stats { struct_bytes: length as u64, ..Stats::new(&cache.cache.stats()?, lost_pages) };
         // SAFETY: `length` bytes may be written, as the caller promises, and the source has as many.
         unsafe { std::ptr::from_ref(&filled).cast::<u8>().copy_to_nonoverlapping(stats.cast::<u8>(), length) };
         Ok(())
     })
 }
 
-impl Cache {
-    fn stats(&self) -> Result<Stats> {
-        let stats = self.cache.stats()?;
-        let (counts, write_back, log) = (stats.counts, stats.write_back, stats.store);
-        Ok(Stats {
-            struct_bytes: 0,
-            page_bytes: self.page_bytes.into(),
-            reads: counts.reads,
-            read_hits: counts.read_hits,
-            writes: counts.writes,
-            write_hits: counts.write_hits,
-            fetches: counts.fetches,
-            admissions: counts.admissions,
-            write_backs: counts.write_backs,
-            bypasses: counts.bypasses,
-            dirty_pages: stats.dirty_pages,
-            lost_pages: self.cache.lost_pages()?.len() as u64,
-            cache_writes: log.batches,
-            cache_written_bytes: log.blocks * u64::from(self.page_bytes),
-            cache_syncs: log.syncs,
-            backing_reads: write_back.below_reads,
-            backing_writes: write_back.below_ios,
-            backing_written_pages: write_back.below_pages,
-            backing_syncs: write_back.below_syncs,
-            mode: mode_number(stats.mode),
-            failed: u32::from(stats.failed.is_some()),
-        })
-    }
+/// Makes [`Stats::new`]: the counters from their declarations, and the state.
+macro_rules! stats {
+    ($($(#[$_doc:meta])* $_group:ident: $_type:ident {
+        $($(#[$_meta:meta])* $_key:ident: $_value:ty = $of:expr, $_text:literal
+            $(, c($field:ident))? $(, metric($($_metric:tt)*))?;)*
+    } {})*) => {
+        impl Stats {
+            fn new(stats: &CacheStats, lost_pages: u64) -> Self {
+                fn count(stats: &CacheStats, of: fn(&CacheStats) -> u64) -> u64 {
+                    of(stats)
+                }
+                Stats {
+                    struct_bytes: 0,
+                    page_bytes: stats.page_bytes.into(),
+                    dirty_pages: stats.dirty_pages,
+                    lost_pages,
+                    mode: mode_number(stats.mode),
+                    failed: u32::from(stats.failed.is_some()),
+                    $($($($field: count(stats, $of),)?)*)*
+                }
+            }
+        }
+    };
 }
+
+counters!(stats {} {} {});
 
 /// See the header.
 ///

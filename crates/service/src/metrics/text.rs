@@ -2,7 +2,7 @@
 
 use crate::age::AgeFigures;
 use crate::choice::CandidateFigures;
-use crate::figures::{DeviceCalls, DeviceFigures, Figures, HintFigures};
+use crate::figures::{COUNTERS, Counter, DeviceCalls, DeviceFigures, Figures, HintFigures};
 use crate::objects::ObjectFigures;
 use crate::observed::CallFigures;
 use entresol_disk::TIME_BUCKETS;
@@ -11,12 +11,37 @@ use std::fmt::Write as _;
 /// A sample: labels besides the cache's, and the value.
 type Sample = (Vec<(&'static str, String)>, f64);
 
+/// The way from the figures to the samples of a family.
+type Samples = Box<dyn Fn(&Figures) -> Vec<Sample>>;
+
 /// A metric family: all samples of one name.
 struct Family {
     name: &'static str,
-    kind: &'static str,
     help: &'static str,
-    samples: fn(&Figures) -> Vec<Sample>,
+    samples: Samples,
+}
+
+impl Family {
+    fn kind(&self) -> &'static str {
+        if self.name.ends_with("_total") { "counter" } else { "gauge" }
+    }
+
+    /// The family of counters of one metric.
+    fn of(counters: Vec<&'static Counter>) -> Self {
+        let Counter { metric: name, help, .. } = *counters[0];
+        let samples = move |figures: &Figures| counters.iter().flat_map(|counter| counted(figures, counter)).collect();
+        Family { name, help, samples: Box::new(samples) }
+    }
+}
+
+/// The samples of a counter.
+fn counted(figures: &Figures, counter: &Counter) -> Vec<Sample> {
+    let values = (counter.of)(figures);
+    match counter.label {
+        None => values.iter().flat_map(|&value| count(value)).collect(),
+        Some((_, "")) => by_tier(figures, values),
+        Some((name, of)) => values.iter().map(|&value| label(name, of, value)).collect(),
+    }
 }
 
 fn one(value: impl Into<f64>) -> Vec<Sample> {
@@ -38,10 +63,6 @@ fn tier(figures: &Figures, at: usize) -> &'static str {
 
 fn by_tier(figures: &Figures, of: &[u64]) -> Vec<Sample> {
     of.iter().enumerate().map(|(at, &value)| label("tier", tier(figures, at), value)).collect()
-}
-
-fn by_op(read: u64, write: u64) -> Vec<Sample> {
-    vec![label("op", "read", read), label("op", "write", write)]
 }
 
 /// A value for each kind of calls of each device.
@@ -114,383 +135,123 @@ fn of_age(figures: &Figures, value: fn(&AgeFigures) -> f64) -> Vec<Sample> {
     figures.dirty_age.as_ref().map_or_else(Vec::new, |age| one(value(age)))
 }
 
-/// Every family except the device times, which are a histogram.
-const FAMILIES: &[Family] = &[
-    Family {
-        name: "entresol_info",
-        kind: "gauge",
-        help: "Policy and mode, as labels.",
-        samples: |f| vec![(vec![("policy", f.policy.clone()), ("mode", f.mode.clone())], 1.0)],
-    },
-    Family {
-        name: "entresol_open_seconds",
-        kind: "gauge",
-        help: "Time for which the process has served the cache.",
-        samples: |f| one(f.open_s),
-    },
-    Family {
-        name: "entresol_failed",
-        kind: "gauge",
-        help: "1 when the cache device has failed and requests go to the backing store.",
-        samples: |f| one(u8::from(f.failed)),
-    },
-    Family { name: "entresol_page_bytes", kind: "gauge", help: "Bytes of a page.", samples: |f| one(f.page_bytes) },
-    Family {
-        name: "entresol_tier_capacity_pages",
-        kind: "gauge",
-        help: "Pages that the policy may keep in a tier.",
-        samples: |f| by_tier(f, &f.tiers_pages),
-    },
-    Family {
-        name: "entresol_room_pages",
-        kind: "gauge",
-        help: "Pages that the cache device has room for.",
-        samples: |f| count(f.room_pages),
-    },
-    Family {
-        name: "entresol_dirty_pages",
-        kind: "gauge",
-        help: "Pages that are newer in the cache than below.",
-        samples: |f| count(f.dirty_pages),
-    },
-    Family {
-        name: "entresol_dirty_age_bound_seconds",
-        kind: "gauge",
-        help: "Time for which a page may differ from the backing store.",
-        samples: |f| of_age(f, |age| age.bound_s),
-    },
-    Family {
-        name: "entresol_dirty_age_oldest_seconds",
-        kind: "gauge",
-        help: "Age of the oldest dirty page, at most.",
-        samples: |f| of_age(f, |age| age.oldest_s),
-    },
-    Family {
-        name: "entresol_dirty_age_late_max_seconds",
-        kind: "gauge",
-        help: "Longest time by which a page exceeded the bound when it was written below.",
-        samples: |f| of_age(f, |age| age.late_by_s),
-    },
-    Family {
-        name: "entresol_dirty_age_late_pages_total",
-        kind: "counter",
-        help: "Pages written below later than the bound.",
-        samples: |f| of_age(f, |age| age.late_pages as f64),
-    },
-    Family {
-        name: "entresol_dirty_age_waits_total",
-        kind: "counter",
-        help: "Writes that waited because the bound could not be kept.",
-        samples: |f| of_age(f, |age| age.waits as f64),
-    },
-    Family {
-        name: "entresol_dirty_age_written_pages_total",
-        kind: "counter",
-        help: "Pages that were written below because of their age.",
-        samples: |f| of_age(f, |age| age.written_pages as f64),
-    },
-    Family {
-        name: "entresol_cache_file_lost",
-        kind: "gauge",
-        help: "1 if the cache file was unlinked, replaced or truncated while in use.",
-        samples: |f| count(f.cache_file.is_some().into()),
-    },
-    Family {
-        name: "entresol_conflict_files",
-        kind: "gauge",
-        help: "Files that were changed without the cache while it had dirty pages of them.",
-        samples: |f| count(f.conflicts.len() as u64),
-    },
-    Family {
-        name: "entresol_lost_pages",
-        kind: "gauge",
-        help: "Pages whose only copy could not be read.",
-        samples: |f| count(f.lost_pages),
-    },
-    Family {
-        name: "entresol_requests_total",
-        kind: "counter",
-        help: "Page requests.",
-        samples: |f| by_op(f.requests.reads, f.requests.writes),
-    },
-    Family {
-        name: "entresol_hits_total",
-        kind: "counter",
-        help: "Page requests whose page was in some tier.",
-        samples: |f| by_op(f.requests.read_hits, f.requests.write_hits),
-    },
-    Family {
-        name: "entresol_tier_hits_total",
-        kind: "counter",
-        help: "Page requests whose page was in this tier.",
-        samples: |f| by_tier(f, &f.requests.tier_hits),
-    },
-    Family {
-        name: "entresol_fetches_total",
-        kind: "counter",
-        help: "Pages that misses asked of the backing store.",
-        samples: |f| count(f.requests.fetches),
-    },
-    Family {
-        name: "entresol_admissions_total",
-        kind: "counter",
-        help: "Misses whose page was admitted.",
-        samples: |f| count(f.requests.admissions),
-    },
-    Family {
-        name: "entresol_admissions_failed_total",
-        kind: "counter",
-        help: "Pages that should have been kept but could not be.",
-        samples: |f| count(f.requests.admissions_failed),
-    },
-    Family {
-        name: "entresol_placed_pages_total",
-        kind: "counter",
-        help: "Pages that were fetched without a request, as the policy holds their objects whole.",
-        samples: |f| count(f.requests.placed),
-    },
-    Family {
-        name: "entresol_bypasses_total",
-        kind: "counter",
-        help: "Requests that bypassed the cache, by the policy's decision or as part of a long sequential stream.",
-        samples: |f| count(f.requests.bypasses),
-    },
-    Family {
-        name: "entresol_passed_total",
-        kind: "counter",
-        help: "Requests of long sequential streams, which the policy did not see.",
-        samples: |f| count(f.requests.passed),
-    },
-    Family {
-        name: "entresol_around_total",
-        kind: "counter",
-        help: "Writes that the mode sent past the policy.",
-        samples: |f| count(f.requests.around),
-    },
-    Family {
-        name: "entresol_directory_full_total",
-        kind: "counter",
-        help: "Requests that the policy could not be told of.",
-        samples: |f| count(f.requests.directory_full),
-    },
-    Family {
-        name: "entresol_write_backs_total",
-        kind: "counter",
-        help: "Pages that the policy wrote back.",
-        samples: |f| count(f.requests.write_backs),
-    },
-    Family {
-        name: "entresol_write_back_ios_total",
-        kind: "counter",
-        help: "I/Os that the policy planned for its write-backs.",
-        samples: |f| count(f.requests.write_back_ios),
-    },
-    Family {
-        name: "entresol_cache_written_bytes_total",
-        kind: "counter",
-        help: "Bytes written to the cache device.",
-        samples: |f| count(f.cache_device.written_bytes),
-    },
-    Family {
-        name: "entresol_cache_written_pages_total",
-        kind: "counter",
-        help: "Pages written to the cache device.",
-        samples: |f| count(f.cache_device.written_pages),
-    },
-    Family {
-        name: "entresol_cache_copied_pages_total",
-        kind: "counter",
-        help: "Pages that reclaim wrote to the cache device again.",
-        samples: |f| count(f.cache_device.copied_pages),
-    },
-    Family {
-        name: "entresol_cache_segments_reclaimed_total",
-        kind: "counter",
-        help: "Segments of the cache device that were reclaimed.",
-        samples: |f| count(f.cache_device.segments_reclaimed),
-    },
-    Family {
-        name: "entresol_cache_clean_copies_bad_total",
-        kind: "counter",
-        help: "Clean pages of the cache device that were damaged and read from below instead.",
-        samples: |f| count(f.cache_device.clean_copies_bad),
-    },
-    Family {
-        name: "entresol_backing_written_pages_total",
-        kind: "counter",
-        help: "Pages written to the backing store.",
-        samples: |f| count(f.backing.written_pages),
-    },
-    Family {
-        name: "entresol_backing_read_pages_total",
-        kind: "counter",
-        help: "Pages read from the backing store.",
-        samples: |f| count(f.backing.read_pages),
-    },
-    Family {
-        name: "entresol_backing_directory_sync_errors_total",
-        kind: "counter",
-        help: "Syncs of directories that failed after a name was removed in them.",
-        samples: |f| count(f.backing.directory_sync_errors),
-    },
-    Family {
-        name: "entresol_backing_rescued_pages_total",
-        kind: "counter",
-        help: "Pages that reclaim had to write to the backing store.",
-        samples: |f| count(f.backing.evicted_dirty_pages),
-    },
-    Family {
-        name: "entresol_device_errors_total",
-        kind: "counter",
-        help: "Calls of a device that returned an error.",
-        samples: |f| by_call(f, |calls| calls.errors),
-    },
-    Family {
-        name: "entresol_device_bytes_total",
-        kind: "counter",
-        help: "Bytes that a device was asked to move.",
-        samples: |f| by_call(f, |calls| calls.bytes),
-    },
-    Family {
-        name: "entresol_device_calls_under_way",
-        kind: "gauge",
-        help: "Calls of a device that have not returned yet.",
-        samples: |f| by_call(f, |calls| calls.under_way),
-    },
-    Family {
-        name: "entresol_door_calls_total",
-        kind: "counter",
-        help: "Calls of the front-end.",
-        samples: |f| by_front_end(f, |calls| calls.calls as f64),
-    },
-    Family {
-        name: "entresol_door_errors_total",
-        kind: "counter",
-        help: "Calls of the front-end that returned an error.",
-        samples: |f| by_front_end(f, |calls| calls.errors as f64),
-    },
-    Family {
-        name: "entresol_door_bytes_total",
-        kind: "counter",
-        help: "Bytes that the front-end asked for.",
-        samples: |f| by_front_end(f, |calls| calls.bytes as f64),
-    },
-    Family {
-        name: "entresol_door_p50_seconds",
-        kind: "gauge",
-        help: "Time that half of the front-end's calls did not exceed, since the start.",
-        samples: |f| by_front_end(f, |calls| calls.p50_us / 1e6),
-    },
-    Family {
-        name: "entresol_door_p99_seconds",
-        kind: "gauge",
-        help: "Time that 99 of 100 of the front-end's calls did not exceed, since the start.",
-        samples: |f| by_front_end(f, |calls| calls.p99_us / 1e6),
-    },
-    Family {
-        name: "entresol_policy_state",
-        kind: "gauge",
-        help: "Figures of the policy about itself.",
-        samples: |f| {
-            let gauges = f.policy_gauges.iter();
-            gauges.map(|(name, &value)| (vec![("name", name.clone())], value)).collect()
-        },
-    },
-    Family {
-        name: "entresol_object_requests_total",
-        kind: "counter",
-        help: "Page requests of a table or file.",
-        samples: |f| by_object(f, "op", |o| [("read", o.reads), ("write", o.writes)]),
-    },
-    Family {
-        name: "entresol_object_hits_total",
-        kind: "counter",
-        help: "Page requests of a table or file whose page was in some tier.",
-        samples: |f| by_object(f, "op", |o| [("read", o.read_hits()), ("write", o.write_hits())]),
-    },
-    Family {
-        name: "entresol_object_resident_pages",
-        kind: "gauge",
-        help: "Pages of it that the policy holds.",
-        samples: |f| by_object(f, "tier", |o| [("memory", o.resident_memory), ("cache", o.resident_device)]),
-    },
-    Family {
-        name: "entresol_object_dirty_pages",
-        kind: "gauge",
-        help: "Pages of it that are newer in the cache than below.",
-        samples: |f| by_object(f, "", |o| [("", o.dirty)]),
-    },
-    Family {
-        name: "entresol_object_size_bytes",
-        kind: "gauge",
-        help: "Its size.",
-        samples: |f| by_object(f, "", |o| [("", o.size_bytes)]),
-    },
-    Family {
-        name: "entresol_object_verdict",
-        kind: "gauge",
-        help: "Verdict of the policy on its use, as a label.",
-        samples: |f| {
-            let found = |o: &ObjectFigures| {
-                let verdict = o.verdict.clone()?;
-                Some((vec![("object", o.label().to_owned()), ("verdict", verdict)], 1.0))
+/// Makes a list of families, each of its name, its help and its samples.
+macro_rules! families {
+    ($($name:literal, $help:literal, $samples:expr;)*) => {
+        vec![$({
+            let of: fn(&Figures) -> Vec<Sample> = $samples;
+            Family { name: $name, help: $help, samples: Box::new(of) }
+        }),*]
+    };
+}
+
+/// Families of the state, which stand before the counters.
+fn state() -> Vec<Family> {
+    families! {
+        "entresol_info", "Policy and mode, as labels.",
+            |f| vec![(vec![("policy", f.policy.clone()), ("mode", f.mode.clone())], 1.0)];
+        "entresol_open_seconds", "Time for which the process has served the cache.", |f| one(f.open_s);
+        "entresol_failed", "1 when the cache device has failed and requests go to the backing store.",
+            |f| one(u8::from(f.failed));
+        "entresol_page_bytes", "Bytes of a page.", |f| one(f.page_bytes);
+        "entresol_tier_capacity_pages", "Pages that the policy may keep in a tier.", |f| by_tier(f, &f.tiers_pages);
+        "entresol_room_pages", "Pages that the cache device has room for.", |f| count(f.room_pages);
+        "entresol_dirty_pages", "Pages that are newer in the cache than below.", |f| count(f.dirty_pages);
+        "entresol_dirty_age_bound_seconds", "Time for which a page may differ from the backing store.",
+            |f| of_age(f, |age| age.bound_s);
+        "entresol_dirty_age_oldest_seconds", "Age of the oldest dirty page, at most.",
+            |f| of_age(f, |age| age.oldest_s);
+        "entresol_dirty_age_late_max_seconds",
+            "Longest time by which a page exceeded the bound when it was written below.",
+            |f| of_age(f, |age| age.late_by_s);
+        "entresol_dirty_age_late_pages_total", "Pages written below later than the bound.",
+            |f| of_age(f, |age| age.late_pages as f64);
+        "entresol_dirty_age_waits_total", "Writes that waited because the bound could not be kept.",
+            |f| of_age(f, |age| age.waits as f64);
+        "entresol_dirty_age_written_pages_total", "Pages that were written below because of their age.",
+            |f| of_age(f, |age| age.written_pages as f64);
+        "entresol_cache_file_lost", "1 if the cache file was unlinked, replaced or truncated while in use.",
+            |f| count(f.cache_file.is_some().into());
+        "entresol_conflict_files", "Files that were changed without the cache while it had dirty pages of them.",
+            |f| count(f.conflicts.len() as u64);
+        "entresol_lost_pages", "Pages whose only copy could not be read.", |f| count(f.lost_pages);
+    }
+}
+
+/// Families of devices, the front-end, the policy, objects and queries, which stand after the counters.
+fn parts() -> Vec<Family> {
+    families! {
+        "entresol_device_errors_total", "Calls of a device that returned an error.",
+            |f| by_call(f, |calls| calls.errors);
+        "entresol_device_bytes_total", "Bytes that a device was asked to move.", |f| by_call(f, |calls| calls.bytes);
+        "entresol_device_calls_under_way", "Calls of a device that have not returned yet.",
+            |f| by_call(f, |calls| calls.under_way);
+        "entresol_door_calls_total", "Calls of the front-end.", |f| by_front_end(f, |calls| calls.calls as f64);
+        "entresol_door_errors_total", "Calls of the front-end that returned an error.",
+            |f| by_front_end(f, |calls| calls.errors as f64);
+        "entresol_door_bytes_total", "Bytes that the front-end asked for.",
+            |f| by_front_end(f, |calls| calls.bytes as f64);
+        "entresol_door_p50_seconds", "Time that half of the front-end's calls did not exceed, since the start.",
+            |f| by_front_end(f, |calls| calls.p50_us / 1e6);
+        "entresol_door_p99_seconds", "Time that 99 of 100 of the front-end's calls did not exceed, since the start.",
+            |f| by_front_end(f, |calls| calls.p99_us / 1e6);
+        "entresol_policy_state", "Figures of the policy about itself.",
+            |f| {
+                let gauges = f.policy_gauges.iter();
+                gauges.map(|(name, &value)| (vec![("name", name.clone())], value)).collect()
             };
-            f.objects.iter().filter_map(found).collect()
-        },
-    },
-    Family {
-        name: "entresol_hint_messages_total",
-        kind: "counter",
-        help: "Messages about queries, by outcome.",
-        samples: |f| {
-            by_hint(f, "what", |h| {
-                [
-                    ("begin", h.begins),
-                    ("end", h.ends),
-                    ("end of none", h.ends_unknown),
-                    ("malformed", h.malformed),
-                    ("elsewhere", h.elsewhere),
-                ]
-            })
-        },
-    },
-    Family {
-        name: "entresol_hint_files_total",
-        kind: "counter",
-        help: "Files that queries were said to use, by whether the cache knows them.",
-        samples: |f| by_hint(f, "known", |h| [("yes", h.files_known), ("no", h.files_unknown)]),
-    },
-    Family {
-        name: "entresol_hint_queries_running",
-        kind: "gauge",
-        help: "Queries that were said to begin and not to end.",
-        samples: |f| f.hints.as_ref().map_or(Vec::new(), |h| count(h.running)),
-    },
-    Family {
-        name: "entresol_policy_switches_total",
-        kind: "counter",
-        help: "Switches of a policy that lets one of several candidates decide.",
-        samples: |f| f.choice.iter().flat_map(|choice| count(choice.switches)).collect(),
-    },
-    Family {
-        name: "entresol_candidate_active",
-        kind: "gauge",
-        help: "1 for the candidate that decides.",
-        samples: |f| by_candidate(f, |candidate, active| Some(f64::from(u8::from(candidate.name == active)))),
-    },
-    Family {
-        name: "entresol_candidate_hit_ratio",
-        kind: "gauge",
-        help: "Share of the requests that a candidate is predicted to find.",
-        samples: |f| by_candidate(f, |candidate, _| candidate.hit_ratio),
-    },
-    Family {
-        name: "entresol_candidate_cost",
-        kind: "gauge",
-        help: "Predicted cost of a request under a candidate, in reads from below unless the weights are others.",
-        samples: |f| by_candidate(f, |candidate, _| candidate.cost),
-    },
-];
+        "entresol_object_requests_total", "Page requests of a table or file.",
+            |f| by_object(f, "op", |o| [("read", o.reads), ("write", o.writes)]);
+        "entresol_object_hits_total", "Page requests of a table or file whose page was in some tier.",
+            |f| by_object(f, "op", |o| [("read", o.read_hits()), ("write", o.write_hits())]);
+        "entresol_object_resident_pages", "Pages of it that the policy holds.",
+            |f| by_object(f, "tier", |o| [("memory", o.resident_memory), ("cache", o.resident_device)]);
+        "entresol_object_dirty_pages", "Pages of it that are newer in the cache than below.",
+            |f| by_object(f, "", |o| [("", o.dirty)]);
+        "entresol_object_size_bytes", "Its size.", |f| by_object(f, "", |o| [("", o.size_bytes)]);
+        "entresol_object_verdict", "Verdict of the policy on its use, as a label.",
+            |f| {
+                let found = |o: &ObjectFigures| {
+                    let verdict = o.verdict.clone()?;
+                    Some((vec![("object", o.label().to_owned()), ("verdict", verdict)], 1.0))
+                };
+                f.objects.iter().filter_map(found).collect()
+            };
+        "entresol_hint_messages_total", "Messages about queries, by outcome.",
+            |f| {
+                by_hint(f, "what", |h| {
+                    [
+                        ("begin", h.begins),
+                        ("end", h.ends),
+                        ("end of none", h.ends_unknown),
+                        ("malformed", h.malformed),
+                        ("elsewhere", h.elsewhere),
+                    ]
+                })
+            };
+        "entresol_hint_files_total", "Files that queries were said to use, by whether the cache knows them.",
+            |f| by_hint(f, "known", |h| [("yes", h.files_known), ("no", h.files_unknown)]);
+        "entresol_hint_queries_running", "Queries that were said to begin and not to end.",
+            |f| f.hints.as_ref().map_or(Vec::new(), |h| count(h.running));
+        "entresol_policy_switches_total", "Switches of a policy that lets one of several candidates decide.",
+            |f| f.choice.iter().flat_map(|choice| count(choice.switches)).collect();
+        "entresol_candidate_active", "1 for the candidate that decides.",
+            |f| by_candidate(f, |candidate, active| Some(f64::from(u8::from(candidate.name == active))));
+        "entresol_candidate_hit_ratio", "Share of the requests that a candidate is predicted to find.",
+            |f| by_candidate(f, |candidate, _| candidate.hit_ratio);
+        "entresol_candidate_cost",
+            "Predicted cost of a request under a candidate, in reads from below unless the weights are others.",
+            |f| by_candidate(f, |candidate, _| candidate.cost);
+    }
+}
+
+/// Every family except the device times, which are a histogram.
+fn families() -> Vec<Family> {
+    let mut counters: Vec<&Counter> = COUNTERS.iter().collect();
+    counters.sort_by_key(|counter| counter.part);
+    let counters = counters.chunk_by(|one, next| one.metric == next.metric).map(|same| Family::of(same.to_vec()));
+    state().into_iter().chain(counters).chain(parts()).collect()
+}
 
 const TIMES: &str = "entresol_device_seconds";
 const TIMES_HELP: &str = "Times of a device's calls; I/Os handed over together are one call.";
@@ -507,7 +268,7 @@ pub fn markdown() -> String {
         let _ = writeln!(out, "| `{name}` | {kind} | {} |", help.replace('|', "\\|"));
     };
     row("entresol_up", "gauge", UP);
-    FAMILIES.iter().for_each(|family| row(family.name, family.kind, family.help));
+    families().iter().for_each(|family| row(family.name, family.kind(), family.help));
     row(TIMES, "histogram", TIMES_HELP);
     out
 }
@@ -520,8 +281,8 @@ pub fn exposition(caches: &[(String, Option<Figures>)]) -> String {
         sample(&mut out, "entresol_up", cache, &[], u8::from(figures.is_some()).into());
     }
     let served = || caches.iter().filter_map(|(cache, figures)| Some((cache, figures.as_ref()?)));
-    for family in FAMILIES {
-        head(&mut out, family.name, family.kind, family.help);
+    for family in families() {
+        head(&mut out, family.name, family.kind(), family.help);
         for (cache, figures) in served() {
             for (labels, value) in (family.samples)(figures) {
                 sample(&mut out, family.name, cache, &labels, value);
