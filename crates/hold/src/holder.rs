@@ -1,0 +1,513 @@
+//! The holder's loop: messages of the server and of its standby, signals, ends of both, and the time.
+
+use crate::notify::Manager;
+use crate::process::{Image, Program};
+use crate::protocol::{DESCRIPTORS_MAX, Message, NAME_BYTES_MAX, Reason, Start, receive, send};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR2};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitCode, ExitStatus};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Time between two attempts to start a server, when the system starts none.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Delay of the holder itself, after which a server's silence counts from now on: it may be that the machine stood still.
+const LATE: Duration = Duration::from_secs(1);
+
+/// Settings of a holder.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Longest silence of a server that is ready. After it the server is killed and another one started. Without it there
+    /// is no such limit.
+    pub watchdog: Option<Duration>,
+    /// Servers in a row that end without getting ready, after which the holder ends too.
+    pub attempts: u32,
+    /// Longest time that a standby takes to be ready for an upgrade.
+    pub standby: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let half_a_minute = Duration::from_secs(30);
+        Settings { watchdog: Some(half_a_minute), attempts: 5, standby: half_a_minute }
+    }
+}
+
+/// Starts a server of `program` and holds its descriptors until it ends for good. This process has no other threads.
+pub fn run(program: Program, settings: Settings) -> ExitCode {
+    exit_code(program, settings).into()
+}
+
+/// The same as [`run`], with the number that the process is to end with.
+pub fn exit_code(program: Program, settings: Settings) -> u8 {
+    Holder::start(program, settings).and_then(Holder::hold).unwrap_or_else(|error| {
+        say(format_args!("the holder: {error}"));
+        1
+    })
+}
+
+/// A server or a standby.
+struct Member {
+    child: Child,
+    socket: OwnedFd,
+    /// False once the other end of the socket is closed.
+    is_open: bool,
+    image: Image,
+    state: State,
+    /// The reason for which the holder killed this server.
+    killed_for: Option<Reason>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Starting,
+    /// A standby that may take until then to be ready.
+    Preparing(Instant),
+    /// A standby that waits for the end of the server before.
+    Waiting,
+    /// In service, with its last sign of life.
+    Ready(Instant),
+    Stopping,
+}
+
+/// Sender of a message.
+#[derive(Clone, Copy, PartialEq)]
+enum From {
+    Server,
+    Standby,
+}
+
+struct Holder {
+    program: Program,
+    settings: Settings,
+    manager: Manager,
+    signals: SignalDelivery<UnixStream, SignalOnly>,
+    /// The limit of open files with which this process was started, for its servers.
+    files: Rlimit,
+    kept: BTreeMap<String, OwnedFd>,
+    server: Member,
+    standby: Option<Member>,
+    /// The executable of before an upgrade, until the new server is ready.
+    former: Option<Image>,
+    start: Start,
+    /// True once a server was ready.
+    has_served: bool,
+    /// Servers in a row that ended without getting ready; with `end`, all that ended since.
+    failures: u32,
+    /// The last signal that asked for the end.
+    end: Option<Signal>,
+}
+
+impl Holder {
+    fn start(program: Program, settings: Settings) -> io::Result<Self> {
+        let (read, write) = UnixStream::pair()?;
+        // `nohup` ignores SIGHUP so that the end of a terminal does not end its command.
+        let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        let heeded = [SIGCHLD, SIGINT, SIGTERM, SIGUSR2].into_iter().chain(hang_up);
+        let signals = SignalDelivery::with_pipe(read, write, SignalOnly, heeded)?;
+        let files = getrlimit(Resource::Nofile);
+        // A server may have raised its own limit, and all its descriptors are to be kept.
+        setrlimit(Resource::Nofile, Rlimit { current: files.maximum, maximum: files.maximum })?;
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", program.path.display()));
+        let image = program.open().map_err(named)?;
+        let server = Member::spawn(&program, &image, files, State::Starting).map_err(named)?;
+        let start = Start { reason: Reason::First, crashes: 0, hangs: 0, upgrades: 0 };
+        let manager = Manager::of_environment();
+        Ok(Holder {
+            program,
+            settings,
+            manager,
+            signals,
+            files,
+            kept: BTreeMap::new(),
+            server,
+            standby: None,
+            former: None,
+            start,
+            has_served: false,
+            failures: 0,
+            end: None,
+        })
+    }
+
+    /// Serves until the end, whose exit code is returned.
+    fn hold(mut self) -> io::Result<u8> {
+        loop {
+            let due = self.wait()?;
+            let signals: Vec<i32> = self.signals.pending().collect();
+            self.drain(From::Server);
+            self.drain(From::Standby);
+            for signal in signals {
+                match signal {
+                    SIGCHLD => {}
+                    SIGUSR2 => self.upgrade(),
+                    signal => self.ask_for_end(Signal::from_named_raw(signal)),
+                }
+            }
+            if let Some(code) = self.reap()? {
+                self.manager.stopping();
+                return Ok(code);
+            }
+            self.check_time(due);
+        }
+    }
+
+    /// Waits for something to do, and returns the time until which it may have waited.
+    fn wait(&mut self) -> io::Result<Option<Instant>> {
+        let due = [self.silence_max(), self.standby.as_ref().and_then(Member::prepares_until)];
+        let due = due.into_iter().flatten().min();
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let members = [Some(&self.server), self.standby.as_ref()].into_iter().flatten();
+        let sockets = members.filter(|member| member.is_open).map(|member| member.socket.as_fd());
+        let all = std::iter::once(self.signals.get_read().as_fd()).chain(sockets);
+        let mut all: Vec<PollFd> = all.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
+        match poll(&mut all, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(due),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Moment until which the server must have given a sign of life.
+    fn silence_max(&self) -> Option<Instant> {
+        let State::Ready(beat) = self.server.state else { return None };
+        beat.checked_add(self.settings.watchdog?).filter(|_| self.server.killed_for.is_none())
+    }
+
+    fn check_time(&mut self, due: Option<Instant>) {
+        let now = Instant::now();
+        if let State::Ready(beat) = &mut self.server.state
+            && due.is_some_and(|due| now.saturating_duration_since(due) > LATE)
+        {
+            *beat = now;
+        }
+        if self.silence_max().is_some_and(|max| max <= now) {
+            say(format_args!("the server gives no sign of life; it is killed, and another one started"));
+            self.server.kill_for(Reason::Hang);
+        }
+        let standby =
+            self.standby.as_mut().filter(|standby| standby.prepares_until().is_some_and(|until| until <= now));
+        if let Some(standby) = standby {
+            say(format_args!("no upgrade: the new program is not ready after {:?}", self.settings.standby));
+            standby.give_up();
+        }
+    }
+
+    /// Takes all messages that were sent up to now.
+    fn drain(&mut self, from: From) {
+        while let Some(member) = self.member(from).filter(|member| member.is_open) {
+            match receive(member.socket.as_fd(), false) {
+                Ok(Some(message)) => self.take(from, message),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Ok(None) | Err(_) => member.is_open = false,
+            }
+        }
+    }
+
+    fn member(&mut self, from: From) -> Option<&mut Member> {
+        match from {
+            From::Server => Some(&mut self.server),
+            From::Standby => self.standby.as_mut(),
+        }
+    }
+
+    fn take(&mut self, from: From, message: Message) {
+        let (letter, rest) = (message.bytes[0], &message.bytes[1..]);
+        match (letter, from) {
+            (b'H', From::Server) => self.answer(from, &self.start.encode(b'h'), &[]),
+            (b'H', From::Standby) => self.answer(from, &self.upgraded().encode(b'h'), &[]),
+            (b'L', From::Server) => self.list(rest),
+            (b'K', From::Server) => {
+                let done = self.keep(rest.to_vec(), message);
+                self.done(from, done);
+            }
+            (b'F', From::Server) => {
+                let name = str::from_utf8(rest).map_err(|_| Errno::INVAL);
+                let done = name.map(|name| drop(self.kept.remove(name)));
+                self.done(from, done);
+            }
+            (b'K' | b'F' | b'L', From::Standby) => self.done(from, Err(Errno::PERM)),
+            (b'R', From::Server) => self.is_ready(),
+            (b'B', From::Server) => {
+                if let State::Ready(beat) = &mut self.server.state {
+                    *beat = Instant::now();
+                }
+                self.manager.alive();
+            }
+            (b'S', From::Server) => {
+                self.server.state = State::Stopping;
+                self.manager.stopping();
+                self.give_up_standby();
+            }
+            (b'U', From::Server) => self.upgrade(),
+            (b'Y', From::Standby) => self.replace_server(),
+            _ => {}
+        }
+    }
+
+    /// Answers a question. A server that takes no answers is of no use, if it is not gone already.
+    fn answer(&mut self, from: From, bytes: &[u8], names: &[String]) {
+        let descriptors: Vec<_> = names.iter().map(|name| self.kept[name].as_fd()).collect();
+        let member = if from == From::Server { Some(&self.server) } else { self.standby.as_ref() };
+        let sent = member.map(|member| send(member.socket.as_fd(), bytes, &descriptors, false));
+        if let (Some(Err(_)), Some(member)) = (sent, self.member(from)) {
+            member.kill();
+        }
+    }
+
+    fn done(&mut self, from: From, done: Result<(), Errno>) {
+        let number = done.err().map_or(0, Errno::raw_os_error);
+        self.answer(from, &[&b"k"[..], &number.to_le_bytes()].concat(), &[]);
+    }
+
+    fn keep(&mut self, name: Vec<u8>, message: Message) -> Result<(), Errno> {
+        let name = String::from_utf8(name).map_err(|_| Errno::INVAL)?;
+        let mut descriptors = message.descriptors.into_iter();
+        match (descriptors.next(), descriptors.next()) {
+            (Some(descriptor), None) if (1..=NAME_BYTES_MAX).contains(&name.len()) => {
+                self.kept.insert(name, descriptor);
+                Ok(())
+            }
+            (None, _) if message.is_cut => Err(Errno::MFILE),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    fn list(&mut self, from: &[u8]) {
+        let Ok(from) = from.try_into().map(u32::from_le_bytes) else {
+            return self.done(From::Server, Err(Errno::INVAL));
+        };
+        let names: Vec<String> = self.kept.keys().skip(from as usize).take(DESCRIPTORS_MAX).cloned().collect();
+        let bytes = |name: &String| [&[name.len() as u8], name.as_bytes()].concat();
+        let bytes: Vec<u8> = std::iter::once(b'l').chain(names.iter().flat_map(bytes)).collect();
+        self.answer(From::Server, &bytes, &names);
+    }
+
+    fn is_ready(&mut self) {
+        if self.server.state == State::Stopping {
+            return;
+        }
+        self.server.state = State::Ready(Instant::now());
+        self.has_served = true;
+        if self.former.take().is_some() {
+            say(format_args!("the upgrade is done"));
+        }
+        self.manager.ready();
+        match self.end {
+            // A server before this one may have died of the signal, or before it got there.
+            Some(signal) => self.server.signal(signal),
+            None => self.failures = 0,
+        }
+    }
+
+    fn ask_for_end(&mut self, signal: Option<Signal>) {
+        self.end = signal.or(self.end);
+        self.give_up_standby();
+        if let Some(signal) = signal {
+            self.server.signal(signal);
+        }
+    }
+
+    /// Ends the standby, unless the server before was killed for it.
+    fn give_up_standby(&mut self) {
+        if self.server.killed_for != Some(Reason::Upgrade)
+            && let Some(standby) = &mut self.standby
+        {
+            standby.give_up();
+        }
+    }
+
+    fn upgrade(&mut self) {
+        let refused = if self.standby.is_some() {
+            "one is under way"
+        } else if self.end.is_some() || !matches!(self.server.state, State::Ready(_)) {
+            "the server is not ready, or about to end"
+        } else {
+            ""
+        };
+        if !refused.is_empty() {
+            return say(format_args!("no upgrade: {refused}"));
+        }
+        let until = State::Preparing(Instant::now() + self.settings.standby);
+        let started = self.program.open();
+        let started = started.and_then(|image| Member::spawn(&self.program, &image, self.files, until));
+        match started {
+            Ok(standby) => {
+                self.standby = Some(standby);
+                say(format_args!("an upgrade begins: the program on disk is started"));
+            }
+            Err(error) => say(format_args!("no upgrade: {}: {error}", self.program.path.display())),
+        }
+    }
+
+    /// Kills the server, because its standby is ready.
+    fn replace_server(&mut self) {
+        if let Some(standby) = &mut self.standby
+            && let State::Preparing(_) = standby.state
+        {
+            standby.state = State::Waiting;
+            self.server.kill_for(Reason::Upgrade);
+        }
+    }
+
+    /// The start of the standby.
+    fn upgraded(&self) -> Start {
+        Start { reason: Reason::Upgrade, upgrades: self.start.upgrades + 1, ..self.start }
+    }
+
+    /// Sees which members have ended. The exit code is returned if that is the end of all.
+    fn reap(&mut self) -> io::Result<Option<u8>> {
+        if let Some(standby) = &mut self.standby
+            && let Some(status) = standby.child.try_wait()?
+        {
+            if standby.state != State::Stopping {
+                say(format_args!("no upgrade: the new program ended ({})", Ended(status)));
+            }
+            self.standby = None;
+        }
+        match self.server.child.try_wait()? {
+            Some(status) => {
+                self.drain(From::Server);
+                Ok(self.ended(status))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Decides what comes after the end of the server: another one, or the end with an exit code.
+    fn ended(&mut self, status: ExitStatus) -> Option<u8> {
+        let killed_for = self.server.killed_for.filter(|_| status.signal() == Some(Signal::KILL.as_raw()));
+        if killed_for == Some(Reason::Upgrade) {
+            if let Some(standby) = self.standby.take() {
+                self.promote(standby);
+                return None;
+            }
+        } else if self.server.state == State::Stopping
+            || !self.has_served
+            || (status.success() && self.former.is_none())
+        {
+            return Some(self.end_with(code(status)));
+        }
+        let was_ready = matches!(self.server.state, State::Ready(_));
+        if !was_ready || self.end.is_some() {
+            self.failures += 1;
+        }
+        let reason = killed_for.filter(|reason| *reason == Reason::Hang).unwrap_or(Reason::Crash);
+        let count = if reason == Reason::Hang { &mut self.start.hangs } else { &mut self.start.crashes };
+        *count += 1;
+        self.start.reason = reason;
+        let (image, which) = match self.former.take().filter(|_| !was_ready) {
+            Some(former) => (former, "the program of before the upgrade"),
+            None => (self.server.image.clone(), "another one"),
+        };
+        let when = if was_ready { "" } else { " before it was ready" };
+        say(format_args!("the server ended{when} ({}); {which} is started", Ended(status)));
+        while self.failures < self.settings.attempts {
+            match Member::spawn(&self.program, &image, self.files, State::Starting) {
+                Ok(server) => {
+                    self.server = server;
+                    self.manager.alive();
+                    return None;
+                }
+                Err(error) => {
+                    say(format_args!("no server can be started: {error}"));
+                    self.failures += 1;
+                    sleep(PAUSE);
+                }
+            }
+        }
+        say(format_args!("{} servers in a row ended without getting ready; the holder gives up", self.failures));
+        Some(self.end_with(code(status).max(1)))
+    }
+
+    /// Makes the standby the server, after the one before is gone.
+    fn promote(&mut self, standby: Member) {
+        self.start = self.upgraded();
+        let before = std::mem::replace(&mut self.server, Member { state: State::Starting, ..standby });
+        self.former = Some(before.image);
+        self.failures = 0;
+        self.manager.alive();
+        self.answer(From::Server, &self.start.encode(b'g'), &[]);
+    }
+
+    /// Ends the standby with all else.
+    fn end_with(&mut self, code: u8) -> u8 {
+        if let Some(mut standby) = self.standby.take() {
+            let _ = standby.child.kill().and_then(|()| standby.child.wait());
+        }
+        code
+    }
+}
+
+impl Member {
+    fn spawn(program: &Program, image: &Image, files: Rlimit, state: State) -> io::Result<Self> {
+        let (child, socket) = program.spawn(image, state != State::Starting, files)?;
+        Ok(Member { child, socket, is_open: true, image: image.clone(), state, killed_for: None })
+    }
+
+    fn kill(&mut self) {
+        // It fails only if the process has ended already.
+        let _ = self.child.kill();
+    }
+
+    fn kill_for(&mut self, reason: Reason) {
+        self.killed_for = Some(reason);
+        self.kill();
+    }
+
+    /// Ends a standby that is not wanted any more.
+    fn give_up(&mut self) {
+        self.state = State::Stopping;
+        self.kill();
+    }
+
+    /// Sends a signal to the process, which has not been waited for.
+    fn signal(&self, signal: Signal) {
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    fn prepares_until(&self) -> Option<Instant> {
+        if let State::Preparing(until) = self.state { Some(until) } else { None }
+    }
+}
+
+/// The way in which a process ended, in words.
+struct Ended(ExitStatus);
+
+impl Display for Ended {
+    fn fmt(&self, to: &mut fmt::Formatter) -> fmt::Result {
+        match self.0.signal() {
+            Some(signal) => write!(to, "signal {signal}"),
+            None => write!(to, "exit code {}", code(self.0)),
+        }
+    }
+}
+
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// True if this process was started with a signal ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (signal - 1)) != 0
+}
+
+/// Prints a line for people. A closed standard error output is no reason to end.
+fn say(words: fmt::Arguments) {
+    let _ = writeln!(io::stderr(), "entresol: {words}");
+}
