@@ -131,6 +131,15 @@ fn a_server_that_hangs_is_replaced() {
     assert!(held.ask("start").starts_with("Hang "), "{}", held.log());
 }
 
+/// The end of a client, also when the test fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 #[test]
 fn twenty_upgrades_in_place_lose_no_request() {
     let held = Held::new();
@@ -145,6 +154,7 @@ fn twenty_upgrades_in_place_lose_no_request() {
             }
             answered
         });
+        let end = End(&ended);
         let open = held.open_files();
         for upgrade in 1..=20 {
             held.install(&format!("good{upgrade}"));
@@ -155,9 +165,9 @@ fn twenty_upgrades_in_place_lose_no_request() {
             }
             let start = format!("Upgrade 0 0 {upgrade} good{upgrade}");
             until(&start, || (held.ask("start") == start).then_some(()));
-            assert_eq!(held.open_files(), open, "after {upgrade} upgrades");
+            held.wait_for_open_files(open);
         }
-        ended.store(true, SeqCst);
+        drop(end);
         client.join().expect("no panic")
     });
     assert!(answered > 20, "{answered}");
@@ -178,7 +188,7 @@ fn a_new_program_that_fails_before_its_turn_changes_nothing() {
     held.install("mute");
     held.signal_holder(Signal::USR2);
     held.wait_for_log("no upgrade: the new program is not ready after 2s");
-    until("the standby is gone", || (held.open_files() == open).then_some(()));
+    held.wait_for_open_files(open);
     fs::remove_file(held.path("program")).expect("a file");
     held.signal_holder(Signal::USR2);
     held.wait_for_log("No such file");
@@ -203,7 +213,7 @@ fn a_new_program_that_fails_in_its_turn_gives_back_to_the_former_one() {
         assert_eq!(held.ask("start"), format!("Crash {number} 0 {number} first"));
         let words = format!("ended before it was ready ({how}); the program of before the upgrade is started");
         assert!(held.log().contains(&words), "{}", held.log());
-        assert_eq!(held.open_files(), open);
+        held.wait_for_open_files(open);
     }
 }
 

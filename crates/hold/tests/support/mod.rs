@@ -131,6 +131,11 @@ impl Held {
     pub fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.holder.id())).expect("a process").count()
     }
+
+    /// Waits until the holder has so many descriptors open: it hears of a server that is ready, or gone, after others do.
+    pub fn wait_for_open_files(&self, number: usize) {
+        until("open files", || (self.open_files() == number).then_some(()));
+    }
 }
 
 impl Drop for Held {
