@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 use std::collections::BTreeMap;
-use std::fmt::{self, Display};
+use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -46,15 +46,11 @@ impl Default for Settings {
 
 /// Starts a server of `program` and holds its descriptors until it ends for good. This process has no other threads.
 pub fn run(program: Program, settings: Settings) -> ExitCode {
-    exit_code(program, settings).into()
-}
-
-/// The same as [`run`], with the number that the process is to end with.
-pub fn exit_code(program: Program, settings: Settings) -> u8 {
-    Holder::start(program, settings).and_then(Holder::hold).unwrap_or_else(|error| {
+    let code = Holder::start(program, settings).and_then(Holder::hold).unwrap_or_else(|error| {
         say(format_args!("the holder: {error}"));
         1
-    })
+    });
+    code.into()
 }
 
 /// A server or a standby.
@@ -101,8 +97,6 @@ struct Holder {
     /// The executable of before an upgrade, until the new server is ready.
     former: Option<Image>,
     start: Start,
-    /// True once a server was ready.
-    has_served: bool,
     /// Servers in a row that ended without getting ready; with `end`, all that ended since.
     failures: u32,
     /// The last signal that asked for the end.
@@ -123,11 +117,10 @@ impl Holder {
         let image = program.open().map_err(named)?;
         let server = Member::spawn(&program, &image, files, State::Starting).map_err(named)?;
         let start = Start { reason: Reason::First, crashes: 0, hangs: 0, upgrades: 0 };
-        let manager = Manager::of_environment();
         Ok(Holder {
             program,
             settings,
-            manager,
+            manager: Manager::of_environment(),
             signals,
             files,
             kept: BTreeMap::new(),
@@ -135,7 +128,6 @@ impl Holder {
             standby: None,
             former: None,
             start,
-            has_served: false,
             failures: 0,
             end: None,
         })
@@ -152,11 +144,18 @@ impl Holder {
                 match signal {
                     SIGCHLD => {}
                     SIGUSR2 => self.upgrade(),
-                    signal => self.ask_for_end(Signal::from_named_raw(signal)),
+                    signal => {
+                        self.end = Signal::from_named_raw(signal);
+                        self.give_up_standby();
+                        self.end.into_iter().for_each(|signal| self.server.signal(signal));
+                    }
                 }
             }
             if let Some(code) = self.reap()? {
                 self.manager.stopping();
+                if let Some(mut standby) = self.standby.take() {
+                    let _ = standby.child.kill().and_then(|()| standby.child.wait());
+                }
                 return Ok(code);
             }
             self.check_time(due);
@@ -165,15 +164,13 @@ impl Holder {
 
     /// Waits for something to do, and returns the time until which it may have waited.
     fn wait(&mut self) -> io::Result<Option<Instant>> {
-        let due = [self.silence_max(), self.standby.as_ref().and_then(Member::prepares_until)];
-        let due = due.into_iter().flatten().min();
-        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let due = self.silence_max().into_iter().chain(self.standby.as_ref().and_then(Member::prepares_until)).min();
+        let left = |due: Instant| Timespec::try_from(due.saturating_duration_since(Instant::now())).ok();
         let members = [Some(&self.server), self.standby.as_ref()].into_iter().flatten();
         let sockets = members.filter(|member| member.is_open).map(|member| member.socket.as_fd());
         let all = std::iter::once(self.signals.get_read().as_fd()).chain(sockets);
         let mut all: Vec<PollFd> = all.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
-        match poll(&mut all, left.as_ref()) {
+        match poll(&mut all, due.and_then(left).as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(due),
             Err(error) => Err(error.into()),
         }
@@ -196,11 +193,9 @@ impl Holder {
             say(format_args!("the server gives no sign of life; it is killed, and another one started"));
             self.server.kill_for(Reason::Hang);
         }
-        let standby =
-            self.standby.as_mut().filter(|standby| standby.prepares_until().is_some_and(|until| until <= now));
-        if let Some(standby) = standby {
+        if self.standby.as_ref().and_then(Member::prepares_until).is_some_and(|until| until <= now) {
             say(format_args!("no upgrade: the new program is not ready after {:?}", self.settings.standby));
-            standby.give_up();
+            self.give_up_standby();
         }
     }
 
@@ -233,12 +228,11 @@ impl Holder {
                 self.done(from, done);
             }
             (b'F', From::Server) => {
-                let name = str::from_utf8(rest).map_err(|_| Errno::INVAL);
-                let done = name.map(|name| drop(self.kept.remove(name)));
-                self.done(from, done);
+                self.kept.retain(|name, _| name.as_bytes() != rest);
+                self.done(from, Ok(()));
             }
             (b'K' | b'F' | b'L', From::Standby) => self.done(from, Err(Errno::PERM)),
-            (b'R', From::Server) => self.is_ready(),
+            (b'R', From::Server) if self.server.state != State::Stopping => self.is_ready(),
             (b'B', From::Server) => {
                 if let State::Ready(beat) = &mut self.server.state {
                     *beat = Instant::now();
@@ -251,7 +245,12 @@ impl Holder {
                 self.give_up_standby();
             }
             (b'U', From::Server) => self.upgrade(),
-            (b'Y', From::Standby) => self.replace_server(),
+            (b'Y', From::Standby) => {
+                if let Some(standby) = self.standby.as_mut().filter(|standby| standby.prepares_until().is_some()) {
+                    standby.state = State::Waiting;
+                    self.server.kill_for(Reason::Upgrade);
+                }
+            }
             _ => {}
         }
     }
@@ -262,7 +261,7 @@ impl Holder {
         let member = if from == From::Server { Some(&self.server) } else { self.standby.as_ref() };
         let sent = member.map(|member| send(member.socket.as_fd(), bytes, &descriptors, false));
         if let (Some(Err(_)), Some(member)) = (sent, self.member(from)) {
-            member.kill();
+            let _ = member.child.kill();
         }
     }
 
@@ -285,9 +284,7 @@ impl Holder {
     }
 
     fn list(&mut self, from: &[u8]) {
-        let Ok(from) = from.try_into().map(u32::from_le_bytes) else {
-            return self.done(From::Server, Err(Errno::INVAL));
-        };
+        let from = from.try_into().map_or(0, u32::from_le_bytes);
         let names: Vec<String> = self.kept.keys().skip(from as usize).take(DESCRIPTORS_MAX).cloned().collect();
         let bytes = |name: &String| [&[name.len() as u8], name.as_bytes()].concat();
         let bytes: Vec<u8> = std::iter::once(b'l').chain(names.iter().flat_map(bytes)).collect();
@@ -295,11 +292,7 @@ impl Holder {
     }
 
     fn is_ready(&mut self) {
-        if self.server.state == State::Stopping {
-            return;
-        }
         self.server.state = State::Ready(Instant::now());
-        self.has_served = true;
         if self.former.take().is_some() {
             say(format_args!("the upgrade is done"));
         }
@@ -311,53 +304,31 @@ impl Holder {
         }
     }
 
-    fn ask_for_end(&mut self, signal: Option<Signal>) {
-        self.end = signal.or(self.end);
-        self.give_up_standby();
-        if let Some(signal) = signal {
-            self.server.signal(signal);
-        }
-    }
-
     /// Ends the standby, unless the server before was killed for it.
     fn give_up_standby(&mut self) {
         if self.server.killed_for != Some(Reason::Upgrade)
             && let Some(standby) = &mut self.standby
         {
-            standby.give_up();
+            standby.state = State::Stopping;
+            let _ = standby.child.kill();
         }
     }
 
     fn upgrade(&mut self) {
-        let refused = if self.standby.is_some() {
-            "one is under way"
-        } else if self.end.is_some() || !matches!(self.server.state, State::Ready(_)) {
-            "the server is not ready, or about to end"
-        } else {
-            ""
-        };
-        if !refused.is_empty() {
-            return say(format_args!("no upgrade: {refused}"));
+        if self.standby.is_some() {
+            return say(format_args!("no upgrade: one is under way"));
         }
-        let until = State::Preparing(Instant::now() + self.settings.standby);
-        let started = self.program.open();
-        let started = started.and_then(|image| Member::spawn(&self.program, &image, self.files, until));
-        match started {
+        if self.end.is_some() || !matches!(self.server.state, State::Ready(_)) {
+            return say(format_args!("no upgrade: the server is not ready, or about to end"));
+        }
+        let state = State::Preparing(Instant::now() + self.settings.standby);
+        let spawn = |image| Member::spawn(&self.program, &image, self.files, state);
+        match self.program.open().and_then(spawn) {
             Ok(standby) => {
                 self.standby = Some(standby);
                 say(format_args!("an upgrade begins: the program on disk is started"));
             }
             Err(error) => say(format_args!("no upgrade: {}: {error}", self.program.path.display())),
-        }
-    }
-
-    /// Kills the server, because its standby is ready.
-    fn replace_server(&mut self) {
-        if let Some(standby) = &mut self.standby
-            && let State::Preparing(_) = standby.state
-        {
-            standby.state = State::Waiting;
-            self.server.kill_for(Reason::Upgrade);
         }
     }
 
@@ -372,34 +343,29 @@ impl Holder {
             && let Some(status) = standby.child.try_wait()?
         {
             if standby.state != State::Stopping {
-                say(format_args!("no upgrade: the new program ended ({})", Ended(status)));
+                say(format_args!("no upgrade: the new program ended ({status})"));
             }
             self.standby = None;
         }
-        match self.server.child.try_wait()? {
-            Some(status) => {
-                self.drain(From::Server);
-                Ok(self.ended(status))
-            }
-            None => Ok(None),
-        }
+        Ok(self.server.child.try_wait()?.and_then(|status| self.ended(status)))
     }
 
     /// Decides what comes after the end of the server: another one, or the end with an exit code.
     fn ended(&mut self, status: ExitStatus) -> Option<u8> {
-        let killed_for = self.server.killed_for.filter(|_| status.signal() == Some(Signal::KILL.as_raw()));
-        if killed_for == Some(Reason::Upgrade) {
-            if let Some(standby) = self.standby.take() {
-                self.promote(standby);
-                return None;
-            }
-        } else if self.server.state == State::Stopping
-            || !self.has_served
-            || (status.success() && self.former.is_none())
-        {
-            return Some(self.end_with(code(status)));
+        self.drain(From::Server);
+        let Member { state, killed_for, .. } = self.server;
+        // A server that was about to end, and was killed for an upgrade, has not done what it was about to do.
+        let is_cut = killed_for == Some(Reason::Upgrade) && status.signal() == Some(Signal::KILL.as_raw());
+        let is_start_error = self.start.reason == Reason::First && state == State::Starting;
+        let is_good = state == State::Stopping || (status.success() && self.former.is_none());
+        if !is_cut && (is_good || is_start_error) {
+            return Some(code(status));
         }
-        let was_ready = matches!(self.server.state, State::Ready(_));
+        if let Some(standby) = self.standby.take_if(|standby| standby.state == State::Waiting) {
+            self.promote(standby);
+            return None;
+        }
+        let was_ready = matches!(state, State::Ready(_));
         if !was_ready || self.end.is_some() {
             self.failures += 1;
         }
@@ -412,7 +378,7 @@ impl Holder {
             None => (self.server.image.clone(), "another one"),
         };
         let when = if was_ready { "" } else { " before it was ready" };
-        say(format_args!("the server ended{when} ({}); {which} is started", Ended(status)));
+        say(format_args!("the server ended{when} ({status}); {which} is started"));
         while self.failures < self.settings.attempts {
             match Member::spawn(&self.program, &image, self.files, State::Starting) {
                 Ok(server) => {
@@ -428,25 +394,17 @@ impl Holder {
             }
         }
         say(format_args!("{} servers in a row ended without getting ready; the holder gives up", self.failures));
-        Some(self.end_with(code(status).max(1)))
+        Some(code(status).max(1))
     }
 
     /// Makes the standby the server, after the one before is gone.
     fn promote(&mut self, standby: Member) {
         self.start = self.upgraded();
-        let before = std::mem::replace(&mut self.server, Member { state: State::Starting, ..standby });
-        self.former = Some(before.image);
+        let server = Member { state: State::Starting, ..standby };
+        self.former = Some(std::mem::replace(&mut self.server, server).image);
         self.failures = 0;
         self.manager.alive();
         self.answer(From::Server, &self.start.encode(b'g'), &[]);
-    }
-
-    /// Ends the standby with all else.
-    fn end_with(&mut self, code: u8) -> u8 {
-        if let Some(mut standby) = self.standby.take() {
-            let _ = standby.child.kill().and_then(|()| standby.child.wait());
-        }
-        code
     }
 }
 
@@ -456,41 +414,21 @@ impl Member {
         Ok(Member { child, socket, is_open: true, image: image.clone(), state, killed_for: None })
     }
 
-    fn kill(&mut self) {
+    fn kill_for(&mut self, reason: Reason) {
+        self.killed_for = Some(reason);
         // It fails only if the process has ended already.
         let _ = self.child.kill();
     }
 
-    fn kill_for(&mut self, reason: Reason) {
-        self.killed_for = Some(reason);
-        self.kill();
-    }
-
-    /// Ends a standby that is not wanted any more.
-    fn give_up(&mut self) {
-        self.state = State::Stopping;
-        self.kill();
-    }
-
-    /// Sends a signal to the process, which has not been waited for.
-    fn signal(&self, signal: Signal) {
-        let _ = kill_process(Pid::from_child(&self.child), signal);
+    /// Sends a signal to the process, unless it was waited for: its number may be another's then.
+    fn signal(&mut self, signal: Signal) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&self.child), signal);
+        }
     }
 
     fn prepares_until(&self) -> Option<Instant> {
         if let State::Preparing(until) = self.state { Some(until) } else { None }
-    }
-}
-
-/// The way in which a process ended, in words.
-struct Ended(ExitStatus);
-
-impl Display for Ended {
-    fn fmt(&self, to: &mut fmt::Formatter) -> fmt::Result {
-        match self.0.signal() {
-            Some(signal) => write!(to, "signal {signal}"),
-            None => write!(to, "exit code {}", code(self.0)),
-        }
     }
 }
 
@@ -503,8 +441,7 @@ fn code(status: ExitStatus) -> u8 {
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask & (1 << (signal - 1)) != 0
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
 /// Prints a line for people. A closed standard error output is no reason to end.

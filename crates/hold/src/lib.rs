@@ -37,7 +37,7 @@ mod process;
 mod protocol;
 mod server;
 
-pub use holder::{Settings, exit_code, run};
+pub use holder::{Settings, run};
 pub use process::{Program, SOCKET, STANDBY};
 pub use protocol::{NAME_BYTES_MAX, Reason, Start};
 pub use server::Server;

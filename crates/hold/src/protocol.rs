@@ -41,15 +41,16 @@ const BYTES_MAX: usize = 1 + DESCRIPTORS_MAX * (1 + NAME_BYTES_MAX);
 
 /// Reason why a server was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Reason {
     /// It is the first server of this holder.
-    First,
+    First = b'F',
     /// The one before crashed, or ended otherwise without a word.
-    Crash,
+    Crash = b'C',
     /// The one before gave no sign of life, and was killed.
-    Hang,
+    Hang = b'H',
     /// It is to take the place of the one before.
-    Upgrade,
+    Upgrade = b'U',
 }
 
 /// Start of a server: its reason, and how often each reason was one up to this start, itself included.
@@ -68,26 +69,15 @@ pub struct Start {
 impl Start {
     /// The message that begins with `letter`.
     pub fn encode(&self, letter: u8) -> Vec<u8> {
-        let reason = match self.reason {
-            Reason::First => b'F',
-            Reason::Crash => b'C',
-            Reason::Hang => b'H',
-            Reason::Upgrade => b'U',
-        };
         let counts = [self.crashes, self.hangs, self.upgrades].map(u64::to_le_bytes);
-        [&[letter, VERSION, reason][..], counts.as_flattened()].concat()
+        [&[letter, VERSION, self.reason as u8][..], counts.as_flattened()].concat()
     }
 
     /// The start in a message, without its letter and version.
     pub fn decode(rest: &[u8]) -> Option<Start> {
         let (reason, counts) = rest.split_first()?;
-        let reason = match reason {
-            b'F' => Reason::First,
-            b'C' => Reason::Crash,
-            b'H' => Reason::Hang,
-            b'U' => Reason::Upgrade,
-            _ => return None,
-        };
+        let reasons = [Reason::First, Reason::Crash, Reason::Hang, Reason::Upgrade];
+        let reason = reasons.into_iter().find(|known| *known as u8 == *reason)?;
         let (counts, []) = counts.as_chunks::<8>() else { return None };
         let &[crashes, hangs, upgrades] = counts else { return None };
         let [crashes, hangs, upgrades] = [crashes, hangs, upgrades].map(u64::from_le_bytes);
@@ -140,12 +130,8 @@ pub fn receive(socket: BorrowedFd, may_wait: bool) -> io::Result<Option<Message>
         return Ok(None);
     }
     bytes.truncate(received.bytes);
-    let mut descriptors = Vec::new();
-    for part in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(some) = part {
-            descriptors.extend(some);
-        }
-    }
+    let rights = |part| if let RecvAncillaryMessage::ScmRights(some) = part { Some(some) } else { None };
+    let descriptors = control.drain().filter_map(rights).flatten().collect();
     Ok(Some(Message { bytes, descriptors, is_cut: received.flags.contains(ReturnFlags::CTRUNC) }))
 }
 

@@ -14,7 +14,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The holder, as the server knows it. Every thread may call it.
 ///
-/// A call that fails says that the holder is gone (`BrokenPipe`), or an error of the system.
+/// A call fails if the holder is gone (`BrokenPipe`), besides the errors that it lists itself, and with errors of the
+/// system.
 pub struct Server {
     socket: OwnedFd,
     /// Held while a question waits for its answer.
@@ -56,10 +57,12 @@ impl Server {
         // SAFETY: the holder left this open socket to whoever reads the variable, and that is gone: nothing else owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(number) };
         fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
-        name_process();
-        let start = hello(&socket)?;
-        let state = Mutex::new(State { start, is_standby });
-        Ok(Some(Server { socket, asking: Mutex::new(()), state }))
+        if let Some(name) = env::args_os().next().as_deref().and_then(|name| Path::new(name).file_name()) {
+            // The kernel named this process after the descriptor of its executable. People look for its name in lists.
+            let _ = fs::write("/proc/self/comm", name.as_encoded_bytes());
+        }
+        let start = decode_start(&ask(&socket, b'h', &[b'H', VERSION], &[])?.bytes)?;
+        Ok(Some(Server { socket, asking: Mutex::new(()), state: Mutex::new(State { start, is_standby }) }))
     }
 
     /// Start of this server.
@@ -74,9 +77,6 @@ impl Server {
 
     /// Waits, as a standby that has found itself in order, until the server before is gone; its descriptors are kept now.
     /// A standby that is not to take its place is killed. In any other server it returns at once.
-    ///
-    /// # Errors
-    /// The holder is gone.
     pub fn standby_ready(&self) -> io::Result<()> {
         if self.is_standby() {
             let start = decode_start(&self.ask(b'g', b"Y", &[])?.bytes)?;
@@ -89,10 +89,9 @@ impl Server {
     /// are executed do not inherit.
     ///
     /// # Errors
-    /// `PermissionDenied` to a standby; an error if this process may not have so many open files; the holder is gone.
+    /// `PermissionDenied` to a standby; an error if this process may not have so many open files.
     pub fn kept(&self) -> io::Result<BTreeMap<String, OwnedFd>> {
-        let _asking = lock(&self.asking);
-        let mut kept = BTreeMap::new();
+        let (_asking, mut kept) = (lock(&self.asking), BTreeMap::new());
         loop {
             let from = u32::try_from(kept.len()).expect("there are fewer descriptors").to_le_bytes();
             let message = ask(&self.socket, b'l', &[&b"L"[..], &from].concat(), &[])?;
@@ -114,32 +113,23 @@ impl Server {
     ///
     /// # Errors
     /// `InvalidInput` for another name; `PermissionDenied` to a standby; EMFILE if the holder may not have so many open
-    /// files; the holder is gone.
+    /// files.
     pub fn keep(&self, name: &str, descriptor: impl AsFd) -> io::Result<()> {
         self.change(b"K", name, &[descriptor.as_fd()])
     }
 
     /// Forgets a kept descriptor. A name that is not kept is no error.
-    ///
-    /// # Errors
-    /// As [`Server::keep`].
     pub fn forget(&self, name: &str) -> io::Result<()> {
         self.change(b"F", name, &[])
     }
 
     /// Says that this server serves. From now on it is watched.
-    ///
-    /// # Errors
-    /// The holder is gone.
     pub fn ready(&self) -> io::Result<()> {
         self.say(b"R")
     }
 
     /// Says that this server is alive. A server whose start takes long says so before it is ready too, for the sake of a
     /// service manager's watchdog.
-    ///
-    /// # Errors
-    /// The holder is gone.
     pub fn beat(&self) -> io::Result<()> {
         match send(self.socket.as_fd(), b"B", &[], false) {
             // The holder has signs of life enough that it has not looked at.
@@ -150,26 +140,17 @@ impl Server {
 
     /// Says that this server is about to end for good: no other is started, with whatever code it ends. It is watched no
     /// longer.
-    ///
-    /// # Errors
-    /// The holder is gone.
     pub fn stopping(&self) -> io::Result<()> {
         self.say(b"S")
     }
 
     /// Asks for an upgrade to the program as it is on disk now, as SIGUSR2 to the holder does. The holder's standard
     /// error output tells if there will be none.
-    ///
-    /// # Errors
-    /// The holder is gone.
     pub fn upgrade(&self) -> io::Result<()> {
         self.say(b"U")
     }
 
     /// Waits until the holder is gone.
-    ///
-    /// # Errors
-    /// Errors of the system.
     pub fn lost(&self) -> io::Result<()> {
         // The end of the other side is told without being asked for. Answers are left to those who wait for them.
         let mut sockets = [PollFd::new(&self.socket, PollFlags::empty())];
@@ -193,10 +174,6 @@ impl Server {
         }
         self.ask(b'k', &[letter, name.as_bytes()].concat(), descriptors).map(|_| ())
     }
-}
-
-fn hello(socket: &OwnedFd) -> io::Result<Start> {
-    decode_start(&ask(socket, b'h', &[b'H', VERSION], &[])?.bytes)
 }
 
 fn decode_start(bytes: &[u8]) -> io::Result<Start> {
@@ -232,15 +209,6 @@ fn names(mut bytes: &[u8]) -> Option<Vec<String>> {
         bytes = rest;
     }
     (names.len() <= DESCRIPTORS_MAX).then_some(names)
-}
-
-/// Gives this process the name that it was called by. The kernel named it after the descriptor of its executable.
-fn name_process() {
-    let name = env::args_os().next();
-    if let Some(name) = name.as_deref().and_then(|name| Path::new(name).file_name()) {
-        // The name is for those who look at lists of processes; without it the server serves as well.
-        let _ = fs::write("/proc/self/comm", name.as_encoded_bytes());
-    }
 }
 
 fn lost() -> Error {

@@ -69,7 +69,7 @@ fn a_good_end_is_the_end_and_any_other_is_not() {
     }
     assert_eq!(held.ask("start"), "Crash 4 0 0 first");
     let log = held.log();
-    assert!(log.contains("(exit code 101); another one is started") && log.contains("(signal 6)"), "{log}");
+    assert!(log.contains("(exit status: 101); another one is started") && log.contains("(signal: 6 "), "{log}");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_signal_that_kills_a_server_before_it_heeds_it_is_not_lost() {
     until("a start", || (held.starts() == 3).then_some(()));
     fs::remove_file(held.path("slow")).expect("a file");
     assert_eq!((held.end(), held.starts()), (115, 3), "{server}");
-    assert!(held.log().contains("(signal 15)"), "{}", held.log());
+    assert!(held.log().contains("(signal: 15 "), "{}", held.log());
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_new_program_that_fails_before_its_turn_changes_nothing() {
     let (server, open) = (held.ask("pid"), held.open_files());
     held.install("early");
     held.signal_holder(Signal::USR2);
-    held.wait_for_log("no upgrade: the new program ended (exit code 3)");
+    held.wait_for_log("no upgrade: the new program ended (exit status: 3)");
     held.install("mute");
     held.signal_holder(Signal::USR2);
     held.wait_for_log("no upgrade: the new program is not ready after 2s");
@@ -203,7 +203,9 @@ fn a_new_program_that_fails_in_its_turn_gives_back_to_the_former_one() {
     let held = Held::new();
     let open = held.open_files();
     for (crashes, (mode, how)) in
-        [("late", "exit code 4"), ("late0", "exit code 0"), ("abort", "signal 6")].into_iter().enumerate()
+        [("late", "exit status: 4)"), ("late0", "exit status: 0)"), ("abort", "signal: 6 (SIGABRT)")]
+            .into_iter()
+            .enumerate()
     {
         let server = held.ask("pid");
         held.install(mode);
@@ -211,8 +213,9 @@ fn a_new_program_that_fails_in_its_turn_gives_back_to_the_former_one() {
         held.wait_for_another(&server);
         let number = crashes + 1;
         assert_eq!(held.ask("start"), format!("Crash {number} 0 {number} first"));
-        let words = format!("ended before it was ready ({how}); the program of before the upgrade is started");
-        assert!(held.log().contains(&words), "{}", held.log());
+        let ended = format!("ended before it was ready ({how}");
+        let log = held.log();
+        assert!(log.contains(&ended) && log.contains("; the program of before the upgrade is started"), "{log}");
         held.wait_for_open_files(open);
     }
 }
