@@ -29,11 +29,11 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 /// Settings of a holder: the watchdog's limit, attempts, and the limit of a standby. Times are in milliseconds.
 pub const PATIENT: [&str; 3] = ["60000", "5", "60000"];
 
-/// The program of `examples/held.rs`, which `cargo test` builds unless it is asked for some targets only.
+/// The program of `examples/held.rs`. A plain `cargo test` builds it; one with `--test` does not, and finds an older one.
 fn program() -> PathBuf {
     let tests = std::env::current_exe().expect("this program");
     let program = tests.ancestors().nth(2).expect("a folder").join("examples/held");
-    assert!(program.exists(), "{}: cargo test --examples makes it", program.display());
+    assert!(program.exists(), "{}: cargo build --examples makes it", program.display());
     program
 }
 
