@@ -143,8 +143,16 @@ impl Drop for Held {
         if std::thread::panicking() {
             eprintln!("{}", self.log());
         }
-        // The server ends by itself then.
         let _ = self.holder.kill().and_then(|()| self.holder.wait());
+        // Servers end by themselves then. The directory is removed after them, because they leave a note in it.
+        let starts = fs::read_to_string(self.path("starts")).unwrap_or_default();
+        let runs = |server: &str| {
+            fs::read_link(format!("/proc/{server}/exe")).is_ok_and(|program| program.starts_with(self.directory.path()))
+        };
+        let begun = Instant::now();
+        while starts.lines().any(runs) && begun.elapsed() < PATIENCE {
+            sleep(Duration::from_millis(2));
+        }
     }
 }
 
