@@ -56,15 +56,21 @@ pub trait Holder: Send + Sync {
 
 /// Identity that tells a file from all others, including earlier and later ones with its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
-    device: (u32, u32),
-    inode: u64,
-    made: (i64, u32),
+pub struct Identity {
+    /// Major and minor number of the file system.
+    pub device: (u32, u32),
+    /// Number of the file in it.
+    pub inode: u64,
+    /// Time of making in seconds since 1970 and nanoseconds.
+    pub made: (i64, u32),
 }
 
 impl Identity {
-    /// None where the file system does not keep the time of making.
-    fn of(file: impl AsFd) -> rustix::io::Result<Option<Self>> {
+    /// The identity of an open file. None where the file system does not keep the time of making.
+    ///
+    /// # Errors
+    /// The error of `statx`.
+    pub fn of(file: impl AsFd) -> rustix::io::Result<Option<Self>> {
         let wanted = StatxFlags::INO | StatxFlags::BTIME;
         let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)?;
         let made = (found.stx_btime.tv_sec, found.stx_btime.tv_nsec);
@@ -207,6 +213,8 @@ impl Places {
 enum State<H> {
     Open(Arc<H>),
     Closed(Ticket),
+    /// No name leads to the file, as far as is known.
+    Lost(Option<Identity>),
 }
 
 /// A remembered file. `H` is the type of its open descriptor.
@@ -224,6 +232,22 @@ impl<H> Place<H> {
         Place { state: RwLock::new(State::Open(Arc::new(open))), used: AtomicBool::new(true), places }
     }
 
+    /// A place whose file is closed, at a path relative to the root. Without a path that leads to a file of this
+    /// identity, users get `ESTALE` until [`meet`](Self::meet) gives a descriptor.
+    pub fn closed(
+        places: &Arc<Places>,
+        path: Option<&Path>,
+        identity: Option<Identity>,
+        holder: &Weak<dyn Holder>,
+    ) -> Self {
+        let ticket = path.zip(identity).and_then(|(path, identity)| {
+            let at = places.tree().take(path, holder.clone())?;
+            Some(Ticket { places: places.clone(), at, identity })
+        });
+        let state = RwLock::new(ticket.map_or(State::Lost(identity), State::Closed));
+        Place { state, used: AtomicBool::new(false), places: Some(places.clone()) }
+    }
+
     /// Enters the file into the pool: from now on others may cause it to be closed.
     pub fn admit(&self, holder: Weak<dyn Holder>) {
         if self.places.is_some() {
@@ -234,7 +258,7 @@ impl<H> Place<H> {
     fn opened(&self) -> Option<Arc<H>> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Open(open) => Some(open.clone()),
-            State::Closed(_) => None,
+            State::Closed(_) | State::Lost(_) => None,
         }
     }
 
@@ -266,6 +290,7 @@ impl<H> Place<H> {
         let opened = match &*state {
             State::Open(open) => return Ok((open.clone(), false)),
             State::Closed(ticket) => Arc::new(open(ticket.places.open(ticket)?)?),
+            State::Lost(_) => return Err(Errno::STALE.into()),
         };
         let before = std::mem::replace(&mut *state, State::Open(opened.clone()));
         drop(state);
@@ -321,9 +346,11 @@ impl<H> Place<H> {
     /// Returns `found` when it is another file.
     pub fn meet(&self, found: H, file: impl Fn(&H) -> BorrowedFd<'_>) -> Result<(), H> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let is = |identity| Identity::of(file(&found)).is_ok_and(|found| found == identity);
         let same = match &*state {
             State::Open(_) => true,
-            State::Closed(ticket) => Identity::of(file(&found)).is_ok_and(|found| found == Some(ticket.identity)),
+            State::Closed(ticket) => is(Some(ticket.identity)),
+            State::Lost(identity) => is(*identity),
         };
         if !same {
             return Err(found);
@@ -342,7 +369,7 @@ impl<H> Place<H> {
     /// Path of a closed file relative to the root; none while the file is open.
     pub fn closed_path(&self) -> Option<PathBuf> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            State::Open(_) => None,
+            State::Open(_) | State::Lost(_) => None,
             State::Closed(ticket) => ticket.places.tree().path(ticket.at),
         }
     }

@@ -27,6 +27,9 @@ pub enum Error {
          programs with files open there got errors", .0.display()
     )]
     BrokenOff(PathBuf),
+    /// The mount of a former server cannot be taken over, for this reason.
+    #[error("the mount of the former server cannot be taken over: {0}")]
+    TakeOver(String),
     /// The connection to the kernel failed.
     #[error("connection: {0}")]
     Connection(io::Error),

@@ -2,6 +2,7 @@
 
 use crate::nodes::Node;
 use crate::passthrough::Way;
+use crate::table::{Asked, Open, Table};
 use entresol_files::FileData;
 use fuser::{Errno, FileHandle};
 use std::collections::HashMap;
@@ -20,11 +21,33 @@ pub(super) struct Handle {
 pub(super) struct Handles {
     open: RwLock<HashMap<u64, Arc<Handle>>>,
     next: AtomicU64,
+    table: Option<Arc<Table>>,
+    /// Handles of a former server, by the requests that opened them: those may come again.
+    former: HashMap<u64, u64>,
 }
 
 impl Handles {
-    pub fn new() -> Self {
-        Self { open: RwLock::default(), next: AtomicU64::new(1) }
+    pub fn new(table: Option<Arc<Table>>) -> Self {
+        Self { open: RwLock::default(), next: AtomicU64::new(1), table, former: HashMap::new() }
+    }
+
+    /// Restores a file that was open in a former server, which had given no number from `next` on.
+    pub fn restore(&mut self, number: u64, open: &Open, file: Option<(Arc<Node>, Arc<dyn FileData>, Arc<Way>)>) {
+        self.former.insert(open.unique, number);
+        if let Some((node, data, way)) = file {
+            let handle = Arc::new(Handle { _way: way, data, node });
+            self.open.get_mut().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
+        }
+    }
+
+    /// Gives no number below `next` from now on.
+    pub fn go_on_from(&mut self, next: u64) {
+        *self.next.get_mut() = next.max(1);
+    }
+
+    /// The handle that a request opened, if it comes again after a former server carried it out.
+    pub fn opened_by(&self, asked: Asked) -> Option<u64> {
+        self.former.get(&asked.unique).copied().filter(|_| asked.again)
     }
 
     /// A number that no other open file or directory of this mount has had.
@@ -37,15 +60,32 @@ impl Handles {
         open.get(&handle.0).cloned().ok_or(Errno::EBADF)
     }
 
-    pub fn keep(&self, node: Arc<Node>, data: Arc<dyn FileData>, way: Arc<Way>) -> FileHandle {
+    pub fn keep(&self, asked: Asked, flags: i32, node: Arc<Node>, data: Arc<dyn FileData>, way: Arc<Way>) -> FileHandle {
+        let known = self.opened_by(asked).filter(|number| self.get(FileHandle(*number)).is_ok());
+        if let Some(number) = known {
+            return FileHandle(number);
+        }
         let number = self.number();
+        self.enter(number, asked, &node, flags, false);
         let handle = Arc::new(Handle { _way: way, data, node });
         self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
         FileHandle(number)
     }
 
+    /// Enters a handle in the table.
+    pub fn enter(&self, number: u64, asked: Asked, node: &Node, flags: i32, directory: bool) {
+        let open = Open { node: node.number, flags: flags as u32, directory, unique: asked.unique };
+        self.table.iter().for_each(|table| table.opened(number, open));
+    }
+
+    /// Enters in the table that a handle is closed.
+    pub fn leave(&self, handle: FileHandle) {
+        self.table.iter().for_each(|table| table.closed(handle.0));
+    }
+
     /// Removes a handle. The caller drops it where that may take time.
     pub fn take(&self, handle: FileHandle) -> Option<Arc<Handle>> {
+        self.leave(handle);
         self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
     }
 }

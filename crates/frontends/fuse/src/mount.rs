@@ -1,22 +1,27 @@
 //! Mounting, and waiting for the end.
 
+use crate::keep::{BACKING, DEVICE as KEPT_DEVICE, Keep, Kept, LOCK, Surviving, TABLES};
 use crate::nodes::Nodes;
 use crate::passthrough::{Passing, Passthrough};
 use crate::pool::Pool;
-use crate::server::{FuseServer, Kernel};
+use crate::server::{FuseServer, Kernel, Offered};
+use crate::settle::settle;
+use crate::table::{Facts, Table};
+use crate::take_over;
 use crate::unmounter::{Ended, Found, Progress, Unmounter, clear_dead_mount, mount_at};
 use crate::{Error, Result};
 use entresol_cache::PathError;
 use entresol_files::FileLayer;
-use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL};
+use fuser::{Config, INodeNo, InitFlags, MountOption, Notifier, Session, SessionACL};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::mount::UnmountFlags;
 use rustix::process::umask;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 /// Device through which the kernel mounts.
@@ -41,6 +46,9 @@ pub struct Options {
     pub allow_root: bool,
     /// Name of the mounted source, as `df` and the like show it.
     pub source: String,
+    /// Holder of the descriptors by which a next server takes the mount over when this process is killed
+    /// ([`Mount::take_over`]). Such a mount does without [`passthrough`](Self::passthrough).
+    pub keep: Option<Arc<dyn Keep>>,
 }
 
 impl Default for Options {
@@ -52,6 +60,7 @@ impl Default for Options {
             passthrough: true,
             allow_root: false,
             source: "entresol".to_owned(),
+            keep: None,
         }
     }
 }
@@ -63,6 +72,92 @@ pub struct Mount {
     session: Option<JoinHandle<io::Result<()>>>,
     shared_mappings: bool,
     passing: Passing,
+    surviving: Surviving,
+}
+
+/// Parts of a mount that exist before its session.
+struct Parts {
+    changed: Stale,
+    shared_mappings: Arc<AtomicBool>,
+    passthrough: Arc<Passthrough>,
+    ended: Arc<Ended>,
+    offered: Arc<OnceLock<Offered>>,
+    table: Option<Arc<Table>>,
+}
+
+impl Parts {
+    fn new(layer: &dyn FileLayer, options: &Options, table: Option<Arc<Table>>) -> Self {
+        let changed = Arc::new(Mutex::new(None));
+        layer.when_stale(stale_teller(&changed));
+        Self {
+            changed,
+            shared_mappings: Arc::default(),
+            passthrough: Arc::new(Passthrough::new(options.passthrough && options.keep.is_none())),
+            ended: Arc::default(),
+            offered: Arc::default(),
+            table,
+        }
+    }
+
+    /// The server, and the settings of its session.
+    fn server(&self, lock: OwnedFd, nodes: Nodes, options: &Options) -> io::Result<(FuseServer, Config)> {
+        entresol_files::allow_many();
+        umask(Mode::empty());
+        let kernel = Kernel {
+            page_cache: options.page_cache,
+            shared_mappings: self.shared_mappings.clone(),
+            passthrough: self.passthrough.clone(),
+            ended: self.ended.clone(),
+            offered: self.offered.clone(),
+        };
+        let server = FuseServer::new(lock, nodes, Pool::new(options.workers)?, kernel);
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName(options.source.clone()),
+            MountOption::Subtype("entresol".into()),
+            MountOption::DefaultPermissions,
+        ];
+        config.acl = if options.allow_root { SessionACL::RootAndOwner } else { SessionACL::Owner };
+        config.n_threads = Some(options.session_threads.max(1));
+        Ok((server, config))
+    }
+
+    /// Serves a session.
+    fn run(
+        self,
+        session: Session<FuseServer>,
+        facts: Facts,
+        options: &Options,
+        passing: Passing,
+        surviving: Surviving,
+    ) -> Result<Mount> {
+        let stale = forget_stale(session.notifier())?;
+        *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(stale);
+        let Facts { mountpoint, device, id, unique, .. } = facts;
+        let progress = Arc::new(Progress::new());
+        let table = self.table.clone();
+        let unmounter = Unmounter { mountpoint, id, unique, device, progress: Arc::clone(&progress), table };
+        // Read once, when the mount ends.
+        let _first = self.ended.unmounter.set(unmounter.clone());
+        let (changed, table) = (self.changed, self.table);
+        let run = move || {
+            let result = session.run();
+            table.iter().for_each(|table| table.give_up());
+            // Without the sender, the thread that notifies the kernel ends.
+            changed.lock().unwrap_or_else(PoisonError::into_inner).take();
+            progress.end();
+            result
+        };
+        let thread = std::thread::Builder::new().name("fuse session".into()).spawn(run)?;
+        Ok(Mount {
+            unmounter,
+            ended: self.ended,
+            session: Some(thread),
+            shared_mappings: options.page_cache || self.shared_mappings.load(Relaxed),
+            passing,
+            surviving,
+        })
+    }
 }
 
 impl Mount {
@@ -86,59 +181,89 @@ impl Mount {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(PathError::InUse(backing.into()).into()),
             Err(error) => return Err(at_backing(error)),
         }
-        let changed = Arc::new(Mutex::new(None));
-        layer.when_stale(stale_teller(&changed));
-        let nodes = Nodes::new(open(OFlags::PATH).map_err(at_backing)?, layer).map_err(at_backing)?;
+        let table = options.keep.clone().map(Table::new).transpose()?.map(Arc::new);
+        let parts = Parts::new(&*layer, &options, table.clone());
         let directory = open(OFlags::PATH).map_err(at_backing)?;
+        let root = rustix::io::fcntl_dupfd_cloexec(&directory, 0).map_err(at_backing)?;
+        let nodes = Nodes::new(root, layer, table.clone()).map_err(at_backing)?;
+        let held_lock = table.is_some().then(|| rustix::io::fcntl_dupfd_cloexec(&lock, 0)).transpose();
+        let held_lock = held_lock.map_err(at_backing)?;
         clear_dead_mount(mountpoint).map_err(at_mountpoint)?;
         let mountpoint = mountpoint.canonicalize().map_err(at_mountpoint)?;
 
-        entresol_files::allow_many();
-        umask(Mode::empty());
-
-        let pool = Pool::new(options.workers).map_err(at_mountpoint_of(&mountpoint))?;
-        let shared_mappings = Arc::new(AtomicBool::new(false));
-        let passthrough = Arc::new(Passthrough::new(options.passthrough));
-        let ended = Arc::<Ended>::default();
-        let kernel = Kernel {
-            page_cache: options.page_cache,
-            shared_mappings: shared_mappings.clone(),
-            passthrough: passthrough.clone(),
-            ended: ended.clone(),
-        };
-        let server = FuseServer::new(lock, nodes, pool, kernel);
-        let mut config = Config::default();
-        config.mount_options = vec![
-            MountOption::FSName(options.source),
-            MountOption::Subtype("entresol".into()),
-            MountOption::DefaultPermissions,
-        ];
-        config.acl = if options.allow_root { SessionACL::RootAndOwner } else { SessionACL::Owner };
-        config.n_threads = Some(options.session_threads.max(1));
+        let (server, config) = parts.server(lock, nodes, &options).map_err(at_mountpoint_of(&mountpoint))?;
         let session = Session::new(server, &mountpoint, &config).map_err(|error| refused(&mountpoint, error))?;
-        let passing = passthrough.attempt(&session, directory);
-        let stale = forget_stale(session.notifier())?;
-        *changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(stale);
-        let Found { device, id, unique } = mount_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
-        let progress = Arc::new(Progress::new());
-        let unmounter = Unmounter { mountpoint, id, unique, device, progress: Arc::clone(&progress) };
-        // Read once, when the mount ends.
-        let _first = ended.unmounter.set(unmounter.clone());
-        let run = move || {
-            let result = session.run();
-            // Without the sender, the thread that notifies the kernel ends.
-            changed.lock().unwrap_or_else(PoisonError::into_inner).take();
-            progress.end();
-            result
+        let passing = match options.keep {
+            Some(_) if options.passthrough => passes_not(),
+            _ => parts.passthrough.attempt(&session, &directory),
         };
-        let thread = std::thread::Builder::new().name("fuse session".into()).spawn(run)?;
-        Ok(Self {
-            unmounter,
-            ended,
-            session: Some(thread),
-            shared_mappings: options.page_cache || shared_mappings.load(Relaxed),
-            passing,
-        })
+        let Found { device, id, unique } = mount_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
+        let offered = parts.offered.get().copied();
+        let mut facts = Facts { mountpoint, device, id, unique, ..Facts::default() };
+        if let Some(offered) = offered {
+            (facts.version, facts.capabilities) = (offered.version, offered.features.bits());
+        }
+        let surviving = match table.as_ref().zip(held_lock) {
+            None => Surviving::Unwanted,
+            Some((table, lock)) => {
+                table.mounted(facts.clone());
+                let kept = match sends_again(&facts) {
+                    true => table.hand_over(session.as_fd(), directory.as_fd(), lock.as_fd()),
+                    false => Err(io::Error::other(NOT_AGAIN)),
+                };
+                match kept {
+                    Ok(()) => Surviving::Kept,
+                    Err(error) => {
+                        table.give_up();
+                        Surviving::Refused(error)
+                    }
+                }
+            }
+        };
+        let run = parts.run(session, facts, &options, passing, surviving);
+        // What the holder has must not outlive a mount that did not begin.
+        run.inspect_err(|_| table.iter().for_each(|table| table.give_up()))
+    }
+
+    /// Takes over the mount of a former server that was killed, with the descriptors that it gave to its
+    /// [`Keep`]. Programs see a pause: requests that the former server has not answered are answered here, and what it
+    /// has done is not done twice. `options` must name a holder. Their source has no effect, for the mount is there.
+    ///
+    /// The process's umask and limit of open files change as in [`start`](Self::start).
+    ///
+    /// # Errors
+    /// [`Error::TakeOver`] if a descriptor is missing, the table cannot be read, or the kernel does not send requests
+    /// again. The mount and what the holder has are as they were then.
+    pub fn take_over(mut kept: Kept, layer: Arc<dyn FileLayer>, options: Options) -> Result<Self> {
+        let failed = |error: &dyn std::fmt::Display| Error::TakeOver(error.to_string());
+        let Some(keep) = options.keep.clone() else { return Err(failed(&"the options name no holder")) };
+        let mut take = |name: &str| kept.take(name).ok_or_else(|| failed(&format!("{name} is missing")));
+        let (device, backing, lock) = (take(KEPT_DEVICE)?, take(BACKING)?, take(LOCK)?);
+        let mut former = Table::former([take(TABLES[0])?, take(TABLES[1])?]).map_err(|error| failed(&error))?;
+        let facts = former.image.facts.clone().ok_or_else(|| failed(&"its table does not say what is mounted"))?;
+        if !sends_again(&facts) {
+            return Err(failed(&NOT_AGAIN));
+        }
+        let offered =
+            Offered { version: facts.version, features: InitFlags::from_bits_retain(facts.capabilities) };
+        let root = rustix::io::fcntl_dupfd_cloexec(&backing, 0).map_err(|error| failed(&error))?;
+        settle(&mut former, backing.as_fd(), &kept);
+        let image = former.image.clone();
+        let table = Arc::new(former.go_on(keep)?);
+        let parts = Parts::new(&*layer, &options, Some(table.clone()));
+        let nodes = Nodes::new(root, layer, Some(table)).map_err(|error| failed(&error))?;
+        nodes.restore(&image, &mut kept)?;
+        let (mut server, config) = parts.server(lock, nodes, &options)?;
+        server.restore(&image);
+        let session = take_over::session(server, device.as_fd(), &offered, config)?;
+        take_over::resend(device.as_fd())?;
+        let passing = if options.passthrough { passes_not() } else { Passing::Unwanted };
+        parts.run(session, facts, &options, passing, Surviving::Kept)
+    }
+
+    /// State of the mount's survival, for which [`Options::keep`] asks.
+    pub fn surviving(&self) -> &Surviving {
+        &self.surviving
     }
 
     /// True if files may be mapped with `MAP_SHARED`, which SQLite's WAL needs: with a page cache above, or from Linux
@@ -220,6 +345,19 @@ fn forget_stale(kernel: Notifier) -> io::Result<Sender<u64>> {
         }
     })?;
     Ok(stale)
+}
+
+/// Reason why a mount cannot be taken over.
+const NOT_AGAIN: &str = "the kernel does not send requests again (Linux 6.9 does)";
+
+/// True if the kernel sends requests again that a killed server has not answered.
+fn sends_again(facts: &Facts) -> bool {
+    InitFlags::from_bits_retain(facts.capabilities).contains(InitFlags::FUSE_HAS_RESEND)
+}
+
+/// Passthrough on a mount that outlives its server.
+fn passes_not() -> Passing {
+    Passing::Refused(io::Error::other("a mount that outlives its server does without"))
 }
 
 fn at_mountpoint_of(mountpoint: &Path) -> impl Fn(io::Error) -> Error {

@@ -1,16 +1,20 @@
 //! The files that the kernel knows, each with a handle of its own: renames and removals need no table of paths.
 
+use crate::keep::{Kept, of_node};
+use crate::mutant::{Mutant, is};
 use crate::passthrough::Ways;
-use entresol_files::places::{Change, Holder, Place, Places};
+use crate::table::{self, Asked, Entry, Image, Table};
+use entresol_files::places::{Change, Holder, Identity, Place, Places};
 use entresol_files::{Directory, FileData, FileId, FileLayer, HIDDEN, NamesBelow, open_despite_mode};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -58,9 +62,19 @@ struct Opened {
 impl Node {
     fn new(place: OwnedFd, stat: &Stat, number: u64, layer: Arc<dyn FileLayer>, places: &Arc<Places>) -> Arc<Self> {
         let id = FileId { device: stat.st_dev, inode: stat.st_ino };
-        Arc::new_cyclic(|me| Self {
+        Self::at(|_| Place::new(place, Some(places.clone())), id, number, layer, places)
+    }
+
+    fn at(
+        place: impl FnOnce(&Weak<dyn Holder>) -> Place<OwnedFd>,
+        id: FileId,
+        number: u64,
+        layer: Arc<dyn FileLayer>,
+        places: &Arc<Places>,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
-            place: Place::new(place, Some(places.clone())),
+            place: place(&(me.clone() as Weak<dyn Holder>)),
             places: places.clone(),
             number,
             id,
@@ -292,6 +306,8 @@ pub(super) struct Nodes {
     root: u64,
     layer: Arc<dyn FileLayer>,
     places: Arc<Places>,
+    /// Table of what outlives this process, if anything does.
+    table: Option<Arc<Table>>,
 }
 
 struct Known {
@@ -307,7 +323,7 @@ impl Nodes {
     }
 
     /// Starts with the root.
-    pub fn new(root: OwnedFd, layer: Arc<dyn FileLayer>) -> rustix::io::Result<Self> {
+    pub fn new(root: OwnedFd, layer: Arc<dyn FileLayer>, table: Option<Arc<Table>>) -> rustix::io::Result<Self> {
         let stat = rustix::fs::fstat(&root)?;
         // Where the layer closes files too, both must see the same changes of names.
         let places = match layer.places() {
@@ -317,7 +333,45 @@ impl Nodes {
         // No name leads to the root, and it is never closed.
         let node = Node::new(root, &stat, ROOT, layer.clone(), &places);
         let known = HashMap::from([(ROOT, Known { node, lookups: 1 })]);
-        Ok(Self { known: Mutex::new(known), device: stat.st_dev, root: stat.st_ino, layer, places })
+        Ok(Self { known: Mutex::new(known), device: stat.st_dev, root: stat.st_ino, layer, places, table })
+    }
+
+    /// Restores the nodes of a former server. Files are opened when they are used, except those that the holder kept.
+    pub fn restore(&self, image: &Image, kept: &mut Kept) -> io::Result<()> {
+        let root = self.get(ROOT)?.place()?;
+        let device = Identity::of(&*root)?.map(|root| root.device);
+        let mut known = self.known();
+        for (&number, node) in image.nodes.iter().filter(|(_, node)| node.lookups > 0) {
+            let is_it = |place: &OwnedFd| {
+                rustix::fs::fstat(place).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.device, number))
+            };
+            let path = node.place.as_ref().and_then(|place| path_of(image, place));
+            let mut open = kept.take(&of_node(number)).filter(|place| node.kept && is_it(place));
+            if open.is_none() && node.made.is_none() {
+                // Where no time of making is kept, a file cannot be told from a later one, but is compared by its number.
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let found = path.as_ref().and_then(|path| rustix::fs::openat(&*root, path, flags, Mode::empty()).ok());
+                open = found.filter(is_it);
+            }
+            let identity = device.zip(node.made).map(|(device, made)| Identity { device, inode: number, made });
+            let id = FileId { device: self.device, inode: number };
+            let place = |holder: &Weak<dyn Holder>| match open {
+                Some(place) => Place::new(place, Some(self.places.clone())),
+                None => Place::closed(&self.places, path.as_deref(), identity, holder),
+            };
+            let restored = Node::at(place, id, number, self.layer.clone(), &self.places);
+            let lookups = if is(Mutant::LookupsForgotten) { 1 } else { node.lookups };
+            known.insert(number, Known { node: restored, lookups });
+        }
+        let open: Vec<_> = known.values().map(|known| known.node.clone()).collect();
+        drop(known);
+        let open = open.into_iter().filter(|node| node.number != ROOT && node.place.if_open().is_some());
+        open.for_each(|node| node.place.admit(node.holder()));
+        Ok(())
+    }
+
+    pub fn table(&self) -> Option<&Arc<Table>> {
+        self.table.as_ref()
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
@@ -329,8 +383,8 @@ impl Nodes {
         self.known().get(&number).map(|known| known.node.clone()).ok_or(Errno::STALE)
     }
 
-    /// The node of a name. On success it counts one more lookup by the kernel.
-    pub fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<(Arc<Node>, Stat)> {
+    /// The node of a name. On success it counts one more lookup by the kernel, unless this request has counted it before.
+    pub fn look_up(&self, asked: Asked, parent: &Node, name: &OsStr) -> io::Result<(Arc<Node>, Stat)> {
         // The kernel resolves these itself; from the root they would lead out of the backing directory.
         if name == ".." || name == "." || is_hidden(parent, name) {
             return Err(Errno::NOENT.into());
@@ -341,43 +395,122 @@ impl Nodes {
         if stat.st_dev != self.device {
             return Err(Errno::XDEV.into());
         }
-        let (node, is_new) = self.tell(place, &stat);
+        let (node, is_new) = self.tell(asked, place, &stat, (parent.number, name));
         if is_new {
             node.place.admit(node.holder());
         }
+        self.name_again(&node, (parent.number, name));
         match node.stat() {
             Ok(stat) => Ok((node, stat)),
             Err(error) => {
-                self.forget(node.number, 1);
+                self.forget_lookups(node.number, 1, Some(asked));
                 Err(error)
             }
         }
     }
 
-    /// Counts a lookup of the node of an opened file. True if the node uses the descriptor given.
-    fn tell(&self, place: OwnedFd, stat: &Stat) -> (Arc<Node>, bool) {
+    /// Counts a lookup of the node of an opened file, found by a name in a directory. True if the node uses the
+    /// descriptor given.
+    fn tell(&self, asked: Asked, place: OwnedFd, stat: &Stat, name: (u64, &OsStr)) -> (Arc<Node>, bool) {
         let mut known = self.known();
-        let lookups = match known.get_mut(&stat.st_ino) {
+        let number = stat.st_ino;
+        let lookups = match known.get_mut(&number) {
             Some(entry) => {
                 let was_open = entry.node.place.if_open().is_some();
-                entry.lookups += 1;
+                if !self.table.as_ref().is_some_and(|table| table.has_counted(asked, number)) {
+                    entry.lookups += 1;
+                    self.table.iter().for_each(|table| table.counted(number, asked));
+                }
                 // While the node's descriptor is open, its number is not reused.
                 if was_open {
                     return (entry.node.clone(), false);
                 }
                 let (node, lookups) = (entry.node.clone(), entry.lookups);
                 let Err(place) = node.place.meet(place, AsFd::as_fd) else { return (node, true) };
-                let other = Node::new(place, stat, stat.st_ino, self.layer.clone(), &self.places);
-                let before = known.insert(stat.st_ino, Known { node: other.clone(), lookups });
+                self.enter(&place, number, name, lookups);
+                let other = Node::new(place, stat, number, self.layer.clone(), &self.places);
+                let before = known.insert(number, Known { node: other.clone(), lookups });
                 drop(known);
                 drop(before);
                 return (other, true);
             }
             None => 1,
         };
-        let node = Node::new(place, stat, stat.st_ino, self.layer.clone(), &self.places);
-        known.insert(stat.st_ino, Known { node: node.clone(), lookups });
+        self.enter(&place, number, name, lookups - 1);
+        self.table.iter().for_each(|table| table.counted(number, asked));
+        let node = Node::new(place, stat, number, self.layer.clone(), &self.places);
+        known.insert(number, Known { node: node.clone(), lookups });
         (node, true)
+    }
+
+    /// Enters a node in the table.
+    fn enter(&self, place: &OwnedFd, number: u64, (parent, name): (u64, &OsStr), lookups: u64) {
+        let Some(table) = &self.table else { return };
+        let made = Identity::of(place).ok().flatten().map(|identity| identity.made);
+        table.met(number, (parent, name.as_bytes().to_vec()), made, lookups);
+    }
+
+    /// Enters the name by which a node was found, unless the entered one leads to it still: that one is kept current by
+    /// renames, and this one may be out of date already.
+    fn name_again(&self, node: &Node, (parent, name): (u64, &OsStr)) {
+        let Some(table) = &self.table else { return };
+        let entered = table.place(node.number);
+        if entered.as_ref().is_some_and(|(at, entered)| *at == parent && entered == name.as_bytes()) {
+            return;
+        }
+        let found = entered.is_some_and(|(at, name)| {
+            self.get(at).is_ok_and(|at| number_at(&at, OsStr::from_bytes(&name)) == node.number)
+        });
+        if !found {
+            table.named(node.number, (parent, name.as_bytes().to_vec()));
+        }
+    }
+
+    /// Enters that a request makes a name.
+    pub fn making(&self, asked: Asked, parent: &Node, name: &OsStr) -> Entry {
+        let Some(table) = &self.table else { return Entry::NONE };
+        table.begin(asked, || table::Change::Make { at: at(parent, name), before: number_at(parent, name) })
+    }
+
+    /// Enters that a request removes a name. The holder gets the file's descriptor: no name may lead to it afterwards.
+    pub fn removing(&self, asked: Asked, parent: &Node, name: &OsStr) -> Entry {
+        let Some(table) = &self.table else { return Entry::NONE };
+        table.begin(asked, || {
+            let before = number_at(parent, name);
+            self.keep_nameless(table, before, parent, name);
+            table::Change::Remove { at: at(parent, name), before }
+        })
+    }
+
+    /// Enters a rename, which may remove a name too.
+    pub fn renaming(&self, asked: Asked, from: (&Node, &OsStr), to: (&Node, &OsStr), flags: RenameFlags) -> Entry {
+        let Some(table) = &self.table else { return Entry::NONE };
+        table.begin(asked, || {
+            let (moved, replaced) = (number_at(from.0, from.1), number_at(to.0, to.1));
+            let exchange = flags.contains(RenameFlags::EXCHANGE);
+            if !exchange && moved != replaced {
+                self.keep_nameless(table, replaced, to.0, to.1);
+            }
+            table::Change::Rename { from: at(from.0, from.1), to: at(to.0, to.1), moved, replaced, exchange }
+        })
+    }
+
+    /// Enters that a request sets an extended attribute, or removes it.
+    pub fn attributing(&self, asked: Asked, node: &Node, name: &OsStr, set: bool) -> Entry {
+        let Some(table) = &self.table else { return Entry::NONE };
+        table.begin(asked, || {
+            let before = node.by_path(|path| rustix::fs::getxattr_query(path, name)).is_ok();
+            table::Change::Attribute { node: node.number, name: name.as_bytes().to_vec(), set, before }
+        })
+    }
+
+    /// Hands the descriptor of a node to the holder if it is about to lose the name by which it would be found.
+    fn keep_nameless(&self, table: &Table, number: u64, parent: &Node, name: &OsStr) {
+        if table.place(number).is_none_or(|place| place == at(parent, name))
+            && let Ok(place) = self.get(number).and_then(|node| node.place())
+        {
+            table.keep_node(number, place.as_fd());
+        }
     }
 
     /// `unlink`.
@@ -392,8 +525,13 @@ impl Nodes {
 
     /// Takes back `count` lookups of a node.
     pub fn forget(&self, number: u64, count: u64) {
+        self.forget_lookups(number, count, None);
+    }
+
+    fn forget_lookups(&self, number: u64, count: u64, failed: Option<Asked>) {
         let mut known = self.known();
         let Some(entry) = known.get_mut(&number) else { return };
+        self.table.iter().for_each(|table| table.forgotten(number, count, failed));
         entry.lookups = entry.lookups.saturating_sub(count);
         if entry.lookups == 0 && number != ROOT {
             let last = known.remove(&number);
@@ -402,4 +540,20 @@ impl Nodes {
             drop(last);
         }
     }
+}
+
+/// Place of a name, for the table.
+fn at(parent: &Node, name: &OsStr) -> table::Place {
+    (parent.number, name.as_bytes().to_vec())
+}
+
+/// Number of the file that a name leads to; 0 if it leads to none.
+fn number_at(parent: &Node, name: &OsStr) -> u64 {
+    let found = parent.place().and_then(|place| rustix::fs::statat(&*place, name, AtFlags::SYMLINK_NOFOLLOW));
+    found.map_or(0, |stat| stat.st_ino)
+}
+
+/// Path of a place in the table, relative to the root.
+pub(super) fn path_of(image: &Image, place: &table::Place) -> Option<PathBuf> {
+    Some(image.path(place, ROOT)?.into_iter().map(|name| OsString::from_vec(name.to_vec())).collect())
 }

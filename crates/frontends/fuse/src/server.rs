@@ -3,11 +3,13 @@
 use crate::attributes::{TRUST, attributes, errno, system, timespec};
 use crate::buffers::Buffers;
 use crate::handles::{Handle, Handles};
-use crate::listing::Listing;
+use crate::listing::{Listing, Offsets};
+use crate::mutant::{Mutant, is};
 use crate::nodes::{Node, Nodes, is_hidden};
 use crate::passthrough::{Passthrough, Way};
 use crate::pool::Pool;
 use crate::reply::{answer, finish, finish_call};
+use crate::table::{Asked, Entry, Image};
 use crate::unmounter::Ended;
 use entresol_files::{AtOnce, FileData, Sought};
 use fuser::{
@@ -23,7 +25,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 /// The largest read and write that the kernel may send.
@@ -55,14 +57,52 @@ pub(super) struct Kernel {
     pub passthrough: Arc<Passthrough>,
     /// Noted when the kernel sends no more requests.
     pub ended: Arc<Ended>,
+    /// Version and features that the kernel offers; known when the mount begins.
+    pub offered: Arc<OnceLock<Offered>>,
+}
+
+/// Version of the protocol that the kernel offers, and its features.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offered {
+    pub version: (u32, u32),
+    pub features: InitFlags,
 }
 
 impl FuseServer {
     pub fn new(lock: OwnedFd, nodes: Nodes, pool: Pool, kernel: Kernel) -> Self {
-        let (files, directories, syncing) = (Handles::new(), Mutex::default(), AtomicBool::new(false));
+        let (directories, syncing) = (Mutex::default(), AtomicBool::new(false));
+        let files = Handles::new(nodes.table().cloned());
         let buffers = Buffers::new(REQUEST_BYTES_MAX as usize);
         let nodes = Arc::new(nodes);
         Self { _lock: lock, nodes, files, directories, pool, buffers, kernel, syncing }
+    }
+
+    /// Opens again what was open in a former server. A file that cannot be opened any more is EBADF to its users.
+    pub fn restore(&mut self, image: &Image) {
+        self.files.go_on_from(image.next_handle);
+        if is(Mutant::HandlesForgotten) {
+            return;
+        }
+        for (&number, open) in &image.handles {
+            let Ok(node) = self.nodes.get(open.node) else { continue };
+            if open.directory {
+                if let Ok(listing) = self.listing(node) {
+                    let directories = self.directories.get_mut().unwrap_or_else(PoisonError::into_inner);
+                    directories.insert(number, Arc::new(listing));
+                    self.files.restore(number, open, None);
+                }
+            } else if let Ok(data) = node.data(writes(open.flags)) {
+                // The way of all its handles: a mount that outlives its server passes no file through.
+                let way = self.kernel.passthrough.way(&node.ways, &*data, |_| Err(io::ErrorKind::Unsupported.into()));
+                self.files.restore(number, open, Some((node, data, way)));
+            }
+        }
+    }
+
+    /// Opens a directory.
+    fn listing(&self, node: Arc<Node>) -> rustix::io::Result<Listing> {
+        let offsets = if self.nodes.table().is_some() { Offsets::Backing } else { Offsets::Position };
+        Listing::new(node, self.nodes.root_below(), offsets)
     }
 
     /// Returns the reply flags that tell the kernel how to treat a file opened with `flags`.
@@ -94,31 +134,37 @@ impl FuseServer {
     /// Makes a name and answers with its node.
     fn enter(
         &self,
+        asked: Asked,
         parent: INodeNo,
         name: &OsStr,
         reply: ReplyEntry,
         make: impl FnOnce(&Node) -> rustix::io::Result<()>,
     ) {
-        let found = self.maker(parent, name).and_then(|parent| {
-            make(&parent)?;
-            self.nodes.look_up(&parent, name)
-        });
-        answer(reply, found);
+        let parent = match self.maker(parent, name) {
+            Ok(parent) => parent,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let entry = self.nodes.making(asked, &parent, name);
+        let made = entry.run(|| Ok(make(&parent)?));
+        answer(reply, made.and_then(|_| self.nodes.look_up(asked, &parent, name)));
+        drop(entry);
     }
 
     fn create_file(
         &self,
-        parent: INodeNo,
+        (asked, entry): (Asked, &Entry),
+        parent: &Node,
         name: &OsStr,
         mode: u32,
         flags: i32,
     ) -> io::Result<(Arc<Node>, Arc<dyn FileData>)> {
-        let parent = self.maker(parent, name)?;
         let exclusive = OFlags::from_bits_truncate(flags as u32) & OFlags::EXCL;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | exclusive;
-        let file = rustix::fs::openat(&*parent.place()?, name, flags, Mode::from_raw_mode(mode))?;
-        let (node, _) = self.nodes.look_up(&parent, name)?;
-        match node.adopt(file) {
+        let open = || Ok(rustix::fs::openat(&*parent.place()?, name, flags, Mode::from_raw_mode(mode))?);
+        let file = entry.run(open)?;
+        let (node, _) = self.nodes.look_up(asked, parent, name)?;
+        // Without a file, it was created before the request came again.
+        match file.map_or_else(|| node.data(true), |file| node.adopt(file)) {
             Ok(data) => Ok((node, data)),
             Err(error) => {
                 self.nodes.forget(node.number, 1);
@@ -180,6 +226,11 @@ impl FuseServer {
 
 impl Filesystem for FuseServer {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let version = config.kernel_abi();
+        let offered = Offered { version: (version.0, version.1), features: config.capabilities() };
+        // Once per mount.
+        let _first = self.kernel.offered.set(offered);
+        let _ = config.add_capabilities(InitFlags::FUSE_HAS_RESEND);
         // The mount does without features that the kernel lacks; the caller sees the state of the mappings.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
@@ -200,8 +251,8 @@ impl Filesystem for FuseServer {
         self.kernel.ended.note();
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        answer(reply, self.node(parent).and_then(|parent| self.nodes.look_up(&parent, name)));
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        answer(reply, self.node(parent).and_then(|parent| self.nodes.look_up(request.into(), &parent, name)));
     }
 
     fn forget(&self, _: &Request, number: INodeNo, count: u64) {
@@ -266,53 +317,63 @@ impl Filesystem for FuseServer {
         }
     }
 
-    fn mknod(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, device: u32, reply: ReplyEntry) {
+    fn mknod(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, device: u32, reply: ReplyEntry) {
         let (kind, mode) = (rustix::fs::FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777));
-        self.enter(parent, name, reply, |parent| {
+        self.enter(request.into(), parent, name, reply, |parent| {
             rustix::fs::mknodat(&*parent.place()?, name, kind, mode, device.into())
         });
     }
 
-    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
-        self.enter(parent, name, reply, |parent| {
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
+        self.enter(request.into(), parent, name, reply, |parent| {
             rustix::fs::mkdirat(&*parent.place()?, name, Mode::from_raw_mode(mode & 0o7777))
         });
     }
 
-    fn symlink(&self, _: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        self.enter(parent, name, reply, |parent| rustix::fs::symlinkat(target, &*parent.place()?, name));
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        self.enter(request.into(), parent, name, reply, |parent| rustix::fs::symlinkat(target, &*parent.place()?, name));
     }
 
-    fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let node = match self.node(number) {
             Ok(node) => node,
             Err(error) => return reply.error(errno(&error)),
         };
-        self.enter(parent, name, reply, |parent| {
+        self.enter(request.into(), parent, name, reply, |parent| {
             let parent = parent.place()?;
             let link = |path: &str| rustix::fs::linkat(rustix::fs::CWD, path, &*parent, name, AtFlags::SYMLINK_FOLLOW);
             node.changing(|| node.by_path(link))
         });
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         match self.nodes.get(parent.0) {
             Ok(parent) => {
-                let (nodes, name) = (self.nodes.clone(), name.to_owned());
-                self.pool.run(move || finish(reply, nodes.remove(&parent, &name)));
+                let (asked, nodes, name) = (request.into(), self.nodes.clone(), name.to_owned());
+                self.pool.run(move || {
+                    let entry = nodes.removing(asked, &parent, &name);
+                    finish(reply, entry.run(|| nodes.remove(&parent, &name)).map(drop));
+                    drop(entry);
+                });
             }
             Err(error) => finish_call(reply, Err(error)),
         }
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |parent: Arc<Node>| parent.remove(name, AtFlags::REMOVEDIR);
-        finish_call(reply, self.nodes.get(parent.0).and_then(remove));
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        match self.nodes.get(parent.0) {
+            Ok(parent) => {
+                let entry = self.nodes.removing(request.into(), &parent, name);
+                finish(reply, entry.run(|| Ok(parent.remove(name, AtFlags::REMOVEDIR)?)).map(drop));
+                drop(entry);
+            }
+            Err(error) => finish_call(reply, Err(error)),
+        }
     }
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -331,14 +392,20 @@ impl Filesystem for FuseServer {
         match places {
             Ok((from, to)) => {
                 let (nodes, name, new_name) = (self.nodes.clone(), name.to_owned(), new_name.to_owned());
-                self.pool.run(move || finish(reply, nodes.rename((&from, &name), (&to, &new_name), flags)));
+                let asked = request.into();
+                self.pool.run(move || {
+                    let (from, to) = ((&*from, &*name), (&*to, &*new_name));
+                    let entry = nodes.renaming(asked, from, to, flags);
+                    finish(reply, entry.run(|| nodes.rename(from, to, flags)).map(drop));
+                    drop(entry);
+                });
             }
             Err(error) => finish_call(reply, Err(error)),
         }
     }
 
-    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let writable = OFlags::from_bits_truncate(flags.0 as u32).intersects(OFlags::WRONLY | OFlags::RDWR);
+    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let writable = writes(flags.0 as u32);
         let opened = self.node(number).and_then(|node| {
             let data = node.data(writable)?;
             Ok((data.look()?, data, node))
@@ -349,7 +416,7 @@ impl Filesystem for FuseServer {
                 let mut treated = self.treated(flags.0, &way);
                 // The kernel drops its cached bytes of the file.
                 treated.set(FopenFlags::FOPEN_KEEP_CACHE, treated.contains(FopenFlags::FOPEN_KEEP_CACHE) && !stale);
-                let handle = self.files.keep(node, data, way.clone());
+                let handle = self.files.keep(request.into(), flags.0, node, data, way.clone());
                 match &*way {
                     Way::Passed(backing) => reply.opened_passthrough(handle, treated, backing),
                     Way::Asked { .. } => reply.opened(handle, treated),
@@ -359,14 +426,30 @@ impl Filesystem for FuseServer {
         }
     }
 
-    fn create(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, flags: i32, reply: ReplyCreate) {
-        let created =
-            self.create_file(parent, name, mode, flags).and_then(|(node, data)| Ok((node.stat()?, node, data)));
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let asked = Asked::from(request);
+        let parent = match self.maker(parent, name) {
+            Ok(parent) => parent,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let entry = self.nodes.making(asked, &parent, name);
+        let created = self.create_file((asked, &entry), &parent, name, mode, flags);
+        let created = created.and_then(|(node, data)| Ok((node.stat()?, node, data)));
         match created {
             Ok((stat, node, data)) => {
                 let attributes = attributes(&stat, node.number);
                 let way = self.kernel.passthrough.way(&node.ways, &*data, |file| reply.open_backing(file));
-                let (treated, handle) = (self.treated(flags, &way), self.files.keep(node, data, way.clone()));
+                let treated = self.treated(flags, &way);
+                let handle = self.files.keep(asked, flags, node, data, way.clone());
                 let one = Generation(0);
                 match &*way {
                     Way::Passed(file) => reply.created_passthrough(&TRUST, &attributes, one, handle, treated, file),
@@ -375,6 +458,7 @@ impl Filesystem for FuseServer {
             }
             Err(error) => reply.error(errno(&error)),
         }
+        drop(entry);
     }
 
     fn read(
@@ -549,11 +633,16 @@ impl Filesystem for FuseServer {
         reply.error(Errno::ENOSYS);
     }
 
-    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let opened = self.node(number).and_then(|node| Ok(Listing::new(node, self.nodes.root_below())?));
+    fn opendir(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let asked = Asked::from(request);
+        if let Some(handle) = self.files.opened_by(asked) {
+            return reply.opened(FileHandle(handle), FopenFlags::empty());
+        }
+        let opened = self.node(number).and_then(|node| Ok((self.listing(node.clone())?, node)));
         match opened {
-            Ok(listing) => {
+            Ok((listing, node)) => {
                 let (handle, listing) = (self.files.number(), Arc::new(listing));
+                self.files.enter(handle, asked, &node, flags.0, true);
                 self.directories.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, listing);
                 reply.opened(FileHandle(handle), FopenFlags::empty());
             }
@@ -572,6 +661,7 @@ impl Filesystem for FuseServer {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.files.leave(handle);
         self.directories.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
         reply.ok();
     }
@@ -602,7 +692,7 @@ impl Filesystem for FuseServer {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         number: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -611,8 +701,17 @@ impl Filesystem for FuseServer {
         reply: ReplyEmpty,
     ) {
         let flags = rustix::fs::XattrFlags::from_bits_retain(flags as u32);
-        let set = |node: Arc<Node>| node.set_attribute(name, value, flags);
-        finish_call(reply, self.nodes.get(number.0).and_then(set));
+        let node = match self.nodes.get(number.0) {
+            Ok(node) => node,
+            Err(error) => return reply.error(system(error)),
+        };
+        // Without the flag to make it, the same may be set again.
+        let entry = match flags.contains(rustix::fs::XattrFlags::CREATE) {
+            true => self.nodes.attributing(request.into(), &node, name, true),
+            false => Entry::NONE,
+        };
+        finish(reply, entry.run(|| Ok(node.set_attribute(name, value, flags)?)).map(drop));
+        drop(entry);
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -638,10 +737,21 @@ impl Filesystem for FuseServer {
         }
     }
 
-    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |node: Arc<Node>| node.changing(|| node.by_path(|path| rustix::fs::removexattr(path, name)));
-        finish_call(reply, self.nodes.get(number.0).and_then(remove));
+    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let node = match self.nodes.get(number.0) {
+            Ok(node) => node,
+            Err(error) => return reply.error(system(error)),
+        };
+        let entry = self.nodes.attributing(request.into(), &node, name, false);
+        let remove = || Ok(node.changing(|| node.by_path(|path| rustix::fs::removexattr(path, name)))?);
+        finish(reply, entry.run(remove).map(drop));
+        drop(entry);
     }
+}
+
+/// True if a file opened with these flags may be written.
+fn writes(flags: u32) -> bool {
+    OFlags::from_bits_truncate(flags).intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
 /// Names of extended attributes, each followed by a zero byte.

@@ -1,5 +1,6 @@
 //! The end of a mount: unmounting, breaking its connection off, and noticing that either has happened.
 
+use crate::table::Table;
 use crate::{Error, Result};
 use entresol_files::mounts::mounts;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -29,6 +30,8 @@ pub struct Unmounter {
     /// Number of the mount's device and of its connection; no other mount has it.
     pub(super) device: u32,
     pub(super) progress: Arc<Progress>,
+    /// Table by which the mount outlives this process, until it is unmounted.
+    pub(super) table: Option<Arc<Table>>,
 }
 
 /// Record of how the kernel's side of a mount ended.
@@ -132,6 +135,7 @@ impl Unmounter {
             }
             unmount(&at, flags).map_err(|error| self.explained(error))?;
         }
+        self.table.iter().for_each(|table| table.give_up());
         self.progress.leave();
         Ok(())
     }
