@@ -5,7 +5,7 @@
 mod held;
 
 use held::{Client, Holder, Tended, part as run_part, until_asked_to_end};
-use rustix::fs::{CWD, Dir, FlockOperation, Mode, OFlags, RenameFlags, XattrFlags, fcntl_lock};
+use rustix::fs::{CWD, Dir, FlockOperation, Mode, RenameFlags, XattrFlags, fcntl_lock};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -223,8 +223,334 @@ fn a_script_ends_as_ever_at_whatever_step_servers_are_killed() {
     last.iter().for_each(|last| println!("killed at each of {last} steps"));
 }
 
+/// A thread of a client: goes on until the client is asked to end, and notes its longest pause.
+struct Work<'a> {
+    over: &'a AtomicBool,
+    longest_us: &'a AtomicU64,
+    mount: PathBuf,
+    random: Random,
+    seed: u64,
+}
+
+impl Work<'_> {
+    fn goes_on(&self) -> bool {
+        !self.over.load(Relaxed)
+    }
+
+    /// Runs one operation of the mount.
+    fn timed<T>(&self, act: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let done = act();
+        self.longest_us.fetch_max(start.elapsed().as_micros() as u64, Relaxed);
+        done
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.mount.join(name)
+    }
+}
+
+const PAGES: u64 = 16;
+const PAGE: usize = 4096;
+
+fn page(version: u64) -> Vec<u8> {
+    version.to_le_bytes().repeat(PAGE / 8)
+}
+
+/// Writes pages of a file that other threads write too, and reads them through the same handle and through one with
+/// O_DIRECT: always the newest version.
+fn regions(mut work: Work) {
+    let open = |flags| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).custom_flags(flags).open(work.at("regions")).unwrap()
+    };
+    let files = [open(0), open(O_DIRECT)];
+    let mut versions = vec![0; PAGES as usize];
+    let mut version = work.seed << 40;
+    while work.goes_on() {
+        let (number, through) = (work.random.below(PAGES), work.random.below(3).min(1) as usize);
+        let offset = (work.seed * PAGES + number) * PAGE as u64;
+        version += 1;
+        work.timed(|| files[through].write_all_at(&page(version), offset)).unwrap();
+        versions[number as usize] = version;
+        let (number, through) = (work.random.below(PAGES), work.random.below(2) as usize);
+        let offset = (work.seed * PAGES + number) * PAGE as u64;
+        let mut bytes = vec![0; PAGE];
+        if versions[number as usize] != 0 {
+            work.timed(|| files[through].read_exact_at(&mut bytes, offset)).unwrap();
+            assert!(bytes == page(versions[number as usize]), "page {number} is not the newest");
+        }
+    }
+}
+
+/// A name in the model of a directory. A file has a number, which its names share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Named {
+    File(u64),
+    Directory,
+    Link(String),
+}
+
+/// The error that an operation must have by the model; `None` for success.
+type Expected = Option<Errno>;
+
+fn check<T>(what: &str, result: io::Result<T>, expected: Expected) {
+    let errno = result.as_ref().err().and_then(|error| error.raw_os_error()).map(Errno::from_raw_os_error);
+    assert!(result.is_ok() == expected.is_none() && errno == expected, "{what}: {errno:?}, not {expected:?}");
+}
+
+/// Changes names in a directory at random, and compares it with a model.
+fn renames(mut work: Work, directory: &str, prefix: &str) {
+    let directory = work.at(directory);
+    let mut model = BTreeMap::<String, Named>::new();
+    let mut files = 0_u64;
+    while work.goes_on() {
+        let [one, other] = [(); 2].map(|()| format!("{prefix}{}", work.random.below(8)));
+        let (at, to) = (directory.join(&one), directory.join(&other));
+        let (found, target) = (model.get(&one).cloned(), model.get(&other).cloned());
+        let absent = found.is_none().then_some(Errno::NOENT);
+        let taken = found.is_some().then_some(Errno::EXIST);
+        match work.random.below(9) {
+            0 | 1 => {
+                files += 1;
+                let made = work.timed(|| OpenOptions::new().write(true).create_new(true).open(&at));
+                if let Ok(made) = &made {
+                    work.timed(|| made.write_all_at(&files.to_le_bytes(), 0)).unwrap();
+                    model.insert(one.clone(), Named::File(files));
+                }
+                check("create", made, taken);
+            }
+            2 => {
+                let expected = if found == Some(Named::Directory) { Some(Errno::ISDIR) } else { absent };
+                check("unlink", work.timed(|| fs::remove_file(&at)), expected);
+                if expected.is_none() {
+                    model.remove(&one);
+                }
+            }
+            3 => {
+                check("mkdir", work.timed(|| fs::create_dir(&at)), taken);
+                model.entry(one).or_insert(Named::Directory);
+            }
+            4 => {
+                let is_other = found.as_ref().is_some_and(|found| *found != Named::Directory);
+                let expected = if is_other { Some(Errno::NOTDIR) } else { absent };
+                check("rmdir", work.timed(|| fs::remove_dir(&at)), expected);
+                if expected.is_none() {
+                    model.remove(&one);
+                }
+            }
+            5 | 6 => {
+                let expected = match (&found, &target) {
+                    (None, _) => Some(Errno::NOENT),
+                    _ if one == other => None,
+                    (Some(Named::Directory), Some(to)) if *to != Named::Directory => Some(Errno::NOTDIR),
+                    (Some(from), Some(Named::Directory)) if *from != Named::Directory => Some(Errno::ISDIR),
+                    _ => None,
+                };
+                check("rename", work.timed(|| fs::rename(&at, &to)), expected);
+                let same = matches!((&found, &target), (Some(Named::File(one)), Some(Named::File(other))) if one == other);
+                if expected.is_none() && !same && one != other {
+                    let moved = model.remove(&one).unwrap();
+                    model.insert(other, moved);
+                }
+            }
+            7 => {
+                check("symlink", work.timed(|| symlink(&other, &at)), taken);
+                model.entry(one).or_insert(Named::Link(other));
+            }
+            _ => {
+                if let Some(Named::File(number)) = found {
+                    let bytes = work.timed(|| fs::read(&at)).unwrap();
+                    assert_eq!(bytes, number.to_le_bytes(), "{one}");
+                    let expected = target.is_some().then_some(Errno::EXIST);
+                    check("link", work.timed(|| fs::hard_link(&at, &to)), expected);
+                    model.entry(other).or_insert(Named::File(number));
+                }
+            }
+        }
+        if work.random.below(10) == 0 {
+            compare(&work, &directory, prefix, &model);
+        }
+    }
+    compare(&work, &directory, prefix, &model);
+}
+
+fn compare(work: &Work, directory: &Path, prefix: &str, model: &BTreeMap<String, Named>) {
+    let mut found = work.timed(|| names(directory));
+    found.retain(|name| name.starts_with(prefix));
+    assert_eq!(found, model.keys().cloned().collect());
+    for (name, named) in model {
+        let at = directory.join(name);
+        match named {
+            Named::File(number) => assert_eq!(work.timed(|| fs::read(&at)).unwrap(), number.to_le_bytes()),
+            Named::Directory => assert!(work.timed(|| names(&at)).is_empty()),
+            Named::Link(target) => assert_eq!(work.timed(|| fs::read_link(&at)).unwrap().to_str(), Some(&**target)),
+        }
+    }
+}
+
+/// Reads a large directory, bit by bit.
+fn lists(work: Work) {
+    while work.goes_on() {
+        let mut listing = Dir::read_from(File::open(work.at("large")).unwrap()).unwrap();
+        let mut seen = BTreeSet::new();
+        while let Some(entry) = work.timed(|| listing.read()) {
+            let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+            assert!(seen.insert(name.clone()), "{name} twice");
+            std::thread::yield_now();
+        }
+        assert_eq!(seen.len(), LARGE + 2);
+    }
+}
+
+/// Writes and reads files that have no name.
+fn nameless(mut work: Work) {
+    while work.goes_on() {
+        let path = work.at("nameless");
+        let file = work.timed(|| OpenOptions::new().read(true).write(true).create_new(true).open(&path)).unwrap();
+        work.timed(|| fs::remove_file(&path)).unwrap();
+        let mut written = vec![None; 8];
+        for version in 1..40 {
+            let number = work.random.below(8);
+            work.timed(|| file.write_all_at(&page(version), number * PAGE as u64)).unwrap();
+            written[number as usize] = Some(version);
+            let number = work.random.below(8);
+            if let Some(version) = written[number as usize] {
+                let mut bytes = vec![0; PAGE];
+                work.timed(|| file.read_exact_at(&mut bytes, number * PAGE as u64)).unwrap();
+                assert!(bytes == page(version));
+            }
+            assert_eq!(work.timed(|| file.metadata()).unwrap().nlink(), 0);
+        }
+    }
+}
+
+/// Appends numbers: each is there once, in order.
+fn appends(work: Work) {
+    let mut file = OpenOptions::new().append(true).create(true).open(work.at("log")).unwrap();
+    let mut number = 0_u64;
+    while work.goes_on() {
+        for _ in 0..30 {
+            work.timed(|| file.write_all(&number.to_le_bytes())).unwrap();
+            number += 1;
+        }
+        let all = work.timed(|| fs::read(work.at("log"))).unwrap();
+        assert_eq!(all.len() as u64, number * 8);
+        assert!(all.chunks(8).zip(0_u64..).all(|(bytes, number)| bytes == number.to_le_bytes()));
+    }
+}
+
+/// Holds a lock of a file that another handle does not get.
+fn locks(work: Work, file: &File) {
+    while work.goes_on() {
+        let other = work.timed(|| File::open(work.at("locked"))).unwrap();
+        let refused = rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(refused, Err(Errno::WOULDBLOCK), "the lock is gone");
+        // A close would end the POSIX lock of this process.
+        std::mem::forget(other);
+        work.timed(|| file.sync_data()).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Everything that clients do, until this client is asked to end.
 fn everything(directory: &Path, seed: u64) {
-    let _ = (directory, seed);
-    until_asked_to_end();
+    let mount = directory.join("mount");
+    for name in ["shared", "own"] {
+        fs::create_dir(mount.join(name)).unwrap();
+    }
+    let locked = File::create(mount.join("locked")).unwrap();
+    rustix::fs::flock(&locked, FlockOperation::NonBlockingLockExclusive).unwrap();
+    fcntl_lock(&locked, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let (over, longest_us) = (AtomicBool::new(false), AtomicU64::new(0));
+    let ended = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for number in 0..9 {
+            let random = Random(seed * 100 + number);
+            let work = Work { over: &over, longest_us: &longest_us, mount: mount.clone(), random, seed: number };
+            let locked = &locked;
+            threads.push(scope.spawn(move || match number {
+                0 | 1 => regions(work),
+                2 => renames(work, "shared", "p"),
+                3 => renames(work, "shared", "q"),
+                4 => renames(work, "own", "n"),
+                5 => lists(work),
+                6 => nameless(work),
+                7 => appends(work),
+                _ => locks(work, locked),
+            }));
+        }
+        fs::write(directory.join("plain/begun"), b"").unwrap();
+        until_asked_to_end();
+        over.store(true, Relaxed);
+        threads.into_iter().map(|thread| thread.join().is_ok()).fold(true, |all, ended| all && ended)
+    });
+    assert!(ended, "a thread saw something wrong");
+    fs::write(directory.join("plain/longest"), longest_us.load(Relaxed).to_string()).unwrap();
+}
+
+/// Kills the server at random moments. Prints the longest pause of a client's operation.
+fn at_random(mutant: Option<&str>, seed: u64, kills: usize) -> Option<Result<(), String>> {
+    let mut holder = Holder::new(mutant)?;
+    let directory = holder.directory.path().to_owned();
+    large(&directory);
+    if !holder.start(None) {
+        return Some(Err(holder.refused.clone().unwrap_or_default()));
+    }
+    let (mut client, mut random) = (holder.client("everything", seed), Random(seed));
+    while !directory.join("plain/begun").exists() && !client.has_ended() {
+        holder.tend();
+    }
+    let error = |what: &str| Some(Err(format!("seed {seed}: {what}")));
+    for kill in 0..kills {
+        let moment = Instant::now() + Duration::from_micros(random.below(60_000));
+        while Instant::now() < moment {
+            if holder.tend() == Tended::Ended {
+                return error(&format!("the server ended after {kill} kills: {:?}", holder.refused));
+            }
+        }
+        if client.has_ended() {
+            return error(&format!("a client ended after {kill} kills"));
+        }
+        holder.kill();
+        if !holder.start(None) {
+            return error(&format!("no take-over after {kill} kills: {:?}", holder.refused));
+        }
+    }
+    let locked = File::options().read(true).write(true).open(directory.join("mount/locked")).unwrap();
+    let refused = fcntl_lock(&locked, FlockOperation::NonBlockingLockExclusive);
+    assert!(matches!(refused, Err(Errno::ACCESS | Errno::AGAIN)), "the POSIX lock is gone");
+    drop(locked);
+    client.stop();
+    if let Err(what) = serve(&mut holder, &mut client, std::iter::empty()) {
+        return error(&what);
+    }
+    holder.unmount();
+    let longest_us: u64 = fs::read_to_string(directory.join("plain/longest")).unwrap().parse().unwrap();
+    println!("seed {seed}: {kills} kills, longest pause {} ms", longest_us / 1000);
+    Some(Ok(()))
+}
+
+#[test]
+fn no_client_sees_thirty_kills_at_random_moments() {
+    at_random(None, 1, 30).into_iter().for_each(Result::unwrap);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn no_client_sees_three_hundred_kills_at_random_moments() {
+    at_random(None, 2, 300).into_iter().for_each(Result::unwrap);
+}
+
+/// Each fault that is put in is found by the script, killed at some step, or by kills at random moments.
+#[test]
+#[ignore = "takes minutes"]
+fn every_step_that_is_left_out_is_found() {
+    for mutant in ["Repeated", "NotCompared", "HandlesForgotten", "NamelessNotKept", "ListingFromStart", "CommittedEarly"] {
+        match at_steps(Some(mutant), 0..) {
+            None => return,
+            Some(Ok(_)) => panic!("{mutant} is not found"),
+            Some(Err(error)) => println!("{mutant}: {error}"),
+        }
+    }
 }
