@@ -17,6 +17,12 @@ pub(super) struct Handle {
     pub node: Arc<Node>,
 }
 
+impl Handle {
+    pub fn new(node: Arc<Node>, data: Arc<dyn FileData>, way: Arc<Way>) -> Self {
+        Self { _way: way, data, node }
+    }
+}
+
 /// All open files.
 pub(super) struct Handles {
     open: RwLock<HashMap<u64, Arc<Handle>>>,
@@ -31,12 +37,11 @@ impl Handles {
         Self { open: RwLock::default(), next: AtomicU64::new(1), table, former: HashMap::new() }
     }
 
-    /// Restores a file that was open in a former server, which had given no number from `next` on.
-    pub fn restore(&mut self, number: u64, open: &Open, file: Option<(Arc<Node>, Arc<dyn FileData>, Arc<Way>)>) {
+    /// Restores a handle of a former server. That of a directory is kept elsewhere.
+    pub fn restore(&mut self, number: u64, open: &Open, file: Option<Handle>) {
         self.former.insert(open.unique, number);
-        if let Some((node, data, way)) = file {
-            let handle = Arc::new(Handle { _way: way, data, node });
-            self.open.get_mut().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
+        if let Some(file) = file {
+            self.open.get_mut().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::new(file));
         }
     }
 
@@ -60,14 +65,21 @@ impl Handles {
         open.get(&handle.0).cloned().ok_or(Errno::EBADF)
     }
 
-    pub fn keep(&self, asked: Asked, flags: i32, node: Arc<Node>, data: Arc<dyn FileData>, way: Arc<Way>) -> FileHandle {
+    pub fn keep(
+        &self,
+        asked: Asked,
+        flags: i32,
+        node: Arc<Node>,
+        data: Arc<dyn FileData>,
+        way: Arc<Way>,
+    ) -> FileHandle {
         let known = self.opened_by(asked).filter(|number| self.get(FileHandle(*number)).is_ok());
         if let Some(number) = known {
             return FileHandle(number);
         }
         let number = self.number();
         self.enter(number, asked, &node, flags, false);
-        let handle = Arc::new(Handle { _way: way, data, node });
+        let handle = Arc::new(Handle::new(node, data, way));
         self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
         FileHandle(number)
     }

@@ -13,9 +13,12 @@ pub(crate) const LOCK: &str = "fuse.lock";
 /// The two files of the table.
 pub(crate) const TABLES: [&str; 2] = ["fuse.table-a", "fuse.table-b"];
 
+/// Name of a node's descriptor, before the node's number.
+const NODE: &str = "fuse.node.";
+
 /// Name of a node's descriptor.
 pub(crate) fn of_node(number: u64) -> String {
-    format!("fuse.node.{number}")
+    format!("{NODE}{number}")
 }
 
 /// A process that holds descriptors by name for the next server of a mount. Calls take effect in their order.
@@ -44,6 +47,11 @@ impl Kept {
     /// The descriptor of a name.
     pub(crate) fn get(&self, name: &str) -> Option<BorrowedFd<'_>> {
         self.0.get(name).map(AsFd::as_fd)
+    }
+
+    /// Numbers of the nodes whose descriptors are there.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.keys().filter_map(|name| name.strip_prefix(NODE)?.parse().ok())
     }
 
     /// Takes the descriptor of a name.

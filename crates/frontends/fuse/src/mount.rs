@@ -244,9 +244,9 @@ impl Mount {
         if !sends_again(&facts) {
             return Err(failed(&NOT_AGAIN));
         }
-        let offered =
-            Offered { version: facts.version, features: InitFlags::from_bits_retain(facts.capabilities) };
+        let offered = Offered { version: facts.version, features: InitFlags::from_bits_retain(facts.capabilities) };
         let root = rustix::io::fcntl_dupfd_cloexec(&backing, 0).map_err(|error| failed(&error))?;
+        former.compare_kept(&kept, &*keep);
         settle(&mut former, backing.as_fd(), &kept);
         let image = former.image.clone();
         let table = Arc::new(former.go_on(keep)?);

@@ -557,3 +557,76 @@ fn number_at(parent: &Node, name: &OsStr) -> u64 {
 pub(super) fn path_of(image: &Image, place: &table::Place) -> Option<PathBuf> {
     Some(image.path(place, ROOT)?.into_iter().map(|name| OsString::from_vec(name.to_vec())).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutant::activate;
+    use entresol_files::DirectFiles;
+    use std::os::unix::fs::MetadataExt;
+
+    fn restored(backing: &Path, image: &Image) -> Nodes {
+        let root = rustix::fs::open(backing, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let nodes = Nodes::new(root, Arc::new(DirectFiles), None).unwrap();
+        nodes.restore(image, &mut Kept::default()).unwrap();
+        nodes
+    }
+
+    /// A file in a directory, and the image of both with so many lookups of the file.
+    fn remembered(backing: &Path, lookups: u64) -> (u64, Image) {
+        std::fs::create_dir(backing.join("d")).unwrap();
+        std::fs::write(backing.join("d/f"), b"bytes").unwrap();
+        let mut image = Image::default();
+        let mut add = |path: &str, parent, name: &[u8], lookups| {
+            let file = File::open(backing.join(path)).unwrap();
+            let (number, made) = (file.metadata().unwrap().ino(), Identity::of(&file).unwrap().map(|file| file.made));
+            let place = Some((parent, name.to_vec()));
+            image.nodes.insert(number, table::Remembered { place, made, lookups, kept: false });
+            number
+        };
+        let directory = add("d", ROOT, b"d", 1);
+        (add("d/f", directory, b"f", lookups), image)
+    }
+
+    #[test]
+    fn a_node_is_known_again_until_the_kernel_has_forgotten_all_its_lookups() {
+        let known = |mutant| {
+            let backing = tempfile::tempdir().unwrap();
+            let (number, image) = remembered(backing.path(), 3);
+            activate(mutant);
+            let nodes = restored(backing.path(), &image);
+            activate(None);
+            assert_eq!(nodes.get(number).unwrap().stat().unwrap().st_size, 5);
+            nodes.forget(number, 2);
+            let known = nodes.get(number).is_ok();
+            nodes.forget(number, 1);
+            assert!(nodes.get(number).is_err());
+            known
+        };
+        assert!(known(None));
+        assert!(!known(Some(Mutant::LookupsForgotten)), "the test sees the fault");
+    }
+
+    #[test]
+    fn another_file_at_the_name_of_a_node_is_not_taken_for_it() {
+        let backing = tempfile::tempdir().unwrap();
+        let (number, image) = remembered(backing.path(), 1);
+        // Both are there, so their numbers differ.
+        std::fs::write(backing.path().join("other"), b"other").unwrap();
+        std::fs::rename(backing.path().join("other"), backing.path().join("d/f")).unwrap();
+        let nodes = restored(backing.path(), &image);
+        assert_eq!(nodes.get(number).unwrap().place().unwrap_err(), Errno::STALE);
+    }
+
+    #[test]
+    fn nodes_that_are_their_own_parents_are_lost() {
+        let backing = tempfile::tempdir().unwrap();
+        let mut image = Image::default();
+        for (number, parent) in [(50, 51), (51, 50), (52, 52), (53, 9999)] {
+            let place = Some((parent, b"x".to_vec()));
+            image.nodes.insert(number, table::Remembered { place, made: Some((1, 1)), lookups: 1, kept: true });
+        }
+        let nodes = restored(backing.path(), &image);
+        (50..54).for_each(|number| assert_eq!(nodes.get(number).unwrap().place().unwrap_err(), Errno::STALE));
+    }
+}

@@ -94,7 +94,7 @@ impl FuseServer {
             } else if let Ok(data) = node.data(writes(open.flags)) {
                 // The way of all its handles: a mount that outlives its server passes no file through.
                 let way = self.kernel.passthrough.way(&node.ways, &*data, |_| Err(io::ErrorKind::Unsupported.into()));
-                self.files.restore(number, open, Some((node, data, way)));
+                self.files.restore(number, open, Some(Handle::new(node, data, way)));
             }
         }
     }
@@ -317,7 +317,16 @@ impl Filesystem for FuseServer {
         }
     }
 
-    fn mknod(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, device: u32, reply: ReplyEntry) {
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
         let (kind, mode) = (rustix::fs::FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777));
         self.enter(request.into(), parent, name, reply, |parent| {
             rustix::fs::mknodat(&*parent.place()?, name, kind, mode, device.into())
@@ -331,7 +340,9 @@ impl Filesystem for FuseServer {
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        self.enter(request.into(), parent, name, reply, |parent| rustix::fs::symlinkat(target, &*parent.place()?, name));
+        self.enter(request.into(), parent, name, reply, |parent| {
+            rustix::fs::symlinkat(target, &*parent.place()?, name)
+        });
     }
 
     fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

@@ -66,10 +66,7 @@ impl Found<'_> {
             Change::Make { at, before } => *before == 0 && self.number_at(at)? != 0,
             Change::Remove { at, before } => *before != 0 && self.number_at(at)? != *before,
             Change::Rename { from, to, moved, replaced, .. } => {
-                *moved != 0
-                    && moved != replaced
-                    && self.number_at(to)? == *moved
-                    && self.number_at(from)? != *moved
+                *moved != 0 && moved != replaced && self.number_at(to)? == *moved && self.number_at(from)? != *moved
             }
             Change::Attribute { node, name, set, before } => {
                 *before != *set && self.has_attribute(*node, name)? == *set

@@ -25,7 +25,8 @@ const RESEND: u32 = 7;
 /// `fuse_in_header` and `fuse_init_in`.
 fn greeting(offered: &Offered) -> Vec<u8> {
     let features = offered.features.bits();
-    let init = [offered.version.0, offered.version.1, MAX_READAHEAD, features as u32 | INIT_EXT, (features >> 32) as u32];
+    let init =
+        [offered.version.0, offered.version.1, MAX_READAHEAD, features as u32 | INIT_EXT, (features >> 32) as u32];
     let unused = [0_u32; 11];
     let (unique, rest) = ([1_u32, 0], [0_u32; 6]);
     let length = 40 + 4 * (init.len() + unused.len()) as u32;

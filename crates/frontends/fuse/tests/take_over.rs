@@ -189,7 +189,8 @@ fn scripted(mutant: Option<&str>, kills: &[u64]) -> Option<Result<bool, String>>
     let mut client = holder.client("script", 0);
     client.stop();
     let result = serve(&mut holder, &mut client, kills);
-    if result.is_ok() {
+    // Where a kill is to come still, it may come now.
+    if result == Ok(true) {
         holder.unmount();
         assert_eq!(holder.kept(), [""; 0], "nothing is held for a mount that is over");
     }
@@ -262,7 +263,14 @@ fn page(version: u64) -> Vec<u8> {
 fn regions(mut work: Work) {
     let open = |flags| {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).custom_flags(flags).open(work.at("regions")).unwrap()
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .custom_flags(flags)
+            .open(work.at("regions"))
+            .unwrap()
     };
     let files = [open(0), open(O_DIRECT)];
     let mut versions = vec![0; PAGES as usize];
@@ -348,7 +356,8 @@ fn renames(mut work: Work, directory: &str, prefix: &str) {
                     _ => None,
                 };
                 check("rename", work.timed(|| fs::rename(&at, &to)), expected);
-                let same = matches!((&found, &target), (Some(Named::File(one)), Some(Named::File(other))) if one == other);
+                let same =
+                    matches!((&found, &target), (Some(Named::File(one)), Some(Named::File(other))) if one == other);
                 if expected.is_none() && !same && one != other {
                     let moved = model.remove(&one).unwrap();
                     model.insert(other, moved);
@@ -409,7 +418,7 @@ fn nameless(mut work: Work) {
         let path = work.at("nameless");
         let file = work.timed(|| OpenOptions::new().read(true).write(true).create_new(true).open(&path)).unwrap();
         work.timed(|| fs::remove_file(&path)).unwrap();
-        let mut written = vec![None; 8];
+        let mut written = [None; 8];
         for version in 1..40 {
             let number = work.random.below(8);
             work.timed(|| file.write_all_at(&page(version), number * PAGE as u64)).unwrap();
@@ -483,7 +492,7 @@ fn everything(directory: &Path, seed: u64) {
         fs::write(directory.join("plain/begun"), b"").unwrap();
         until_asked_to_end();
         over.store(true, Relaxed);
-        threads.into_iter().map(|thread| thread.join().is_ok()).fold(true, |all, ended| all && ended)
+        threads.into_iter().map(|thread| thread.join().is_err()).filter(|failed| *failed).count() == 0
     });
     assert!(ended, "a thread saw something wrong");
     fs::write(directory.join("plain/longest"), longest_us.load(Relaxed).to_string()).unwrap();
@@ -542,15 +551,19 @@ fn no_client_sees_three_hundred_kills_at_random_moments() {
     at_random(None, 2, 300).into_iter().for_each(Result::unwrap);
 }
 
-/// Each fault that is put in is found by the script, killed at some step, or by kills at random moments.
+/// Each fault that is put in is found: by the script, with servers killed at its first steps, or by kills at random
+/// moments. (`LookupsForgotten` is found by a test beside the nodes: a kernel seldom forgets a part of its lookups.)
 #[test]
-#[ignore = "takes minutes"]
 fn every_step_that_is_left_out_is_found() {
-    for mutant in ["Repeated", "NotCompared", "HandlesForgotten", "NamelessNotKept", "ListingFromStart", "CommittedEarly"] {
-        match at_steps(Some(mutant), 0..) {
-            None => return,
-            Some(Ok(_)) => panic!("{mutant} is not found"),
-            Some(Err(error)) => println!("{mutant}: {error}"),
-        }
+    let by_steps = |mutant| at_steps(Some(mutant), 0..40).and_then(Result::err);
+    let by_chance = |mutant| at_random(Some(mutant), 3, 300).and_then(Result::err);
+    let some_mount = Holder::new(None).is_some_and(|mut holder| holder.start(None));
+    for mutant in ["Repeated", "NotCompared", "CommittedEarly", "HandlesForgotten", "ListingFromStart"] {
+        let found = by_steps(mutant);
+        assert!(found.is_some() || !some_mount, "{mutant} is not found");
+        println!("{mutant}: {found:?}");
     }
+    let found = by_chance("NamelessNotKept");
+    assert!(found.is_some() || !some_mount, "a file that is not kept is not found missing");
+    println!("NamelessNotKept: {found:?}");
 }

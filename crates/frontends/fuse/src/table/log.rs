@@ -125,6 +125,12 @@ impl Log {
         [self.files[0].as_fd(), self.files[1].as_fd()]
     }
 
+    /// Bytes written so far.
+    #[cfg(test)]
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
     /// Appends a record; false if there is no space, which [`compact`](Self::compact) makes.
     pub fn push(&mut self, record: &Record, scratch: &mut Vec<u8>) -> bool {
         scratch.clear();

@@ -7,7 +7,7 @@ mod record;
 pub use image::Image;
 pub use record::{Bad, Change, Facts, Open, Place, Remembered};
 
-use crate::keep::{self, Keep};
+use crate::keep::{self, Keep, Kept};
 use crate::mutant::{Mutant, is, step};
 use log::Log;
 use record::Record;
@@ -91,13 +91,7 @@ impl Table {
         Self::made(keep, Log::files()?, 0, 1, Image::default())
     }
 
-    fn made(
-        keep: Arc<dyn Keep>,
-        files: [OwnedFd; 2],
-        index: usize,
-        generation: u64,
-        image: Image,
-    ) -> io::Result<Self> {
+    fn made(keep: Arc<dyn Keep>, files: [OwnedFd; 2], index: usize, generation: u64, image: Image) -> io::Result<Self> {
         let log = Log::rewrite(files, index, generation, image.records())?;
         let inner = Inner { log: Some(log), image, scratch: Vec::new() };
         Ok(Self { keep, inner: Mutex::new(inner), entered: AtomicU64::new(0), first: AtomicU64::new(u64::MAX) })
@@ -249,6 +243,18 @@ impl Former {
         let _known = self.image.apply(Record::Ended { unique, errno: 0 });
     }
 
+    /// Compares the nodes whose descriptors the holder has with those that are entered as kept: the server was killed
+    /// before it entered one, or had the holder forget it.
+    pub fn compare_kept(&mut self, kept: &Kept, keep: &dyn Keep) {
+        self.image.nodes.values_mut().for_each(|node| node.kept = false);
+        for number in kept.nodes() {
+            match self.image.nodes.get_mut(&number) {
+                Some(node) => node.kept = true,
+                None => keep.forget(&keep::of_node(number)),
+            }
+        }
+    }
+
     /// A table that goes on from this state.
     pub fn go_on(self, keep: Arc<dyn Keep>) -> io::Result<Table> {
         let Self { files, index, generation, mut image } = self;
@@ -304,6 +310,145 @@ impl Drop for Entry {
         let mut inner = table.inner();
         if inner.image.requests.contains_key(&self.unique) {
             inner.append(Record::Answered(self.unique), &*table.keep);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::Random;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    #[derive(Debug, Default)]
+    struct Nobody;
+
+    impl Keep for Nobody {
+        fn keep(&self, _: &str, _: BorrowedFd<'_>) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn forget(&self, _: &str) {}
+    }
+
+    fn place(random: &mut Random) -> Place {
+        (1 + random.below(5), vec![b'a' + random.below(3) as u8; 1 + random.below(20) as usize])
+    }
+
+    fn change(random: &mut Random) -> Change {
+        let (at, before) = (place(random), random.below(4));
+        match random.below(4) {
+            0 => Change::Make { at, before },
+            1 => Change::Remove { at, before },
+            2 => {
+                let (moved, replaced, exchange) = (random.below(5), random.below(5), random.chance(0.3));
+                Change::Rename { from: at, to: place(random), moved, replaced, exchange }
+            }
+            _ => Change::Attribute { node: before, name: at.1, set: random.chance(0.5), before: random.chance(0.5) },
+        }
+    }
+
+    /// Calls a table at random, as the server does.
+    fn used(table: &Arc<Table>, random: &mut Random, calls: u64) {
+        let mut entries = Vec::new();
+        for call in 0..calls {
+            let (number, asked) = (2 + random.below(5), Asked { unique: 1000 + call, again: false });
+            let known = table.inner().image.nodes.contains_key(&number);
+            match random.below(9) {
+                0 if !known => table.met(number, place(random), random.chance(0.5).then_some((-5, 7)), 0),
+                1 | 2 if known => table.counted(number, asked),
+                3 => table.forgotten(number, random.below(3), random.chance(0.3).then_some(asked)),
+                4 if known => table.named(number, place(random)),
+                5 => table.opened(call, Open { node: number, flags: 2, directory: random.chance(0.5), unique: call }),
+                6 => table.closed(random.below(call + 1)),
+                7 => {
+                    let change = change(random);
+                    let entry = table.begin(asked, || change);
+                    let _ = entry.run(|| if random.chance(0.7) { Ok(()) } else { Err(Errno::NOENT.into()) });
+                    entries.push(entry);
+                }
+                _ if known => table.append(Record::Kept(number)),
+                _ => drop((entries.len() > 3).then(|| entries.swap_remove(0))),
+            }
+        }
+        // As if the process were killed.
+        entries.into_iter().for_each(std::mem::forget);
+    }
+
+    use rustix::io::Errno;
+
+    fn files(table: &Table) -> [OwnedFd; 2] {
+        let inner = table.inner();
+        inner.log.as_ref().unwrap().descriptors().map(|file| file.try_clone_to_owned().unwrap())
+    }
+
+    #[test]
+    fn the_next_server_reads_what_the_former_one_entered() {
+        for seed in 0..30 {
+            let mut random = Random::new(seed);
+            let table = Arc::new(Table::new(Arc::new(Nobody)).unwrap());
+            table.mounted(Facts { mountpoint: "/mnt".into(), id: Some(3), version: (7, 40), ..Facts::default() });
+            used(&table, &mut random, 3000);
+            let former = Table::former(files(&table)).unwrap();
+            assert_eq!(former.image, table.inner().image, "seed {seed}");
+            let (mut image, next) = (former.image.clone(), former.go_on(Arc::new(Nobody)).unwrap());
+            image.requests.retain(|_, entered| entered.outcome.is_some());
+            assert_eq!(Table::former(files(&next)).unwrap().image, image, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn many_records_are_compacted() {
+        let table = Arc::new(Table::new(Arc::new(Nobody)).unwrap());
+        used(&table, &mut Random::new(1), 100_000);
+        let bytes: u64 = files(&table).map(|file| File::from(file).metadata().unwrap().len()).iter().sum();
+        let counted = table.inner().image.handles.len();
+        assert!(bytes < 8 << 20, "{bytes} bytes for {counted} handles");
+        assert_eq!(Table::former(files(&table)).unwrap().image, table.inner().image);
+    }
+
+    #[test]
+    fn senseless_bytes_are_an_error_or_another_state_and_never_a_panic() {
+        let mut random = Random::new(7);
+        let mut refused = 0;
+        for _ in 0..2000 {
+            let table = Arc::new(Table::new(Arc::new(Nobody)).unwrap());
+            used(&table, &mut random, 60);
+            let [file, _] = files(&table).map(File::from);
+            let written = table.inner().log.as_ref().unwrap().used() as u64;
+            for _ in 0..1 + random.below(4) {
+                let (at, bytes) = (random.below(written), random.next_u64().to_le_bytes());
+                let length = 1 + random.below(8) as usize;
+                file.write_all_at(&bytes[..length], at).unwrap();
+            }
+            if random.chance(0.2) {
+                file.set_len(random.below(written)).unwrap();
+            }
+            match Table::former(files(&table)) {
+                Err(_) => refused += 1,
+                // Paths end, whatever the parents are.
+                Ok(former) => {
+                    let places = former.image.nodes.values().filter_map(|node| node.place.as_ref());
+                    places.for_each(|place| drop(former.image.path(place, 1)));
+                }
+            }
+        }
+        assert!(refused > 500, "{refused}");
+        let empty = Log::files().unwrap();
+        assert_eq!(Table::former(empty).err(), Some(Bad("it is not complete")));
+    }
+
+    #[test]
+    fn a_record_that_is_not_committed_is_none() {
+        for seed in 0..50 {
+            let table = Arc::new(Table::new(Arc::new(Nobody)).unwrap());
+            used(&table, &mut Random::new(seed), 50);
+            let [file, _] = files(&table).map(File::from);
+            let written = table.inner().log.as_ref().unwrap().used() as u64;
+            // Its body, torn: the first word is not there.
+            file.write_all_at(&[0xFF; 24], written + 8).unwrap();
+            assert_eq!(Table::former(files(&table)).unwrap().image, table.inner().image, "seed {seed}");
         }
     }
 }

@@ -155,8 +155,8 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
+        // Not waited for: a client ends only when its mount does, if that has no server.
         let _ended = self.0.kill();
-        let _ended = self.0.wait();
     }
 }
 
@@ -199,13 +199,8 @@ impl Holder {
 
     /// Starts a server, which ends after so many steps. False if it was killed before it began, or refused.
     pub fn start(&mut self, kill_after: Option<u64>) -> bool {
-        let (ours, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         set_socket_timeout(&ours, Timeout::Recv, Some(Duration::from_millis(1))).unwrap();
         let mut environment = Vec::new();
         kill_after.iter().for_each(|steps| environment.push((KILL_AFTER, steps.to_string())));
@@ -274,7 +269,9 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        self.server = None;
+        if self.server.is_some() {
+            self.kill();
+        }
         // The last descriptors of the device: the kernel ends the connection, and clients get errors.
         self.kept.clear();
         let _over = rustix::mount::unmount(self.directory.path().join("mount"), rustix::mount::UnmountFlags::DETACH);
