@@ -413,3 +413,61 @@ impl Drop for Mount {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_files::DirectFiles;
+    use std::collections::HashMap;
+    use std::os::fd::BorrowedFd;
+
+    #[derive(Debug, Default)]
+    struct Holder(Mutex<HashMap<String, OwnedFd>>);
+
+    impl Keep for Holder {
+        fn keep(&self, name: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
+            self.0.lock().unwrap().insert(name.to_owned(), fd.try_clone_to_owned()?);
+            Ok(())
+        }
+
+        fn forget(&self, name: &str) {
+            self.0.lock().unwrap().remove(name);
+        }
+    }
+
+    /// Descriptors of a server that had mounted a directory, whose kernel offered these features. The device is none.
+    fn held(holder: &Arc<Holder>, backing: &Path, capabilities: InitFlags) -> Kept {
+        let table = Table::new(holder.clone()).unwrap();
+        let version = (7, 40);
+        table.mounted(Facts { capabilities: capabilities.bits(), version, ..Facts::default() });
+        let directory = std::fs::File::open(backing).unwrap();
+        let device = std::fs::File::open("/dev/null").unwrap();
+        table.hand_over(device.as_fd(), directory.as_fd(), directory.as_fd()).unwrap();
+        holder.0.lock().unwrap().drain().collect()
+    }
+
+    fn refusal(kept: Kept, keep: Option<Arc<dyn Keep>>) -> String {
+        match Mount::take_over(kept, Arc::new(DirectFiles), Options { keep, ..Options::default() }) {
+            Err(Error::TakeOver(why)) => why,
+            other => panic!("{:?}", other.err()),
+        }
+    }
+
+    #[test]
+    fn a_mount_that_cannot_be_taken_over_is_refused_in_words() {
+        let (holder, backing) = (Arc::new(Holder::default()), tempfile::tempdir().unwrap());
+        let keep = || Some(holder.clone() as Arc<dyn Keep>);
+        let kept = |capabilities| held(&holder, backing.path(), capabilities);
+        assert_eq!(refusal(kept(InitFlags::all()), None), "the options name no holder");
+        assert_eq!(refusal(Kept::default(), keep()), "fuse.device is missing");
+        assert_eq!(refusal(kept(InitFlags::empty()), keep()), NOT_AGAIN);
+        let mut torn = kept(InitFlags::all());
+        let file = std::fs::File::from(torn.take(TABLES[0]).unwrap());
+        let also = std::fs::File::from(torn.take(TABLES[1]).unwrap());
+        file.set_len(100).unwrap();
+        let files = [(TABLES[0], file), (TABLES[1], also)].map(|(name, file)| (name.to_owned(), OwnedFd::from(file)));
+        let others = [KEPT_DEVICE, BACKING, LOCK].map(|name| (name.to_owned(), torn.take(name).unwrap()));
+        let why = refusal(files.into_iter().chain(others).collect(), keep());
+        assert_eq!(why, "the table of the former server: a record goes beyond the end");
+    }
+}

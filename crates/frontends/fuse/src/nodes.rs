@@ -454,11 +454,10 @@ impl Nodes {
     /// renames, and this one may be out of date already.
     fn name_again(&self, node: &Node, (parent, name): (u64, &OsStr)) {
         let Some(table) = &self.table else { return };
-        let entered = table.place(node.number);
-        if entered.as_ref().is_some_and(|(at, entered)| *at == parent && entered == name.as_bytes()) {
+        if table.is_named(node.number, parent, name.as_bytes()) {
             return;
         }
-        let found = entered.is_some_and(|(at, name)| {
+        let found = table.place(node.number).is_some_and(|(at, name)| {
             self.get(at).is_ok_and(|at| number_at(&at, OsStr::from_bytes(&name)) == node.number)
         });
         if !found {

@@ -464,6 +464,11 @@ fn locks(work: Work, file: &File) {
 
 /// Everything that clients do, until this client is asked to end.
 fn everything(directory: &Path, seed: u64) {
+    let said = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        said(panic);
+        std::process::exit(1);
+    }));
     let mount = directory.join("mount");
     for name in ["shared", "own"] {
         fs::create_dir(mount.join(name)).unwrap();
@@ -472,13 +477,12 @@ fn everything(directory: &Path, seed: u64) {
     rustix::fs::flock(&locked, FlockOperation::NonBlockingLockExclusive).unwrap();
     fcntl_lock(&locked, FlockOperation::NonBlockingLockExclusive).unwrap();
     let (over, longest_us) = (AtomicBool::new(false), AtomicU64::new(0));
-    let ended = std::thread::scope(|scope| {
-        let mut threads = Vec::new();
+    std::thread::scope(|scope| {
         for number in 0..9 {
             let random = Random(seed * 100 + number);
             let work = Work { over: &over, longest_us: &longest_us, mount: mount.clone(), random, seed: number };
             let locked = &locked;
-            threads.push(scope.spawn(move || match number {
+            scope.spawn(move || match number {
                 0 | 1 => regions(work),
                 2 => renames(work, "shared", "p"),
                 3 => renames(work, "shared", "q"),
@@ -487,20 +491,19 @@ fn everything(directory: &Path, seed: u64) {
                 6 => nameless(work),
                 7 => appends(work),
                 _ => locks(work, locked),
-            }));
+            });
         }
         fs::write(directory.join("plain/begun"), b"").unwrap();
         until_asked_to_end();
         over.store(true, Relaxed);
-        threads.into_iter().map(|thread| thread.join().is_err()).filter(|failed| *failed).count() == 0
     });
-    assert!(ended, "a thread saw something wrong");
     fs::write(directory.join("plain/longest"), longest_us.load(Relaxed).to_string()).unwrap();
 }
 
 /// Kills the server at random moments. Prints the longest pause of a client's operation.
 fn at_random(mutant: Option<&str>, seed: u64, kills: usize) -> Option<Result<(), String>> {
     let mut holder = Holder::new(mutant)?;
+    holder.page_cache = seed % 2 == 1;
     let directory = holder.directory.path().to_owned();
     large(&directory);
     if !holder.start(None) {
@@ -542,13 +545,17 @@ fn at_random(mutant: Option<&str>, seed: u64, kills: usize) -> Option<Result<(),
 
 #[test]
 fn no_client_sees_thirty_kills_at_random_moments() {
-    at_random(None, 1, 30).into_iter().for_each(Result::unwrap);
+    for (seed, kills) in [(1, 20), (4, 10)] {
+        at_random(None, seed, kills).into_iter().for_each(Result::unwrap);
+    }
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn no_client_sees_three_hundred_kills_at_random_moments() {
-    at_random(None, 2, 300).into_iter().for_each(Result::unwrap);
+    for seed in [2, 3] {
+        at_random(None, seed, 300).into_iter().for_each(Result::unwrap);
+    }
 }
 
 /// Each fault that is put in is found: by the script, with servers killed at its first steps, or by kills at random

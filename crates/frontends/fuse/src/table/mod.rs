@@ -158,8 +158,18 @@ impl Table {
         self.inner().image.nodes.get(&number)?.place.clone()
     }
 
+    /// True if this name is entered for a node.
+    pub fn is_named(&self, number: u64, parent: u64, name: &[u8]) -> bool {
+        let inner = self.inner();
+        let place = inner.image.nodes.get(&number).and_then(|node| node.place.as_ref());
+        place.is_some_and(|place| place.0 == parent && place.1 == name)
+    }
+
     pub fn named(&self, number: u64, place: Place) {
-        self.append(Record::Named(number, place));
+        let mut inner = self.inner();
+        if inner.image.nodes.contains_key(&number) {
+            inner.append(Record::Named(number, place), &*self.keep);
+        }
     }
 
     /// Enters that lookups were taken back; `failed` is the request that counted one in vain.

@@ -26,6 +26,7 @@ const DIRECTORY: &str = "ENTRESOL_FUSE_DIRECTORY";
 const MUTANT: &str = "ENTRESOL_FUSE_MUTANT";
 const KILL_AFTER: &str = "ENTRESOL_FUSE_KILL_AFTER";
 const SEED: &str = "ENTRESOL_FUSE_SEED";
+const NO_PAGE_CACHE: &str = "ENTRESOL_FUSE_NO_PAGE_CACHE";
 
 fn send(socket: impl AsFd, text: &str, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -107,7 +108,8 @@ fn serve(directory: &Path, kill_after: Option<u64>) {
     if let Some(steps) = kill_after {
         entresol_fuse::kill_after(steps);
     }
-    let options = || Options { keep: Some(Arc::new(ToHolder)), ..Options::default() };
+    let page_cache = std::env::var_os(NO_PAGE_CACHE).is_none();
+    let options = || Options { keep: Some(Arc::new(ToHolder)), page_cache, ..Options::default() };
     let layer = Arc::new(DirectFiles);
     let mount = if kept.is_empty() {
         Mount::start(&directory.join("backing"), &directory.join("mount"), layer, options())
@@ -144,6 +146,10 @@ impl Part {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["part", "--exact", "--nocapture", "--test-threads=1"]).env(PART, part).env(DIRECTORY, directory);
         command.envs(environment.iter().map(|(name, value)| (name, value)));
+        if environment.iter().any(|(name, _)| *name == MUTANT) {
+            // Its failure is expected.
+            command.stderr(Stdio::null());
+        }
         Part(command.stdin(stdin).stdout(Stdio::null()).spawn().unwrap())
     }
 
@@ -174,6 +180,8 @@ pub struct Holder {
     kept: HashMap<String, OwnedFd>,
     server: Option<(Part, OwnedFd)>,
     mutant: Option<String>,
+    /// False if the servers see every read.
+    pub page_cache: bool,
     /// Reason why a server did not begin.
     pub refused: Option<String>,
 }
@@ -190,7 +198,7 @@ impl Holder {
             std::fs::create_dir(directory.path().join(name)).unwrap();
         }
         let mutant = mutant.map(str::to_owned);
-        Some(Self { directory, kept: HashMap::new(), server: None, mutant, refused: None })
+        Some(Self { directory, kept: HashMap::new(), server: None, mutant, page_cache: true, refused: None })
     }
 
     pub fn kept(&self) -> Vec<&str> {
@@ -205,6 +213,9 @@ impl Holder {
         let mut environment = Vec::new();
         kill_after.iter().for_each(|steps| environment.push((KILL_AFTER, steps.to_string())));
         self.mutant.iter().for_each(|mutant| environment.push((MUTANT, mutant.clone())));
+        if !self.page_cache {
+            environment.push((NO_PAGE_CACHE, String::new()));
+        }
         let server = Part::new("server", self.directory.path(), Stdio::from(theirs), &environment);
         for (name, fd) in &self.kept {
             send(&ours, name, Some(fd.as_fd())).unwrap();
@@ -263,7 +274,9 @@ impl Holder {
 
     /// Starts a client, which ends when the returned value's input is closed.
     pub fn client(&self, name: &str, seed: u64) -> Client {
-        Client(Part::new(name, self.directory.path(), Stdio::piped(), &[(SEED, seed.to_string())]))
+        let mut environment = vec![(SEED, seed.to_string())];
+        self.mutant.iter().for_each(|mutant| environment.push((MUTANT, mutant.clone())));
+        Client(Part::new(name, self.directory.path(), Stdio::piped(), &environment))
     }
 }
 

@@ -3,8 +3,10 @@
 use entresol_cache::{CacheConfig, Mode};
 use entresol_disk::{Caching, Disk, FileDisk};
 use entresol_files::{Backing, CachedFiles, DirectFiles, FileLayer};
-use entresol_fuse::{Mount, Options};
+use entresol_fuse::{Keep, Mount, Options};
 use entresol_store::{Geometry, Layout};
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,10 +19,25 @@ pub struct Mounted {
 /// Pages of the cache of a mounted directory: so few that most are evicted.
 const CACHED_PAGES: usize = 100;
 
+/// A holder that holds nothing.
+#[derive(Debug)]
+struct Nobody;
+
+impl Keep for Nobody {
+    fn keep(&self, _: &str, _: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn forget(&self, _: &str) {}
+}
+
 /// Runs a test on the backing files without a cache, and through a small cache in two of its modes; each with the
-/// kernel's page cache and without. Without a cache also with passthrough, where the kernel grants it.
+/// kernel's page cache and without. Without a cache also with passthrough, where the kernel grants it, and with a table
+/// of what outlives the server.
 pub fn each(test: impl Fn(Mounted)) {
     Mounted::with(Arc::new(DirectFiles), Options::default()).into_iter().for_each(&test);
+    let held = Options { keep: Some(Arc::new(Nobody)), ..Options::default() };
+    Mounted::with(Arc::new(DirectFiles), held).into_iter().for_each(&test);
     for page_cache in [false, true] {
         let options = || Options { page_cache, passthrough: false, ..Options::default() };
         let direct = Mounted::with(Arc::new(DirectFiles), options());
