@@ -406,7 +406,8 @@ fn every_mutant_of_what_outlives_the_process_is_found_out() {
     let named = std::env::var("ENTRESOL_CRASH_MUTANTS").unwrap_or_default();
     let mut missed = Vec::new();
     for layout in LAYOUTS {
-        for mutant in Mutant::OF_ARENA.into_iter().filter(|mutant| format!("{mutant:?}").contains(&named)) {
+        let of_layout = Mutant::OF_ARENA.into_iter().filter(|mutant| mutant.is_of(layout));
+        for mutant in of_layout.filter(|mutant| format!("{mutant:?}").contains(&named)) {
             mutant::activate(Some(mutant));
             let found = lives_with_kills(0..8000, layout, 20);
             mutant::activate(None);

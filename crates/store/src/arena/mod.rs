@@ -227,8 +227,9 @@ impl Arena {
 
     /// Number for a new batch or slot.
     fn number(inner: &mut Inner) -> u64 {
-        inner.next += 1;
-        inner.next - 1
+        let number = inner.next;
+        inner.next = number.wrapping_add(1);
+        number
     }
 
     /// A piece that is not in use.
