@@ -157,7 +157,7 @@ impl Oracle {
     /// page was `discarded`. What was found is the last version from then on.
     ///
     /// # Errors
-    /// What was found, and what was allowed.
+    /// The versions found, and those allowed.
     pub fn check_after_kill(
         &mut self,
         page: u64,

@@ -8,11 +8,11 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
-use support::{Held, PATIENT, until};
+use support::{PATIENT, Running, until};
 
 #[test]
 fn two_thousand_descriptors_survive_thirty_kills_and_the_holder_leaks_none() {
-    let held = Held::new();
+    let held = Running::new();
     assert_eq!(held.ask("start"), "First 0 0 0 first");
     assert_eq!(held.ask("name"), "tried");
     assert_eq!((held.ask("make 2000"), held.ask("pipe")), ("ok".into(), "ok".into()));
@@ -30,7 +30,7 @@ fn two_thousand_descriptors_survive_thirty_kills_and_the_holder_leaks_none() {
 
 #[test]
 fn a_server_that_is_killed_as_soon_as_keep_returned_has_kept() {
-    let held = Held::new();
+    let held = Running::new();
     let mut names = vec!["counter".to_owned()];
     for i in 10..30 {
         let server = held.ask("pid");
@@ -43,7 +43,7 @@ fn a_server_that_is_killed_as_soon_as_keep_returned_has_kept() {
 
 #[test]
 fn a_name_is_kept_once_forgotten_when_asked_and_of_64_bytes_at_most() {
-    let held = Held::new();
+    let held = Running::new();
     assert_eq!((held.ask("keep a"), held.ask("keep b")), ("ok".into(), "ok".into()));
     let open = held.open_files();
     assert_eq!((held.ask("keep a"), held.open_files()), ("ok".into(), open));
@@ -58,10 +58,10 @@ fn a_name_is_kept_once_forgotten_when_asked_and_of_64_bytes_at_most() {
 #[test]
 fn a_good_end_is_the_end_and_any_other_is_not() {
     for (line, code) in [("end 0", 0), ("stop 0", 0), ("stop 3", 3), ("stop 101", 101)] {
-        let mut held = Held::new();
+        let mut held = Running::new();
         assert_eq!((held.tell(line), held.end(), held.starts()), (None, code, 1), "{line}");
     }
-    let held = Held::new();
+    let held = Running::new();
     for line in ["end 1", "end 2", "end 101", "abort"] {
         let server = held.ask("pid");
         assert_eq!(held.tell(line), None);
@@ -75,11 +75,11 @@ fn a_good_end_is_the_end_and_any_other_is_not() {
 #[test]
 fn an_error_of_the_first_start_is_that_of_the_holder() {
     let fail = |directory: &tempfile::TempDir| fs::write(directory.path().join("fail"), "9").expect("a file");
-    let mut held = Held::prepared(PATIENT, &[], fail);
+    let mut held = Running::prepared(PATIENT, &[], fail);
     assert_eq!((held.end(), held.starts()), (9, 1));
     // A program that is not there.
     let remove = |directory: &tempfile::TempDir| fs::remove_file(directory.path().join("program")).expect("a file");
-    let mut held = Held::prepared(PATIENT, &[], remove);
+    let mut held = Running::prepared(PATIENT, &[], remove);
     assert_eq!((held.end(), held.starts()), (1, 0));
     assert!(held.log().contains("program: No such file"), "{}", held.log());
 }
@@ -87,7 +87,7 @@ fn an_error_of_the_first_start_is_that_of_the_holder() {
 #[test]
 fn the_holder_gives_up_after_some_servers_in_a_row_that_did_not_get_ready() {
     for (settings, attempts) in [(PATIENT, 5), (["60000", "2", "60000"], 2)] {
-        let mut held = Held::with(settings, &[]);
+        let mut held = Running::with(settings, &[]);
         // One that gets ready makes the count begin anew.
         held.kill();
         fs::write(held.path("fail"), "9").expect("a file");
@@ -101,7 +101,7 @@ fn the_holder_gives_up_after_some_servers_in_a_row_that_did_not_get_ready() {
 #[test]
 fn signals_that_ask_for_the_end_go_on_to_the_server() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let mut held = Held::new();
+        let mut held = Running::new();
         held.signal_holder(signal);
         assert_eq!((held.end(), held.starts()), (100 + signal.as_raw(), 1));
     }
@@ -109,7 +109,7 @@ fn signals_that_ask_for_the_end_go_on_to_the_server() {
 
 #[test]
 fn a_signal_that_kills_a_server_before_it_heeds_it_is_not_lost() {
-    let mut held = Held::new();
+    let mut held = Running::new();
     fs::write(held.path("slow"), "").expect("a file");
     let server = held.signal_server(Signal::KILL);
     until("a start", || (held.starts() == 2).then_some(()));
@@ -122,7 +122,7 @@ fn a_signal_that_kills_a_server_before_it_heeds_it_is_not_lost() {
 
 #[test]
 fn a_server_that_hangs_is_replaced() {
-    let held = Held::with(["2000", "5", "60000"], &[]);
+    let held = Running::with(["2000", "5", "60000"], &[]);
     assert_eq!(held.ask("keep a"), "ok");
     let server = held.signal_server(Signal::STOP);
     held.wait_for_log("no sign of life");
@@ -142,7 +142,7 @@ impl Drop for End<'_> {
 
 #[test]
 fn twenty_upgrades_in_place_lose_no_request() {
-    let held = Held::new();
+    let held = Running::new();
     let ended = AtomicBool::new(false);
     let answered = thread::scope(|scope| {
         let client = scope.spawn(|| {
@@ -180,7 +180,7 @@ fn twenty_upgrades_in_place_lose_no_request() {
 
 #[test]
 fn a_new_program_that_fails_before_its_turn_changes_nothing() {
-    let held = Held::with(["60000", "5", "2000"], &[]);
+    let held = Running::with(["60000", "5", "2000"], &[]);
     let (server, open) = (held.ask("pid"), held.open_files());
     held.install("early");
     held.signal_holder(Signal::USR2);
@@ -200,7 +200,7 @@ fn a_new_program_that_fails_before_its_turn_changes_nothing() {
 
 #[test]
 fn a_new_program_that_fails_in_its_turn_gives_back_to_the_former_one() {
-    let held = Held::new();
+    let held = Running::new();
     let open = held.open_files();
     for (crashes, (mode, how)) in
         [("late", "exit status: 4)"), ("late0", "exit status: 0)"), ("abort", "signal: 6 (SIGABRT)")]
@@ -222,7 +222,7 @@ fn a_new_program_that_fails_in_its_turn_gives_back_to_the_former_one() {
 
 #[test]
 fn a_server_may_crash_while_its_standby_prepares() {
-    let held = Held::new();
+    let held = Running::new();
     held.install("mute");
     held.signal_holder(Signal::USR2);
     until("the standby", || (held.starts() == 2).then_some(()));
@@ -234,7 +234,7 @@ fn a_server_may_crash_while_its_standby_prepares() {
 
 #[test]
 fn the_end_of_a_server_is_that_of_its_standby() {
-    let mut held = Held::new();
+    let mut held = Running::new();
     held.install("mute");
     held.signal_holder(Signal::USR2);
     until("the standby", || (held.starts() == 2).then_some(()));
@@ -249,7 +249,7 @@ fn the_end_of_a_server_is_that_of_its_standby() {
 
 #[test]
 fn a_server_hears_that_its_holder_is_gone() {
-    let held = Held::new();
+    let held = Running::new();
     let server = held.ask("pid");
     held.signal_holder(Signal::KILL);
     until("the server", || fs::read_to_string(held.path("lost")).ok().filter(|lost| *lost == server));
@@ -267,7 +267,7 @@ fn the_service_manager_hears_of_the_holder_alone() {
         String::from_utf8_lossy(&bytes[..len]).into_owned()
     };
     let place = place.to_str().expect("a word");
-    let mut held = Held::with(PATIENT, &[("NOTIFY_SOCKET", place), ("WATCHDOG_USEC", "1000000")]);
+    let mut held = Running::with(PATIENT, &[("NOTIFY_SOCKET", place), ("WATCHDOG_USEC", "1000000")]);
     assert_eq!(held.ask("environment"), "false");
     assert_eq!((heard(), heard(), heard()), ("READY=1".into(), "WATCHDOG=1".into(), "WATCHDOG=1".into()));
     held.kill();

@@ -38,12 +38,12 @@ fn program() -> PathBuf {
 }
 
 /// A holder with its server, in a directory of their own.
-pub struct Held {
+pub struct Running {
     pub directory: TempDir,
     pub holder: Child,
 }
 
-impl Held {
+impl Running {
     /// A holder with settings of its own, whose server serves.
     pub fn with(settings: [&str; 3], environment: &[(&str, &str)]) -> Self {
         let held = Self::prepared(settings, environment, |_| ());
@@ -65,7 +65,7 @@ impl Held {
         command.arg("hold").arg(directory.path()).args(settings).envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let holder = command.spawn().expect("a holder");
-        Held { directory, holder }
+        Running { directory, holder }
     }
 
     /// Replaces the program on disk.
@@ -138,7 +138,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Running {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}", self.log());

@@ -318,7 +318,7 @@ impl Arena {
         Ok(Slot::fill(Arc::clone(self), spot, SlotKind::Again, target, number, bytes))
     }
 
-    fn vacate(&self, spot: slot::Spot, kind: SlotKind, page: u64) {
+    fn give_back_slot(&self, spot: slot::Spot, kind: SlotKind, page: u64) {
         let mut inner = self.inner();
         if kind != SlotKind::Again && inner.newest.get(&page).is_some_and(|slot| slot.strong_count() == 0) {
             inner.newest.remove(&page);

@@ -170,6 +170,6 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.settle();
-        self.arena.vacate(self.spot.clone(), self.kind, self.page);
+        self.arena.give_back_slot(self.spot.clone(), self.kind, self.page);
     }
 }

@@ -1,4 +1,4 @@
-//! What a former process left in an arena.
+//! Pages that a former process left in an arena.
 
 use super::piece::{AT_KIND, AT_NUMBER, AT_OPS, BATCH, FREE, HEAD_WORDS, MARKERS, Op, PAGES, PieceMap};
 use super::slot::{NOTHING, SlotKind, Spot, spots};
@@ -26,7 +26,7 @@ enum Found {
     Block(Arc<PieceMap>, usize),
     /// The page is in a slot.
     Slot(Spot),
-    /// What the store has of the page does not count.
+    /// The store's copy of the page does not count.
     Void,
 }
 
@@ -47,7 +47,7 @@ impl Found {
 }
 
 impl Arena {
-    /// What a former process left. Nothing is used of the arena before.
+    /// Pages that a former process left. Nothing is used of the arena before.
     ///
     /// # Errors
     /// [`ArenaError::Unusable`] if the contents contradict one another, else the error of the operating system.

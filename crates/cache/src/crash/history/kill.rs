@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a killed process leaves.
+/// State that a killed process leaves.
 struct Left {
     cache: SimDisk,
     backing: SimDisk,
