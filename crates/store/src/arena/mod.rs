@@ -268,7 +268,7 @@ impl Arena {
     /// Keeps bytes of a page that no batch has. An older version of the page in a slot no longer counts.
     ///
     /// # Errors
-    /// As [`batch`](Arena::batch).
+    /// The error of the operating system, if the file would have to grow and cannot.
     pub fn page(self: &Arc<Self>, page: u64, bytes: &[u8]) -> io::Result<Arc<Slot>> {
         self.slot(SlotKind::Page, page, bytes)
     }
@@ -276,7 +276,7 @@ impl Arena {
     /// Notes that a page was changed below: versions of it that the store or a slot have do not count.
     ///
     /// # Errors
-    /// As [`batch`](Arena::batch).
+    /// The error of the operating system, if the file would have to grow and cannot.
     pub fn void(self: &Arc<Self>, page: u64) -> io::Result<Arc<Slot>> {
         self.slot(SlotKind::Void, page, &[])
     }
