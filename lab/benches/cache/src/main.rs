@@ -7,6 +7,7 @@ use entresol_cache::{Block, BlockCache, CacheConfig};
 use entresol_core::Random;
 use entresol_disk::Disk;
 use entresol_policy::catalogue;
+use entresol_store::arena::Arena;
 use entresol_store::{Geometry, Layout};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -71,8 +72,8 @@ impl Disk for Memory {
     }
 }
 
-/// A cache whose working set is held.
-fn cache(policy: &str, layout: Layout) -> Result<BlockCache, String> {
+/// A cache whose working set is held; `kept` with memory that outlives the process.
+fn cache(policy: &str, layout: Layout, kept: bool) -> Result<BlockCache, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let geometry =
         Geometry { layout, ..Geometry::for_device(DEVICE_BYTES, PAGE as u32).map_err(|error| text(&error))? };
@@ -83,7 +84,10 @@ fn cache(policy: &str, layout: Layout) -> Result<BlockCache, String> {
     if policy.tiers.len() == 2 {
         tiers.insert(0, PAGES as usize / 2);
     }
-    let cache = BlockCache::open(device, backing, [2; 16], &CacheConfig::new(policy, &tiers));
+    let blocks = geometry.segment_pages as usize + usize::from(layout == Layout::Slots);
+    let arena = kept.then(|| Arena::anonymous(PAGE, blocks)).transpose().map_err(|error| text(&error))?;
+    let config = CacheConfig { arena, ..CacheConfig::new(policy, &tiers) };
+    let cache = BlockCache::open(device, backing, [2; 16], &config);
     let cache = cache.map_err(|error| text(&error))?;
     let bytes = [3; PAGE];
     for page in 0..PAGES {
@@ -143,7 +147,8 @@ fn main() -> ExitCode {
 
 const READING: &str = "Requests of 4 KiB for random pages of a working set that the cache holds; devices are memory. \
      Costs are nanoseconds of processor time of one thread per request; the throughput of two threads on one cache is \
-     given as a part of two threads on caches of their own. Each figure is the median of the rounds, with the least \
+     given as a part of two threads on caches of their own. \
+     With an arena, what is answered outlives the process; its cost is given as a multiple of that without. Each figure is the median of the rounds, with the least \
      and the greatest; rounds are interleaved.";
 
 fn run(arguments: &Arguments) -> Result<(), String> {
@@ -157,13 +162,17 @@ fn run(arguments: &Arguments) -> Result<(), String> {
             std::hint::black_box(&bytes);
         }
     };
-    writeln!(out, "| layout | hash table and copy | read | write | reads of two threads | writes of two threads |")
-        .expect("text");
-    writeln!(out, "|:--|--:|--:|--:|--:|--:|").expect("text");
+    writeln!(
+        out,
+        "| layout | hash table and copy | read | write | reads of two threads | writes of two threads \
+         | read with an arena | write with an arena |"
+    )
+    .expect("text");
+    writeln!(out, "|:--|--:|--:|--:|--:|--:|--:|--:|").expect("text");
     for layout in [Layout::Log, Layout::Slots] {
-        let caches =
-            [cache(&arguments.policy, layout)?, cache(&arguments.policy, layout)?, cache(&arguments.policy, layout)?];
-        let mut figures: [Vec<f64>; 5] = Default::default();
+        let made = |kept| cache(&arguments.policy, layout, kept);
+        let (caches, kept) = ([made(false)?, made(false)?, made(false)?], made(true)?);
+        let mut figures: [Vec<f64>; 7] = Default::default();
         for _ in 0..arguments.rounds {
             figures[0].push(cost(&one, floor));
             figures[1].push(cost(&one, |pages| reads(&caches[0], pages)));
@@ -172,6 +181,11 @@ fn run(arguments: &Arguments) -> Result<(), String> {
                 let together = two([&caches[0], &caches[0]], [&one, &other], run);
                 let apart = two([&caches[1], &caches[2]], [&one, &other], run);
                 figures[at].push(together / apart);
+            }
+            for (at, run) in [(1, reads as fn(&BlockCache, &[u64])), (2, writes)] {
+                let with = cost(&one, |pages| run(&kept, pages));
+                let without = *figures[at].last().expect("just measured");
+                figures[at + 4].push(with / without);
             }
         }
         let cells: Vec<String> = figures.iter().map(|values| spread(values)).collect();
