@@ -204,12 +204,14 @@ impl Executor {
 
     /// Puts bytes into the frame of a handle.
     pub fn set_frame(&mut self, handle: Page, bytes: &[u8], dirty: bool, stored: Option<u64>) {
-        let only_here = dirty && stored.is_none();
-        let bytes = if only_here { self.write_back.keep(self.directory.page(handle), bytes) } else { bytes.into() };
-        if only_here {
+        let bytes = if dirty && stored.is_none() {
+            let page = self.directory.page(handle);
             self.unstored.insert(handle.0);
-            self.write_back.set_in_memory(self.directory.page(handle), true);
-        }
+            self.write_back.set_in_memory(page, true);
+            self.write_back.keep(page, bytes)
+        } else {
+            bytes.into()
+        };
         self.frames.insert(handle, Frame { bytes: Some(bytes), dirty, stored });
     }
 

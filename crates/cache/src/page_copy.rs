@@ -16,13 +16,10 @@ pub(crate) enum PageCopy {
 impl PageCopy {
     /// The newest version of a page, which nothing but memory has. In the arena, if there is one.
     pub fn newest(arena: Option<&Arc<Arena>>, page: u64, bytes: &[u8]) -> Self {
-        match arena.map(|arena| (arena, arena.page(page, bytes))) {
-            None => bytes.into(),
-            Some((_, Ok(slot))) => PageCopy::Kept(slot),
-            Some((arena, Err(_))) => {
-                arena.note_incomplete();
-                bytes.into()
-            }
+        match arena.map(|arena| arena.page(page, bytes)) {
+            Some(Ok(slot)) => PageCopy::Kept(slot),
+            // An arena that cannot grow says so itself.
+            Some(Err(_)) | None => bytes.into(),
         }
     }
 }

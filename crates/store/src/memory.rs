@@ -38,14 +38,11 @@ pub(crate) enum Memory {
 impl Memory {
     /// Memory of so many bytes, of an arena if there is one.
     pub fn new(arena: Option<&Arc<Arena>>, bytes: usize) -> Self {
-        let private = || Memory::Private(AlignedBytes::zeroed(bytes));
-        match arena.map(|arena| (arena, arena.batch())) {
-            None => private(),
-            Some((_, Ok(piece))) if !mutant::is(Mutant::ArenaBatchPrivate) => Memory::Shared(piece),
-            Some((arena, _)) => {
-                arena.note_incomplete();
-                private()
-            }
+        let arena = arena.filter(|_| !mutant::is(Mutant::ArenaBatchPrivate));
+        // An arena that cannot grow says so itself.
+        match arena.map(|arena| arena.batch()) {
+            Some(Ok(piece)) => Memory::Shared(piece),
+            Some(Err(_)) | None => Memory::Private(AlignedBytes::zeroed(bytes)),
         }
     }
 
@@ -234,10 +231,7 @@ impl Unfilled {
         let Some(piece) = memory.shared() else { return self.copy(bytes) };
         // Bytes that an answered write left in the block must not be torn by a kill.
         let torn = piece.is_filled(self.block) && !mutant::is(Mutant::ArenaOverwritten);
-        let again = torn.then(|| piece.overwriting(self.block, bytes));
-        if matches!(again, Some(Err(_))) {
-            piece.arena().note_incomplete();
-        }
+        let _again = torn.then(|| piece.overwriting(self.block, bytes));
         if mutant::is(Mutant::ArenaFilledEarly) {
             piece.fill(self.block);
         }

@@ -30,7 +30,7 @@ impl WriteBack {
     /// Notes in the arena that a page was changed below, though the store has a dirty copy.
     pub(super) fn note_void(&self, page: u64) -> Option<Arc<Slot>> {
         let arena = self.arena.as_ref().filter(|_| !mutant::is(Mutant::ArenaVoidUnsaid))?;
-        arena.void(page).inspect_err(|_| arena.note_incomplete()).ok()
+        arena.void(page).ok()
     }
 
     /// Notes that a former process may have left writes below unsynced.

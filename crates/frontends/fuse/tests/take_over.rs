@@ -218,7 +218,7 @@ fn a_script_ends_as_ever_when_servers_are_killed_at_some_steps() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "eight hundred servers, minutes on a slow disk: `make test-long` runs it"]
 fn a_script_ends_as_ever_at_whatever_step_servers_are_killed() {
     let last = at_steps(None, 0..).map(Result::unwrap);
     last.iter().for_each(|last| println!("killed at each of {last} steps"));
@@ -551,7 +551,7 @@ fn no_client_sees_thirty_kills_at_random_moments() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "six hundred kills take minutes: `make test-long` runs it"]
 fn no_client_sees_three_hundred_kills_at_random_moments() {
     for seed in [2, 3] {
         at_random(None, seed, 300).into_iter().for_each(Result::unwrap);

@@ -220,11 +220,6 @@ impl Arena {
         self.header.word(AT_MISSING).load(Relaxed) != 0
     }
 
-    /// Notes that memory of the process alone has a write.
-    pub fn note_incomplete(&self) {
-        self.header.word(AT_MISSING).store(1, Release);
-    }
-
     /// Number for a new batch or slot.
     fn number(inner: &mut Inner) -> u64 {
         let number = inner.next;
@@ -239,10 +234,11 @@ impl Arena {
         }
         let (at, len) = (inner.pieces, self.sizes.piece_bytes());
         let offset = ALIGNMENT as u64 + (at * len) as u64;
-        self.file.set_len(offset + len as u64)?;
-        let piece = Arc::new(PieceMap::new(&self.file, offset, len)?);
+        let grown = self.file.set_len(offset + len as u64).and_then(|()| PieceMap::new(&self.file, offset, len));
+        // Memory of the process alone gets what was to be kept here.
+        let piece = grown.inspect_err(|_| self.header.word(AT_MISSING).store(1, Release))?;
         inner.pieces += 1;
-        Ok(piece)
+        Ok(Arc::new(piece))
     }
 
     /// A piece for a batch.

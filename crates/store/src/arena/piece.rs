@@ -155,11 +155,6 @@ impl Piece {
         self
     }
 
-    /// The arena.
-    pub fn arena(&self) -> &Arc<Arena> {
-        &self.arena
-    }
-
     /// First byte of the blocks, and their length in bytes.
     pub fn blocks(&self) -> (*mut u8, usize) {
         let sizes = self.arena.sizes;
