@@ -12,6 +12,7 @@ mod drain;
 mod emulate;
 mod ending;
 mod format;
+mod holder;
 mod journal;
 mod metrics;
 mod mount;
@@ -45,6 +46,7 @@ pub use entresol_service::say;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, FromArgMatches};
 use commands::{Cli, Command};
+use entresol_hold::Server;
 use entresol_service::hold;
 use std::process::ExitCode;
 
@@ -64,10 +66,16 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error.format(&mut command), &origins),
     };
-    ended(need_proc(&cli.command).and_then(|()| match &cli.command {
-        // The exit code is that of the command that was run.
-        Command::Run(arguments) => run::run(arguments, cli.quiet).map(ExitCode::from),
-        _ => run(&cli).map(|()| ExitCode::SUCCESS),
+    ended(need_proc(&cli.command).and_then(|()| {
+        let server = Server::inherited().context("the holder")?;
+        match &cli.command {
+            // The exit code is that of the command that was run.
+            Command::Run(arguments) => run::run(arguments, cli.quiet).map(ExitCode::from),
+            // The exit code is that of the holder's last server.
+            Command::Mount(arguments) => mount::run(arguments, server, cli.quiet),
+            Command::Serve(command) => serve::run(command, server, cli.quiet),
+            _ => run(&cli).map(|()| ExitCode::SUCCESS),
+        }
     }))
 }
 
@@ -156,9 +164,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Burst(command) => burst::run(command, cli.quiet),
         Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),
         Command::Policies(arguments) => policies::run(arguments),
-        Command::Mount(arguments) => mount::run(arguments, cli.quiet),
-        Command::Run(_) => unreachable!("run where its code can be passed on"),
-        Command::Serve(command) => serve::run(command, cli.quiet),
+        Command::Run(_) | Command::Mount(_) | Command::Serve(_) => unreachable!("run where its code can be passed on"),
         Command::Format(arguments) => format::run(arguments, cli.quiet),
         Command::Check(arguments) => check::run(arguments),
         Command::Drain(arguments) => drain::run(arguments, cli.quiet),

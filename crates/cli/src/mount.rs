@@ -1,6 +1,7 @@
 //! `entresol mount`: mounts a directory at another place, optionally with a cache or at the speed of another device.
 
 use crate::ending;
+use crate::holder::{RestartArgs, Role, role};
 use crate::notify;
 use crate::output;
 use anyhow::{Context, Result};
@@ -8,11 +9,13 @@ use clap::Args;
 use entresol_device::profile;
 use entresol_files::{DirectFiles, EmulatedFiles, FileLayer, Found};
 use entresol_fuse::{Error, Mount, Options, Passing, Unmounter};
+use entresol_hold::Server;
 use entresol_service::cache_args::CacheArgs;
 use entresol_service::control;
 use entresol_service::files::DirectArgs;
 use entresol_service::guard::Guard;
 use entresol_service::hints::{Heard, HintArgs};
+use entresol_service::holder::Holder;
 use entresol_service::log::Level;
 use entresol_service::lost::{Opened, without_backing};
 use entresol_service::served::Served;
@@ -22,6 +25,7 @@ use signal_hook::iterator::Signals;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,6 +67,8 @@ pub struct MountArgs {
     pub direct: DirectArgs,
     #[command(flatten)]
     pub hints: HintArgs,
+    #[command(flatten)]
+    pub restart: RestartArgs,
     /// Make files as slow as this device: a built-in profile (an unknown name lists them) or a TOML file. Each file is
     /// a device of its own from its first open on. Reads, writes and syncs take the device's time; operations on names
     /// take the host's
@@ -73,12 +79,19 @@ pub struct MountArgs {
     pub size: u64,
 }
 
-/// Runs the command.
-pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
+/// Runs the command; `server` is this process's end of a holder.
+pub fn run(arguments: &MountArgs, server: Option<Server>, quiet: bool) -> Result<ExitCode> {
+    match role(server, &arguments.restart)? {
+        Role::Holder(code) => Ok(code),
+        Role::Server(holder) => serve(arguments, holder.as_deref(), quiet).map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn serve(arguments: &MountArgs, holder: Option<&Holder>, quiet: bool) -> Result<()> {
     if let Some(cache) = &arguments.cache {
         let MountArgs { backing, mountpoint, cached, direct, hints, .. } = arguments;
         let guard = Guard::check(backing, cached.writers_ok, quiet).map_err(|error| without_backing(cache, error))?;
-        let (served, files, heard) = match open(cache, backing, mountpoint, cached, direct, hints, quiet)? {
+        let (served, files, heard) = match open(cache, backing, mountpoint, cached, direct, hints, holder, quiet)? {
             Opened::Cached(opened) => opened,
             Opened::Bypassed(bypass) => {
                 guard.watch_without(bypass.tell(cache, cached.log, quiet));
@@ -143,6 +156,7 @@ fn said(ended: Result<()>, more: &str) -> Result<()> {
 /// A cache in use, the files over it, and the receivers of messages about queries.
 pub type Opening = (Served, Arc<dyn FileLayer>, Heard);
 
+#[allow(clippy::too_many_arguments)]
 /// Opens the cache of a directory that will be mounted, and its control socket; reports what the open found.
 pub fn open(
     cache: &Path,
@@ -151,10 +165,11 @@ pub fn open(
     arguments: &CacheArgs,
     direct: &DirectArgs,
     hints: &HintArgs,
+    holder: Option<&Holder>,
     quiet: bool,
 ) -> Result<Opened<Opening>> {
     let seen = mountpoint.canonicalize().with_context(|| mountpoint.display().to_string())?;
-    let (held, files, names) = match entresol_service::files::open(cache, directory, arguments, direct)? {
+    let (held, files, names) = match entresol_service::files::open(cache, directory, arguments, direct, holder)? {
         Opened::Cached(opened) => opened,
         Opened::Bypassed(bypass) => return Ok(Opened::Bypassed(bypass)),
     };

@@ -85,7 +85,7 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     let RunArgs { cache, cached, direct, hints, .. } = arguments;
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let (served, files): (_, Arc<dyn FileLayer>) =
-        match mount::open(cache, &directory, &directory, cached, direct, hints, quiet)? {
+        match mount::open(cache, &directory, &directory, cached, direct, hints, None, quiet)? {
             Opened::Cached((served, files, heard)) => {
                 guard.watch(&served);
                 (Some((served, heard)), files)

@@ -28,7 +28,7 @@ pub fn drain(
 ) -> Result<()> {
     let direct = DirectArgs { drop_gone, generation_ok, nested_ok: true, ..DirectArgs::default() };
     let held = if backing.is_dir() {
-        let opened = files::open(cache, backing, &CacheArgs::any_policy(), &direct);
+        let opened = files::open(cache, backing, &CacheArgs::any_policy(), &direct, None);
         opened.map_err(|error| read_only(cache, backing).unwrap_or(error))?.cached()?.0
     } else {
         open_to_drain(cache, backing, identity, generation_ok)?

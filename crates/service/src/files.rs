@@ -7,12 +7,14 @@ use super::cache_args::CacheArgs;
 use super::config::config;
 use super::directory::{check_outside, refusal};
 use super::hold::{HeldBytes, hold_cache};
+use super::holder::Holder;
 use super::lost::{self, IfLost, Opened, dirty_pages, dirty_pages_at};
 use super::mode::ModeArg;
 use super::open_cache::{Dropped, Found, OpenCache};
 use super::translation::geometry;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use entresol_cache::CacheConfig;
 use entresol_disk::Caching;
 use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
 use entresol_fsck::{Bytes, Superblock};
@@ -96,10 +98,16 @@ fn mapped(cache: &Path, directory: &Path) -> Result<Backing> {
 pub type OpenFiles = (OpenCache, Arc<CachedFiles>, entresol_files::Found);
 
 /// Opens a cache and its directory, each for this process alone. A lost cache is recreated or bypassed if that was
-/// asked for or costs nothing.
-pub fn open(path: &Path, directory: &Path, arguments: &CacheArgs, direct: &DirectArgs) -> Result<Opened<OpenFiles>> {
+/// asked for or costs nothing. With a holder, what is answered and only memory has outlives this process.
+pub fn open(
+    path: &Path,
+    directory: &Path,
+    arguments: &CacheArgs,
+    direct: &DirectArgs,
+    holder: Option<&Holder>,
+) -> Result<Opened<OpenFiles>> {
     check_outside(path, directory)?;
-    lost::twice(|damage| open_once(path, directory, arguments, direct, damage))
+    lost::twice(|damage| open_once(path, directory, arguments, direct, holder, damage))
 }
 
 /// One attempt to open them; `damage` is what an earlier attempt found.
@@ -108,6 +116,7 @@ fn open_once(
     directory: &Path,
     arguments: &CacheArgs,
     direct: &DirectArgs,
+    holder: Option<&Holder>,
     damage: Option<&str>,
 ) -> Result<Opened<OpenFiles>> {
     let started = Instant::now();
@@ -132,7 +141,8 @@ fn open_once(
     let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
     let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
     let geometry = geometry(&superblock);
-    let config = config(arguments, &chosen, geometry)?;
+    let arena = holder.map(|holder| holder.arena(&geometry)).transpose()?;
+    let config = CacheConfig { arena, ..config(arguments, &chosen, geometry)? };
     let patterns = direct.patterns()?;
     let opened = CachedFiles::open(backing, store, &config, patterns);
     let (files, names) = opened.map_err(|error| match error {

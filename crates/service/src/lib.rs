@@ -31,6 +31,7 @@ pub mod guard;
 mod health_monitor;
 pub mod hints;
 pub mod hold;
+pub mod holder;
 pub mod identity;
 mod lease;
 pub mod log;

@@ -81,7 +81,7 @@ fn find(given: &Path, cache: Option<&Path>) -> Result<Found> {
 /// Resolves the conflict in a cache that is not in use.
 fn at_rest(cache: &Path, backing: &Path, path: &Path, keep: KeepArg) -> Result<String> {
     let direct = DirectArgs { nested_ok: true, ..DirectArgs::default() };
-    let (held, files, _) = files::open(cache, backing, &CacheArgs::any_policy(), &direct)?.cached()?;
+    let (held, files, _) = files::open(cache, backing, &CacheArgs::any_policy(), &direct, None)?.cached()?;
     let resolved = files.resolve(path, keep.into()).with_context(|| backing.join(path).display().to_string());
     let closed = held.close();
     let pages = resolved?;

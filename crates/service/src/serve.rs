@@ -6,13 +6,14 @@ use super::cache_args::CacheArgs;
 use super::chosen::{Chosen, Kept};
 use super::config::config;
 use super::hold::{HeldBytes, ReadFile, check_apart, hold, hold_cache, in_use_or, patiently};
+use super::holder::Holder;
 use super::identity::{self, Identity};
 use super::lost::{self, Opened};
 use super::open_cache::{Found, OpenCache};
 use super::translation::geometry;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use entresol_cache::{BlockCache, Objects};
+use entresol_cache::{BlockCache, CacheConfig, Objects};
 use entresol_disk::{Caching, Disk, FileDisk};
 use entresol_files::record::RecordPlace;
 use entresol_fsck::Superblock;
@@ -43,10 +44,16 @@ impl DeviceArgs {
 }
 
 /// Opens a cache and its backing store, each for this process alone. A lost cache is recreated or bypassed if that was
-/// asked for or costs nothing.
-pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &DeviceArgs) -> Result<Opened<OpenCache>> {
+/// asked for or costs nothing. With a holder, what is answered and only memory has outlives this process.
+pub fn open(
+    path: &Path,
+    backing: &Path,
+    arguments: &CacheArgs,
+    devices: &DeviceArgs,
+    holder: Option<&Holder>,
+) -> Result<Opened<OpenCache>> {
     check_apart(path, backing)?;
-    lost::twice(|damage| open_once(path, backing, arguments, devices, damage))
+    lost::twice(|damage| open_once(path, backing, arguments, devices, holder, damage))
 }
 
 /// One attempt to open them; `damage` is what an earlier attempt found.
@@ -55,6 +62,7 @@ fn open_once(
     backing: &Path,
     arguments: &CacheArgs,
     devices: &DeviceArgs,
+    holder: Option<&Holder>,
     damage: Option<&str>,
 ) -> Result<Opened<OpenCache>> {
     let started = Instant::now();
@@ -88,7 +96,8 @@ fn open_once(
     }
     check_size(backing, Disk::size_bytes(&below), &superblock)?;
     let place = (place, devices.generation_ok);
-    let held = open_over(path, backing, store, below, (&superblock, known_as), arguments, chosen, place, started)?;
+    let superblock = (&superblock, known_as);
+    let held = open_over(path, backing, store, below, superblock, arguments, chosen, place, holder, started)?;
     Ok(Opened::Cached(OpenCache { recreated, ..held }))
 }
 
@@ -121,7 +130,7 @@ pub(crate) fn open_to_drain(
     let database =
         ReadFile::open(path).ok().and_then(|cache| entresol_fsck::superblock(&cache).ok()).filter(is_database);
     let Some(superblock) = database else {
-        return open(path, backing, &arguments, &DeviceArgs { identity, direct: false, generation_ok })?.cached();
+        return open(path, backing, &arguments, &DeviceArgs { identity, direct: false, generation_ok }, None)?.cached();
     };
     check_apart(path, backing)?;
     let started = Instant::now();
@@ -131,7 +140,7 @@ pub(crate) fn open_to_drain(
     let known_as = identity::check(path, &superblock, backing, identity)?;
     let place = (backing_record::place(backing, known_as)?, generation_ok);
     let chosen = arguments.chosen(&Kept::default());
-    open_over(path, backing, store, below, (&superblock, known_as), &arguments, chosen, place, started)
+    open_over(path, backing, store, below, (&superblock, known_as), &arguments, chosen, place, None, started)
 }
 
 /// True for the cache of a database of the SQLite VFS, whose backing size is a constant whatever the database's own
@@ -150,10 +159,12 @@ fn open_over(
     arguments: &CacheArgs,
     chosen: Chosen,
     (place, overruled): (Box<dyn RecordPlace>, bool),
+    holder: Option<&Holder>,
     started: Instant,
 ) -> Result<OpenCache> {
     let (executor, geometry) = (store.executor(), geometry(superblock));
-    let config = config(arguments, &chosen, geometry)?;
+    let arena = holder.map(|holder| holder.arena(&geometry)).transpose()?;
+    let config = CacheConfig { arena, ..config(arguments, &chosen, geometry)? };
     let name = || path.display().to_string();
     let opening = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1));
     let mut opening = opening.with_context(name)?;

@@ -68,6 +68,12 @@ impl Geometry {
         u64::from(self.page_bytes) * u64::from(self.segment_pages)
     }
 
+    /// Blocks of a page in the memory of a batch: a table, and the pages that it names.
+    pub fn batch_blocks(&self) -> usize {
+        // A table of slots lies in the journal, apart from a segment's pages.
+        self.segment_pages as usize + usize::from(self.layout == Layout::Slots)
+    }
+
     /// Bytes of a whole new store.
     pub fn size_bytes(&self) -> u64 {
         self.base() + self.segment_bytes() * u64::from(self.segments)

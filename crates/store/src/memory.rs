@@ -56,19 +56,19 @@ impl Memory {
 pub(crate) struct Memories {
     arena: Option<Arc<Arena>>,
     block_bytes: usize,
-    bytes: usize,
+    blocks: usize,
     spare: Vec<Memory>,
 }
 
 impl Memories {
-    /// For batches of so many bytes, in blocks.
-    pub fn new(bytes: usize, block_bytes: usize) -> Self {
-        Memories { arena: None, block_bytes, bytes, spare: Vec::new() }
+    /// For batches of so many blocks.
+    pub fn new(blocks: usize, block_bytes: usize) -> Self {
+        Memories { arena: None, block_bytes, blocks, spare: Vec::new() }
     }
 
     /// Blocks of a batch.
     pub fn blocks(&self) -> usize {
-        self.bytes / self.block_bytes
+        self.blocks
     }
 
     /// Has the memory of future batches be of an arena.
@@ -82,7 +82,7 @@ impl Memories {
         let memory = match self.spare.pop() {
             Some(Memory::Shared(piece)) => Memory::Shared(piece.again()),
             Some(private) => private,
-            None => Memory::new(self.arena.as_ref(), self.bytes),
+            None => Memory::new(self.arena.as_ref(), self.blocks * self.block_bytes),
         };
         BatchMemory::new(memory, self.block_bytes)
     }

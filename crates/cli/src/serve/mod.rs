@@ -3,6 +3,7 @@
 mod ublk;
 
 use crate::ending;
+use crate::holder::{RestartArgs, Role, role};
 use crate::notify;
 use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
@@ -13,12 +14,14 @@ use entresol_device::{Device, profile};
 use entresol_nbd::{Counts, Error, Export, Limits, Listener, Peers, Server};
 use entresol_service::cache_args::CacheArgs;
 use entresol_service::guard::Guard;
+use entresol_service::holder::Holder;
 use entresol_service::lost::{Opened, without_backing};
 use entresol_service::mode::ModeArg;
 use entresol_service::serve::DeviceArgs;
 use entresol_service::values::bytes;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 use ublk::UblkArgs;
 
@@ -52,6 +55,8 @@ pub struct NbdArgs {
     pub cached: CacheArgs,
     #[command(flatten)]
     pub devices: DeviceArgs,
+    #[command(flatten)]
+    pub restart: RestartArgs,
     /// Listen on this Unix socket, which only its owner may open
     #[arg(long, value_name = "PATH", group = "place")]
     pub socket: Option<PathBuf>,
@@ -87,27 +92,32 @@ impl NbdArgs {
     }
 }
 
-/// Runs the command.
-pub fn run(command: &ServeCommand, quiet: bool) -> Result<()> {
-    match command {
-        ServeCommand::Nbd(arguments) => serve_nbd(arguments, quiet),
+/// Runs the command; `server` is this process's end of a holder.
+pub fn run(command: &ServeCommand, server: Option<entresol_hold::Server>, quiet: bool) -> Result<ExitCode> {
+    let done = match command {
+        ServeCommand::Nbd(arguments) => match role(server, &arguments.restart)? {
+            Role::Holder(code) => return Ok(code),
+            Role::Server(holder) => serve_nbd(arguments, holder.as_deref(), quiet),
+        },
         ServeCommand::Ublk(arguments) => ublk::run(arguments, quiet),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
-fn serve_nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
+fn serve_nbd(arguments: &NbdArgs, holder: Option<&Holder>, quiet: bool) -> Result<()> {
     match (&arguments.file, &arguments.backing, &arguments.cache) {
-        (_, Some(backing), Some(cache)) => cached(arguments, backing, cache, quiet),
+        (_, Some(backing), Some(cache)) => cached(arguments, backing, cache, holder, quiet),
         (Some(file), ..) => plain(arguments, file, quiet),
         _ => bail!("neither --file nor --backing and --cache were given"),
     }
 }
 
 /// Serves a backing store through its cache.
-fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Result<()> {
+fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, holder: Option<&Holder>, quiet: bool) -> Result<()> {
     let guard =
         Guard::check(backing, arguments.cached.writers_ok, quiet).map_err(|error| without_backing(path, error))?;
-    let mut served = match entresol_service::serve::open(path, backing, &arguments.cached, &arguments.devices)? {
+    let mut served = match entresol_service::serve::open(path, backing, &arguments.cached, &arguments.devices, holder)?
+    {
         Opened::Cached(held) => held.serve(quiet),
         Opened::Bypassed(bypass) => {
             guard.watch_without(bypass.tell(path, arguments.cached.log, quiet));

@@ -44,7 +44,7 @@ pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
     let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)
         .map_err(|error| without_backing(path, error))?;
     let (served, block, read_only): (_, Arc<dyn Block>, _) =
-        match open(path, &arguments.backing, &arguments.cached, &arguments.devices)? {
+        match open(path, &arguments.backing, &arguments.cached, &arguments.devices, None)? {
             Opened::Cached(held) => {
                 let served = held.serve(quiet);
                 guard.watch(&served);

@@ -111,8 +111,7 @@ impl<D: Disk> Slots<D> {
         let areas = Areas::of(&geometry, standing.tables());
         let mut free = Free::new(areas.slots);
         index.empty_blocks().for_each(|slot| free.put(slot));
-        let batch_bytes = geometry.segment_bytes() + u64::from(geometry.page_bytes);
-        let mut memories = Memories::new(batch_bytes as usize, geometry.page_bytes as usize);
+        let mut memories = Memories::new(geometry.batch_blocks(), geometry.page_bytes as usize);
         Slots {
             disk,
             geometry,

@@ -4,7 +4,6 @@ use super::{History, Stop, wrong};
 use crate::plan::open_plans;
 use entresol_crashtest::SimDisk;
 use entresol_disk::Disk;
-use entresol_store::Layout;
 use entresol_store::arena::{Arena, moments};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -62,8 +61,8 @@ impl History {
             Some(arena) => Arc::clone(arena),
             None => {
                 let geometry = self.setup.geometry;
-                let blocks = geometry.segment_pages as usize + usize::from(geometry.layout == Layout::Slots);
-                let arena = Arena::anonymous(geometry.page_bytes as usize, blocks).expect("memory for an arena");
+                let arena = Arena::anonymous(geometry.page_bytes as usize, geometry.batch_blocks());
+                let arena = arena.expect("memory for an arena");
                 self.arena = Some(Arc::clone(&arena));
                 arena
             }

@@ -148,7 +148,7 @@ impl<D: Disk> LogStore<D> {
             let carried = superblock.tables == Tables::V3 && copies == 0;
             carried.then(|| table::carry(&last.head, &last.records, last.crc).into())
         });
-        let mut memories = Memories::new(geometry.segment_bytes() as usize, geometry.page_bytes as usize);
+        let mut memories = Memories::new(geometry.batch_blocks(), geometry.page_bytes as usize);
         let log = LogStore {
             geometry,
             standing,
