@@ -17,6 +17,7 @@ mod report;
 mod restart;
 mod restart_report;
 mod span;
+pub mod survive;
 mod testbed;
 pub mod tpcc;
 pub mod tpch;
@@ -36,6 +37,10 @@ pub enum BenchCommand {
     Pgbench(Box<outside::PgbenchArgs>),
     Sysbench(Box<outside::SysbenchArgs>),
     Overhead(Box<overhead::OverheadArgs>),
+    Survive(Box<survive::SurviveArgs>),
+    /// The program that writes and reads on a mount
+    #[command(hide = true)]
+    ProbePauses(survive::ProbeArgs),
     /// The process that mounts
     #[command(hide = true)]
     Daemon(Box<daemon::DaemonArgs>),
@@ -49,6 +54,8 @@ pub fn run(command: &BenchCommand, quiet: bool) -> Result<()> {
         BenchCommand::Pgbench(arguments) => outside::pgbench(arguments, quiet),
         BenchCommand::Sysbench(arguments) => outside::sysbench(arguments, quiet),
         BenchCommand::Overhead(arguments) => overhead::run(arguments, quiet),
+        BenchCommand::Survive(arguments) => survive::run(arguments, quiet),
+        BenchCommand::ProbePauses(arguments) => survive::probe(arguments),
         BenchCommand::Daemon(arguments) => daemon::run(arguments),
     }
 }

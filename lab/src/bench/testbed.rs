@@ -162,7 +162,7 @@ pub enum Db {
 }
 
 impl Db {
-    fn page_bytes(self) -> u64 {
+    pub fn page_bytes(self) -> u64 {
         match self {
             Db::Sqlite => 4096,
             Db::Postgresql => 8192,

@@ -267,7 +267,7 @@ pub fn loaded(scale: Scale, seed: u64, database: &dyn Database, ended: &AtomicBo
 }
 
 /// Conditions of the specification that do not hold.
-fn broken_conditions(database: &dyn Database) -> Result<Vec<String>> {
+pub fn broken_conditions(database: &dyn Database) -> Result<Vec<String>> {
     let mut session = database.connect()?;
     let mut faults = Vec::new();
     for condition in conditions() {
