@@ -82,7 +82,7 @@ test-long: deps clients
 	$(call run-tests,crates/skip/parts.sh $(TEST_LONG) && $(MAKE) test-interleavings)
 
 # Speed and memory of every policy, beside libCacheSim's where a Python can install it (twenty-five minutes of one
-# core, most of them libCacheSim's). Say BENCH_SIM="--sweep --out docs/results/bench-sim.md" to sweep as well and to
+# core, most of them libCacheSim's). Say BENCH_SIM="--sweep --out lab/results/bench-sim.md" to sweep as well and to
 # keep the report.
 BENCH_SIM :=
 LIBCACHESIM := 0.3.5
@@ -154,7 +154,7 @@ clean:
 	cargo clean
 
 # Speed of the device models and of the simulation with time, five rounds, two minutes of one core. Say
-# BENCH_DEVICE="--out docs/results/bench-device.md" to keep the report.
+# BENCH_DEVICE="--out lab/results/bench-device.md" to keep the report.
 BENCH_DEVICE :=
 
 .PHONY: bench-device
@@ -172,7 +172,7 @@ test-interleavings: deps
 	$(call modelled,shuttle) interleavings::
 
 # What hits and misses of the buffer manager cost, beside quick_cache, a vmcache-like floor and fio (three minutes).
-# Say BENCH_ENGINE="--out docs/results/bench-engine.md" to keep the report.
+# Say BENCH_ENGINE="--out lab/results/bench-engine.md" to keep the report.
 BENCH_ENGINE :=
 .PHONY: bench-engine
 bench-engine: deps
@@ -180,7 +180,7 @@ bench-engine: deps
 	target/release/entresol-bench-engine $(BENCH_ENGINE)
 
 # What a hit and a write of the block cache cost, beside a hash table and a copy of 4 KiB, and what two threads on one cache cost each
-# other (a minute). Say BENCH_CACHE="--out docs/results/bench-cache.md" to keep the report.
+# other (a minute). Say BENCH_CACHE="--out lab/results/bench-cache.md" to keep the report.
 BENCH_CACHE :=
 .PHONY: bench-cache
 bench-cache: deps
@@ -227,7 +227,7 @@ bench-recovery: deps
 	target/release/entresol-bench-recovery $(BENCH_RECOVERY)
 
 # What SQLite spends through the VFS beside the file system's when every page is found (half a minute of one core).
-# Say BENCH_SQLITE="--out docs/results/bench-sqlite.md" to keep the report.
+# Say BENCH_SQLITE="--out lab/results/bench-sqlite.md" to keep the report.
 BENCH_SQLITE :=
 .PHONY: bench-sqlite
 bench-sqlite: deps
@@ -235,7 +235,7 @@ bench-sqlite: deps
 	target/release/entresol-bench-sqlite $(BENCH_SQLITE)
 
 # Beside the kernel's caches, in a kernel of its own on simulated disks (`../shared/peers`; an hour of one core after
-# `lab/benches/peers/run.sh build`). Every table of docs/results/peers.md.
+# `lab/benches/peers/run.sh build`). Every table of lab/results/peers.md.
 .PHONY: bench-peers
 bench-peers: deps
 	cargo build --release --locked -p entresol
@@ -291,14 +291,14 @@ bench-tpch: deps
 	$(TPCH) --queries 3,7,9,10,13,16,20 --policy none,lru,tac,heuristicdb --cache-size 11%,33%,67% --ssd-only $(call TPCH_OUT,seven)
 	$(TPCH) --queries 3,10,16,3,10,16 --policy none,lru,tac,heuristicdb,table-placement --cache-size 33%,75% $(call TPCH_OUT,placement)
 
-# Figures 4 to 12 of 003 and the tuners over seeds: docs/results/multi-tier-003.md and the table of adaptive-migration.md,
+# Figures 4 to 12 of 003 and the tuners over seeds: lab/results/multi-tier-003.md and the table of adaptive-migration.md,
 # from what target/results lacks (three quarters of an hour of one core; ten minutes of it record CH-benCHmark on PostgreSQL in
 # /dev/shm, 4 GB, which takes root: the server's own pool is listened to).
 .PHONY: figures-003
 figures-003: deps
 	cargo build --release --locked -p entresol -p entresol-lab
-	python3 docs/results/figures_003.py
-	python3 docs/results/tuner_seeds.py
+	python3 lab/results/figures_003.py
+	python3 lab/results/tuner_seeds.py
 
 # Further figures of 001, section 6, scaled down as bench-tpcc is, on PostgreSQL unless TPCC_FIGURES_ON says otherwise; the
 # databases lie in /dev/shm. A few minutes each.
@@ -341,11 +341,11 @@ bench-tpcc-disks: deps
 	done
 
 # What a bound on the age of dirty pages costs, on PostgreSQL over files of this machine, an emulated array and an emulated disk, five rounds:
-# docs/results/dirty-age.md, from what target/results/dirty-age lacks (three quarters of an hour; 2 GB in /dev/shm).
+# lab/results/dirty-age.md, from what target/results/dirty-age lacks (three quarters of an hour; 2 GB in /dev/shm).
 .PHONY: bench-dirty-age
 bench-dirty-age: deps
 	cargo build --release --locked -p entresol -p entresol-lab
-	python3 docs/results/dirty_age.py
+	python3 lab/results/dirty_age.py
 
 # Server and cache are killed together in the middle between two checkpoints and start again, on PostgreSQL and MariaDB: 001's
 # table 8 and figure 14 with times of a tenth. The databases lie in /dev/shm.
@@ -418,20 +418,20 @@ bench-ch: deps
 			--policy none,lru,tac,face-gsc,heuristicdb --scratch /dev/shm --json $$out.json --html $$out.html || exit 1; \
 	done
 
-# A cache recommended from a recording of PostgreSQL on an emulated array, built and run: docs/results/advise-built.md (seven
+# A cache recommended from a recording of PostgreSQL on an emulated array, built and run: lab/results/advise-built.md (seven
 # minutes, 2 GB in /dev/shm).
 .PHONY: built
 built: deps
 	cargo build --release --locked -p entresol -p entresol-lab
-	python3 docs/results/advise_built.py
+	python3 lab/results/advise_built.py
 
-# The tuners live, in the engine's buffer over emulated tiers with counted time: docs/results/adaptive-live.md, from what
-# target/results/live lacks (three quarters of an hour; recordings as for figures-003). `docs/results/adaptive_live.py real` runs what
+# The tuners live, in the engine's buffer over emulated tiers with counted time: lab/results/adaptive-live.md, from what
+# target/results/live lacks (three quarters of an hour; recordings as for figures-003). `lab/results/adaptive_live.py real` runs what
 # takes real time.
 .PHONY: adaptive-live
 adaptive-live: deps
 	cargo build --release --locked -p entresol
-	python3 docs/results/adaptive_live.py
+	python3 lab/results/adaptive_live.py
 
 # Calls of POSIX on a mount beside the file system below it, in every world, and random operations on the bytes of files beside their model
 # (about a quarter of an hour for each of POSIX_BELOW, root, FUSE; as root the scenarios of an ordinary user too). POSIX_BELOW are file systems

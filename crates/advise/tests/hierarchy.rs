@@ -446,7 +446,7 @@ fn caches_that_are_worse_than_none_are_named() {
     assert!(found.iter().all(|warning| !tried[warning.at].candidate.caches().is_empty()));
 }
 
-/// The two smallest caches built for docs/results/advise-built.md, of 12 and 24 MiB in pages of 8 KiB.
+/// The two smallest caches built for lab/results/advise-built.md, of 12 and 24 MiB in pages of 8 KiB.
 #[test]
 fn a_cache_has_room_from_where_one_that_was_built_did_what_was_predicted() {
     let trace = trace("uniform:n=12k:pages=1500");

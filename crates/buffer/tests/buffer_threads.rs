@@ -291,7 +291,7 @@ fn in_another_order(trace: &Trace, seed: u64, burst: u64) -> Trace {
 }
 
 /// The part of the threads' effect due to the order of arrival, without threads, pins or batches. The part is
-/// near zero, except for some of the policies in [`APART`]. docs/results/live-replay.md has the output.
+/// near zero, except for some of the policies in [`APART`]. lab/results/live-replay.md has the output.
 #[test]
 fn what_another_order_changes() {
     let trace =

@@ -400,7 +400,7 @@ fn hits<I: PageIo + 'static, C: DeviceClock + 'static>(pages: u64) -> impl Fn(&T
 
 /// Cost of eight shadows at a sample of one page in a hundred, with the cheapest requests.
 #[test]
-#[ignore = "a measurement of ten seconds of CPU time, written down in docs/results/adaptive-live.md: `make bench-deciding`"]
+#[ignore = "a measurement of ten seconds of CPU time, written down in lab/results/adaptive-live.md: `make bench-deciding`"]
 fn what_shadows_of_one_percent_cost_a_request() {
     let (info, dram, nvm_pages, asked) = (policy("multi-tier:preset=eager"), 20_000, 40_000, 18_000);
     let made = || {
@@ -433,7 +433,7 @@ fn what_shadows_of_one_percent_cost_a_request() {
 /// Cost of a settled tuner where it is greatest: every request is a hit of 64 bytes in DRAM. The settings make no
 /// difference, and only the tuner's share of a request remains. With and without in turns, median of five.
 #[test]
-#[ignore = "a measurement of ten seconds of CPU time, written down in docs/results/adaptive-live.md: `make bench-deciding`"]
+#[ignore = "a measurement of ten seconds of CPU time, written down in lab/results/adaptive-live.md: `make bench-deciding`"]
 fn what_a_settled_tuner_costs_a_request() {
     let info = policy("multi-tier:preset=eager");
     let made = || {

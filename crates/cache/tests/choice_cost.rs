@@ -52,7 +52,7 @@ fn median(values: &[f64]) -> f64 {
 }
 
 #[test]
-#[ignore = "a measurement of half a minute of CPU time, written down in docs/results/policy-choice.md: `make bench-deciding`"]
+#[ignore = "a measurement of half a minute of CPU time, written down in lab/results/policy-choice.md: `make bench-deciding`"]
 fn what_shadows_cost_a_request() {
     let spec = format!("zipf:n=300k:pages={PAGES}:exponent=0.9:ids=scattered:seed=3:write=30");
     let trace = generate(&spec.parse().expect("a trace specification"));

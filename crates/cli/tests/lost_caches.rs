@@ -1,6 +1,6 @@
 //! Caches that are lost, blank, old, foreign, truncated or newer, and absent backing stores: the outcome of each
 //! start. `cargo test -p entresol --test lost_caches -- --nocapture table` prints the table of
-//! docs/results/lost-caches.md.
+//! lab/results/lost-caches.md.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Reports by users of similar programs, tried with the real command. `docs/results/public-reports.md` has the table,
+//! Reports by users of similar programs, tried with the real command. `lab/results/public-reports.md` has the table,
 //! with the repository and number of each report and the test here that goes with it.
 
 mod common;

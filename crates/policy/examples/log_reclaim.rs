@@ -2,7 +2,7 @@
 //! by the rule that chooses the segment to reclaim.
 //!
 //! A policy decides on a zipf list of requests. A page that it admits is appended, and a page that it drops is dead.
-//! Segments are reclaimed when the last free ones are in use. `docs/results/log-reclaim.md` has the figures.
+//! Segments are reclaimed when the last free ones are in use. `lab/results/log-reclaim.md` has the figures.
 
 use entresol_core::{Address, Movement, ObjectId, Op, Page, Random, Request, Tier, Verb};
 use entresol_policy::catalogue::{self, Visitor};

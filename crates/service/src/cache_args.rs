@@ -10,7 +10,7 @@ use clap::Args;
 use entresol_cache::BlockCache;
 use entresol_core::Size;
 
-/// Default bound on the age of dirty pages; docs/results/dirty-age.md has its cost.
+/// Default bound on the age of dirty pages; lab/results/dirty-age.md has its cost.
 pub const DIRTY_AGE: &str = "1h";
 
 /// Default lower limit of dirty pages as a fraction of the upper limit. Early write-back begins at the upper limit and

@@ -8,7 +8,7 @@
 //!   only with [`FREE_MIN`] free segments, plus as many as it may move pages into, [`MOVED_MAX`] at once. A log has a
 //!   third more slots than pages. Segments are of 1 MiB, or smaller if fewer than 64 of them fit. A cache is cramped if
 //!   those free segments take more than a third of the slots that the pages leave free. The third lies between the two
-//!   smallest caches built for docs/results/advise-built.md. One of 12 MiB had to keep 11 segments of 16 pages free;
+//!   smallest caches built for lab/results/advise-built.md. One of 12 MiB had to keep 11 segments of 16 pages free;
 //!   its throughput was less than half of the prediction and less than without a cache. One of 24 MiB, with 7 segments
 //!   of 32 pages, was within 7 % of its prediction.
 
