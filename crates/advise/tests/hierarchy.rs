@@ -438,12 +438,50 @@ fn caches_that_are_worse_than_none_are_named() {
                 cramped += 1;
                 assert!(*pages == caches[0].pages && pages < enough_pages, "{pages} of {enough_pages}");
             }
+            // Devices this small do not last.
+            Worse::Worn { .. } => {}
         }
     }
     // The smaller cache is cramped, and both are slower than none.
     assert_eq!((slower, cramped), (2, 1), "{found:?}");
-    // A hierarchy without a cache has no warning.
-    assert!(found.iter().all(|warning| !tried[warning.at].candidate.caches().is_empty()));
+    // A hierarchy without a cache has no such warning.
+    let of_caches = found.iter().filter(|warning| !matches!(warning.what, Worse::Worn { .. }));
+    assert!(of_caches.into_iter().all(|warning| !tried[warning.at].candidate.caches().is_empty()));
+}
+
+/// A device is named if the load uses its endurance up within three years, with the years by the bytes written.
+#[test]
+fn devices_that_wear_out_early_are_named() {
+    let trace = trace("zipf:n=24k:pages=6k:write=50");
+    let addresses = Addresses::new(&trace);
+    let mut found = Vec::new();
+    for writes in [1e3, 1e13] {
+        let text = format!(
+            "date = \"today\"\nsource = \"a test\"\n\
+            [[item]]\nname = \"S\"\ntier = \"ssd\"\nprofile = \"yang-nand\"\ncapacities_gb = [0.012]\ndollars_per_gb = 1.0\n\
+            endurance_writes = {writes:e}\n\
+            [[item]]\nname = \"H\"\ntier = \"disk\"\nprofile = \"p4800x\"\ncapacities_gb = [1]\ndollars_per_gb = 2.0\n\
+            endurance_writes = 1e12\n"
+        );
+        let catalogue = Catalogue::from_toml("a test", &text).expect("a catalogue");
+        let scale = Scale { below_pool: true, ..Scale::new(&addresses, None) };
+        let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
+        let tried = decided(&catalogue, list, &workload(&addresses, 4), false);
+        let worn = warnings(&tried, trace.page_bytes).into_iter().filter_map(|Warning { at, what }| match what {
+            Worse::Worn { device, years } => Some((at, device, years)),
+            _ => None,
+        });
+        let worn: Vec<_> = worn.collect();
+        for (at, device, years) in &worn {
+            let (candidate, measured) = (&tried[*at].candidate, tried[*at].measured().expect("simulated"));
+            let its = &measured.devices[0];
+            let bytes_a_year = its.written_bytes as f64 * its.write_amplification;
+            assert!(device == "S" && candidate.caches().len() == 1 && *years < 3.0, "{candidate}: {years}");
+            assert!(bytes_a_year > 0.0 && measured.lifetime_years == Some(*years), "{measured:?}");
+        }
+        found.push(worn.len());
+    }
+    assert!(found[0] > 0 && found[1] == 0, "{found:?}");
 }
 
 /// The two smallest caches built for lab/results/advise-built.md, of 12 and 24 MiB in pages of 8 KiB.

@@ -1,4 +1,4 @@
-//! Warnings of caches that are worse than none, or whose prediction cannot be trusted.
+//! Warnings of caches that are worse than none, whose prediction cannot be trusted, or that wear out early.
 //!
 //! - **Slower**: the same hierarchy without one or more of its caches was simulated too, and is at least as fast. A
 //!   cache costs an I/O for every page that it takes in, and gains nothing from pages that leave before they are
@@ -11,6 +11,8 @@
 //!   smallest caches built for lab/results/advise-built.md. One of 12 MiB had to keep 11 segments of 16 pages free;
 //!   its throughput was less than half of the prediction and less than without a cache. One of 24 MiB, with 7 segments
 //!   of 32 pages, was within 7 % of its prediction.
+//! - **Worn**: a device whose endurance is used up within [`YEARS_MIN`] years, if the load is always as high as the
+//!   simulated one. The catalogue's price buys it once.
 
 use super::candidate::{Candidate, Part};
 use super::search::{Fate, Tried};
@@ -19,10 +21,12 @@ use std::fmt;
 
 /// Free segments of the live cache beside those for the moves of a request.
 const FREE_MIN: u64 = 3;
+/// Years for which drives are usually bought: makers' warranties are of three to five.
+const YEARS_MIN: f64 = 3.0;
 /// Most pages that a policy of DRAM and flash moves for one request.
 const MOVED_MAX: u64 = 128;
 
-/// Warning about the caches of a candidate.
+/// Warning about the devices of a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Warning {
     /// Index of the candidate.
@@ -32,7 +36,7 @@ pub struct Warning {
     pub what: Worse,
 }
 
-/// Fault of a candidate's caches.
+/// Fault of a candidate's devices.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Worse {
@@ -45,6 +49,13 @@ pub enum Worse {
     },
     /// The flash is so small that the prediction is too high.
     Cramped(Cramped),
+    /// A device wears out early.
+    Worn {
+        /// Name of the device.
+        device: String,
+        /// Years until its endurance is used up, at the simulated rate day and night.
+        years: f64,
+    },
 }
 
 /// Flash with too few free segments beside its pages.
@@ -90,7 +101,7 @@ impl Candidate {
     }
 }
 
-/// Lists the warnings about the caches of candidates, in the order of the list. Only candidates that were simulated
+/// Lists the warnings about candidates, in the order of the list. Only candidates that were simulated
 /// with the same trace are compared.
 pub fn warnings(tried: &[Tried], page_bytes: u32) -> Vec<Warning> {
     let mut found = Vec::new();
@@ -108,6 +119,11 @@ pub fn warnings(tried: &[Tried], page_bytes: u32) -> Vec<Warning> {
         }
         if let Some(cramped) = entry.candidate.cramped(page_bytes) {
             found.push(Warning { at, what: Worse::Cramped(cramped) });
+        }
+        let used = entry.candidate.parts.iter().zip(&measured.devices);
+        let years = used.filter_map(|(part, device)| Some((device.lifetime_years?, part)));
+        if let Some((years, part)) = years.min_by(|a, b| a.0.total_cmp(&b.0)).filter(|(years, _)| *years < YEARS_MIN) {
+            found.push(Warning { at, what: Worse::Worn { device: part.name.clone(), years } });
         }
     }
     found

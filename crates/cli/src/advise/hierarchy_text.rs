@@ -161,7 +161,7 @@ pub fn summary(advice: &Advice) -> String {
     out
 }
 
-/// The warnings about caches, a line each, those about the recommendation first; at most [`WARNINGS_MAX`].
+/// The warnings, a line each, those about the recommendation first; at most [`WARNINGS_MAX`].
 fn warnings(advice: &Advice) -> Vec<String> {
     let (tried, best) = (advice.candidates, advice.choice.best);
     let line = |Warning { at, what }: &Warning| {
@@ -175,6 +175,11 @@ fn warnings(advice: &Advice) -> Vec<String> {
                 )
             }
             Worse::Cramped(cramped) => format!("{whose}: {of}: {cramped}"),
+            Worse::Worn { device, years } => format!(
+                "{whose}: {of}: at this rate, day and night, {device} is worn out after {}; --min-lifetime leaves such \
+                 hierarchies out",
+                lifetime(*years)
+            ),
         }
     };
     let (of_best, others): (Vec<_>, Vec<_>) = advice.warnings.iter().partition(|warning| warning.at == best);
@@ -182,9 +187,14 @@ fn warnings(advice: &Advice) -> Vec<String> {
     let more = lines.len().saturating_sub(WARNINGS_MAX);
     lines.truncate(WARNINGS_MAX);
     if more > 0 {
-        lines.push(format!("{more} more warnings of this kind; --json has all"));
+        lines.push(format!("{more} more warnings; --json has all"));
     }
     lines
+}
+
+/// A lifetime in words: years, or days where it is shorter than half a year.
+fn lifetime(years: f64) -> String {
+    if years < 0.5 { format!("{:.0} days", years * 365.25) } else { format!("{years:.1} years") }
 }
 
 fn why(objective: Objective) -> &'static str {
