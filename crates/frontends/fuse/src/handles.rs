@@ -1,25 +1,25 @@
 //! The open files, by the numbers of their handles.
 
 use crate::nodes::Node;
-use crate::passthrough::Way;
+use crate::passthrough::Share;
 use crate::table::{Asked, Open, Table};
 use entresol_files::FileData;
 use fuser::{Errno, FileHandle};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// An open file. The fields are dropped in this order: the way to the bytes ends before the bytes, and the node is
 /// dropped last, when it may report that the file is gone.
 pub(super) struct Handle {
-    _way: Arc<Way>,
+    _share: Share,
     pub data: Arc<dyn FileData>,
     pub node: Arc<Node>,
 }
 
 impl Handle {
-    pub fn new(node: Arc<Node>, data: Arc<dyn FileData>, way: Arc<Way>) -> Self {
-        Self { _way: way, data, node }
+    pub fn new(node: Arc<Node>, data: Arc<dyn FileData>, share: Share) -> Self {
+        Self { _share: share, data, node }
     }
 }
 
@@ -30,11 +30,13 @@ pub(super) struct Handles {
     table: Option<Arc<Table>>,
     /// Handles of a former server, by the requests that opened them: those may come again.
     former: HashMap<u64, u64>,
+    /// Shares of a former server's handles whose files could not be opened again. The kernel goes on with them.
+    lost: Mutex<HashMap<u64, Share>>,
 }
 
 impl Handles {
     pub fn new(table: Option<Arc<Table>>) -> Self {
-        Self { open: RwLock::default(), next: AtomicU64::new(1), table, former: HashMap::new() }
+        Self { open: RwLock::default(), next: AtomicU64::new(1), table, former: HashMap::new(), lost: Mutex::default() }
     }
 
     /// Restores a handle of a former server. That of a directory is kept elsewhere.
@@ -43,6 +45,11 @@ impl Handles {
         if let Some(file) = file {
             self.open.get_mut().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::new(file));
         }
+    }
+
+    /// Restores a handle of a former server whose file cannot be opened.
+    pub fn lose(&mut self, number: u64, share: Share) {
+        self.lost.get_mut().unwrap_or_else(PoisonError::into_inner).insert(number, share);
     }
 
     /// Gives no number below `next` from now on.
@@ -65,21 +72,14 @@ impl Handles {
         open.get(&handle.0).cloned().ok_or(Errno::EBADF)
     }
 
-    pub fn keep(
-        &self,
-        asked: Asked,
-        flags: i32,
-        node: Arc<Node>,
-        data: Arc<dyn FileData>,
-        way: Arc<Way>,
-    ) -> FileHandle {
+    pub fn keep(&self, asked: Asked, flags: i32, node: Arc<Node>, data: Arc<dyn FileData>, share: Share) -> FileHandle {
         let known = self.opened_by(asked).filter(|number| self.get(FileHandle(*number)).is_ok());
         if let Some(number) = known {
             return FileHandle(number);
         }
         let number = self.number();
         self.enter(number, asked, &node, flags, false);
-        let handle = Arc::new(Handle::new(node, data, way));
+        let handle = Arc::new(Handle::new(node, data, share));
         self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
         FileHandle(number)
     }
@@ -96,8 +96,9 @@ impl Handles {
     }
 
     /// Removes a handle. The caller drops it where that may take time.
-    pub fn take(&self, handle: FileHandle) -> Option<Arc<Handle>> {
+    pub fn take(&self, handle: FileHandle) -> (Option<Arc<Handle>>, Option<Share>) {
         self.leave(handle);
-        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+        (self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0), lost)
     }
 }

@@ -47,7 +47,7 @@ pub struct Options {
     /// Name of the mounted source, as `df` and the like show it.
     pub source: String,
     /// Holder of the descriptors by which a next server takes the mount over when this process is killed
-    /// ([`Mount::take_over`]). Such a mount does without [`passthrough`](Self::passthrough).
+    /// ([`Mount::take_over`]).
     pub keep: Option<Arc<dyn Keep>>,
 }
 
@@ -92,7 +92,7 @@ impl Parts {
         Self {
             changed,
             shared_mappings: Arc::default(),
-            passthrough: Arc::new(Passthrough::new(options.passthrough && options.keep.is_none())),
+            passthrough: Arc::new(Passthrough::new(options.passthrough, table.clone())),
             ended: Arc::default(),
             offered: Arc::default(),
             table,
@@ -193,10 +193,8 @@ impl Mount {
 
         let (server, config) = parts.server(lock, nodes, &options).map_err(at_mountpoint_of(&mountpoint))?;
         let session = Session::new(server, &mountpoint, &config).map_err(|error| refused(&mountpoint, error))?;
-        let passing = match options.keep {
-            Some(_) if options.passthrough => passes_not(),
-            _ => parts.passthrough.attempt(&session, &directory),
-        };
+        parts.passthrough.connect(&session)?;
+        let passing = parts.passthrough.attempt(&directory, 0);
         let Found { device, id, unique } = mount_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
         let offered = parts.offered.get().copied();
         let mut facts = Facts { mountpoint, device, id, unique, ..Facts::default() };
@@ -251,13 +249,14 @@ impl Mount {
         let image = former.image.clone();
         let table = Arc::new(former.go_on(keep)?);
         let parts = Parts::new(&*layer, &options, Some(table.clone()));
+        parts.passthrough.connect(&device)?;
         let nodes = Nodes::new(root, layer, Some(table)).map_err(|error| failed(&error))?;
         nodes.restore(&image, &mut kept)?;
         let (mut server, config) = parts.server(lock, nodes, &options)?;
         server.restore(&image);
         let session = take_over::session(server, device.as_fd(), &offered, config)?;
+        let passing = parts.passthrough.attempt(&backing, image.next_backing);
         take_over::resend(device.as_fd())?;
-        let passing = if options.passthrough { passes_not() } else { Passing::Unwanted };
         parts.run(session, facts, &options, passing, Surviving::Kept)
     }
 
@@ -353,11 +352,6 @@ const NOT_AGAIN: &str = "the kernel does not send requests again (Linux 6.9 does
 /// True if the kernel sends requests again that a killed server has not answered.
 fn sends_again(facts: &Facts) -> bool {
     InitFlags::from_bits_retain(facts.capabilities).contains(InitFlags::FUSE_HAS_RESEND)
-}
-
-/// Passthrough on a mount that outlives its server.
-fn passes_not() -> Passing {
-    Passing::Refused(io::Error::other("a mount that outlives its server does without"))
 }
 
 fn at_mountpoint_of(mountpoint: &Path) -> impl Fn(io::Error) -> Error {

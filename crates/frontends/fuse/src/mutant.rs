@@ -16,6 +16,20 @@ entresol_core::fault_points! {
         NamelessNotKept,
         /// Rule 6: a listing begins anew.
         ListingFromStart,
+        /// Rule 7: the handles of a former server have no backing ids.
+        BackingsForgotten,
+        /// Rule 7: an id stays open after its last handle.
+        NotClosed,
+        /// Rule 7: an id that has no handle at a take-over stays open.
+        UnusedLeft,
+        /// Rule 7: an id that was registered and not entered stays open.
+        NotEnteredLeft,
+        /// Rule 7: an id is not entered.
+        NotEntered,
+        /// Rule 8: a layer serves a file that the kernel reads and writes past it.
+        LayerAsked,
+        /// Rule 8: the page cache keeps its bytes of a file that was passed through before a take-over.
+        StaleForgotten,
         /// Rule 1: a record is committed before it is complete.
         CommittedEarly,
     }

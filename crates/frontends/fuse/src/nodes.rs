@@ -5,7 +5,7 @@ use crate::mutant::{Mutant, is};
 use crate::passthrough::Ways;
 use crate::table::{self, Asked, Entry, Image, Table};
 use entresol_files::places::{Change, Holder, Identity, Place, Places};
-use entresol_files::{Directory, FileData, FileId, FileLayer, HIDDEN, NamesBelow, open_despite_mode};
+use entresol_files::{DirectFiles, Directory, FileData, FileId, FileLayer, HIDDEN, NamesBelow, open_despite_mode};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ pub(super) struct Node {
     /// True if the file is known to have no capabilities.
     incapable: AtomicBool,
     /// The kernel's access to the bytes.
-    pub ways: Mutex<Ways>,
+    pub ways: Arc<Ways>,
 }
 
 impl Drop for Node {
@@ -57,6 +57,8 @@ impl Drop for Node {
 struct Opened {
     data: Weak<dyn FileData>,
     writable: bool,
+    /// True for the backing file as it is, whatever the layer.
+    plain: bool,
 }
 
 impl Node {
@@ -81,7 +83,7 @@ impl Node {
             layer,
             opened: Mutex::default(),
             incapable: AtomicBool::new(false),
-            ways: Mutex::default(),
+            ways: Arc::new(Ways::new(number)),
         })
     }
 
@@ -226,9 +228,7 @@ impl Node {
             }
             Err(error) => return Err(error.into()),
         };
-        let data = self.layer.open(self.id, File::from(file), may)?;
-        *opened = Some(Opened { data: Arc::downgrade(&data), writable: may });
-        Ok(data)
+        self.open_bytes(&mut opened, file, may)
     }
 
     /// Registers a file just created as the open one.
@@ -237,8 +237,16 @@ impl Node {
         if let Some(data) = opened.as_ref().filter(|opened| opened.writable).and_then(|opened| opened.data.upgrade()) {
             return Ok(data);
         }
-        let data = self.layer.open(self.id, File::from(file), true)?;
-        *opened = Some(Opened { data: Arc::downgrade(&data), writable: true });
+        self.open_bytes(&mut opened, file, true)
+    }
+
+    /// Opens the bytes of a file: through the layer, unless the kernel reads and writes the file past it.
+    fn open_bytes(&self, opened: &mut Option<Opened>, file: OwnedFd, writable: bool) -> io::Result<Arc<dyn FileData>> {
+        let is_plain = |opened: &Opened| opened.plain && opened.data.strong_count() > 0;
+        let plain = self.ways.are_past_layer() || opened.as_ref().is_some_and(is_plain);
+        let layer: &dyn FileLayer = if plain { &DirectFiles } else { &*self.layer };
+        let data = layer.open(self.id, File::from(file), writable)?;
+        *opened = Some(Opened { data: Arc::downgrade(&data), writable, plain });
         Ok(data)
     }
 }
@@ -360,6 +368,7 @@ impl Nodes {
                 None => Place::closed(&self.places, path.as_deref(), identity, holder),
             };
             let restored = Node::at(place, id, number, self.layer.clone(), &self.places);
+            restored.ways.were_passed(node.passed);
             let lookups = if is(Mutant::LookupsForgotten) { 1 } else { node.lookups };
             known.insert(number, Known { node: restored, lookups });
         }
@@ -580,7 +589,8 @@ mod tests {
             let file = File::open(backing.join(path)).unwrap();
             let (number, made) = (file.metadata().unwrap().ino(), Identity::of(&file).unwrap().map(|file| file.made));
             let place = Some((parent, name.to_vec()));
-            image.nodes.insert(number, table::Remembered { place, made, lookups, kept: false });
+            let node = table::Remembered { place, made, lookups, ..Default::default() };
+            image.nodes.insert(number, node);
             number
         };
         let directory = add("d", ROOT, b"d", 1);
@@ -623,7 +633,9 @@ mod tests {
         let mut image = Image::default();
         for (number, parent) in [(50, 51), (51, 50), (52, 52), (53, 9999)] {
             let place = Some((parent, b"x".to_vec()));
-            image.nodes.insert(number, table::Remembered { place, made: Some((1, 1)), lookups: 1, kept: true });
+            let made = Some((1, 1));
+            let node = table::Remembered { place, made, lookups: 1, kept: true, ..Default::default() };
+            image.nodes.insert(number, node);
         }
         let nodes = restored(backing.path(), &image);
         (50..54).for_each(|number| assert_eq!(nodes.get(number).unwrap().place().unwrap_err(), Errno::STALE));

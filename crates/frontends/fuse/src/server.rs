@@ -18,7 +18,7 @@ use fuser::{
     ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{AtFlags, FallocateFlags, Gid, Mode, OFlags, Timestamps, Uid};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -79,6 +79,10 @@ impl FuseServer {
 
     /// Opens again what was open in a former server. A file that cannot be opened any more is EBADF to its users.
     pub fn restore(&mut self, image: &Image) {
+        let passthrough = &self.kernel.passthrough;
+        // The highest id of a node is the last.
+        let ids: HashMap<u64, u32> = image.backings.iter().copied().collect();
+        let mut in_use = HashSet::new();
         self.files.go_on_from(image.next_handle);
         if is(Mutant::HandlesForgotten) {
             return;
@@ -91,12 +95,25 @@ impl FuseServer {
                     directories.insert(number, Arc::new(listing));
                     self.files.restore(number, open, None);
                 }
-            } else if let Ok(data) = node.data(writes(open.flags)) {
-                // The way of all its handles: a mount that outlives its server passes no file through.
-                let way = self.kernel.passthrough.way(&node.ways, &*data, |_| Err(io::ErrorKind::Unsupported.into()));
-                self.files.restore(number, open, Some(Handle::new(node, data, way)));
+                continue;
+            }
+            let id = ids.get(&open.node).copied().filter(|_| !is(Mutant::BackingsForgotten));
+            in_use.extend(id);
+            let share = passthrough.restored(&node.ways, id);
+            let mut data = node.data(writes(open.flags));
+            if id.is_some() && !data.as_ref().is_ok_and(|data| data.below().is_some()) {
+                // The kernel goes on with the backing file.
+                drop(data);
+                node.ways.go_past_layer();
+                data = node.data(writes(open.flags));
+            }
+            match data {
+                Ok(data) => self.files.restore(number, open, Some(Handle::new(node, data, share))),
+                Err(_) => self.files.lose(number, share),
             }
         }
+        let unused = image.backings.iter().filter(|(_, id)| !in_use.contains(id) && !is(Mutant::UnusedLeft));
+        unused.for_each(|&(node, id)| passthrough.unregister(node, id));
     }
 
     /// Opens a directory.
@@ -106,7 +123,7 @@ impl FuseServer {
     }
 
     /// Returns the reply flags that tell the kernel how to treat a file opened with `flags`.
-    fn treated(&self, flags: i32, way: &Way) -> FopenFlags {
+    fn treated(&self, flags: i32, way: Way) -> FopenFlags {
         let direct = OFlags::from_bits_truncate(flags as u32).contains(OFlags::DIRECT);
         // A kernel that does not keep both kinds of handle of a file coherent handles O_DIRECT in its own way.
         let apart = direct && self.kernel.shared_mappings.load(Relaxed);
@@ -423,13 +440,21 @@ impl Filesystem for FuseServer {
         });
         match opened {
             Ok((stale, data, node)) => {
-                let way = self.kernel.passthrough.way(&node.ways, &*data, |file| reply.open_backing(file));
-                let mut treated = self.treated(flags.0, &way);
-                // The kernel drops its cached bytes of the file.
-                treated.set(FopenFlags::FOPEN_KEEP_CACHE, treated.contains(FopenFlags::FOPEN_KEEP_CACHE) && !stale);
-                let handle = self.files.keep(request.into(), flags.0, node, data, way.clone());
-                match &*way {
-                    Way::Passed(backing) => reply.opened_passthrough(handle, treated, backing),
+                let asked = Asked::from(request);
+                let share = self.kernel.passthrough.share(&node.ways, &*data);
+                let way = share.way;
+                let mut treated = self.treated(flags.0, way);
+                // The kernel drops its cached bytes of the file. A former server may have known that it must.
+                let keeps = treated.contains(FopenFlags::FOPEN_KEEP_CACHE) && !stale && !asked.again;
+                treated.set(FopenFlags::FOPEN_KEEP_CACHE, keeps);
+                let handle = self.files.keep(asked, flags.0, node, data, share);
+                match way {
+                    Way::Passed(id) => {
+                        // SAFETY: the handle's share has the id open on this mount. It is not closed through this.
+                        let backing = unsafe { reply.wrap_backing(id) };
+                        reply.opened_passthrough(handle, treated, &backing);
+                        let _open = backing.into_raw();
+                    }
                     Way::Asked { .. } => reply.opened(handle, treated),
                 }
             }
@@ -458,12 +483,18 @@ impl Filesystem for FuseServer {
         match created {
             Ok((stat, node, data)) => {
                 let attributes = attributes(&stat, node.number);
-                let way = self.kernel.passthrough.way(&node.ways, &*data, |file| reply.open_backing(file));
-                let treated = self.treated(flags, &way);
-                let handle = self.files.keep(asked, flags, node, data, way.clone());
+                let share = self.kernel.passthrough.share(&node.ways, &*data);
+                let way = share.way;
+                let treated = self.treated(flags, way);
+                let handle = self.files.keep(asked, flags, node, data, share);
                 let one = Generation(0);
-                match &*way {
-                    Way::Passed(file) => reply.created_passthrough(&TRUST, &attributes, one, handle, treated, file),
+                match way {
+                    Way::Passed(id) => {
+                        // SAFETY: as in `open`.
+                        let file = unsafe { reply.wrap_backing(id) };
+                        reply.created_passthrough(&TRUST, &attributes, one, handle, treated, &file);
+                        let _open = file.into_raw();
+                    }
                     Way::Asked { .. } => reply.created(&TRUST, &attributes, one, handle, treated),
                 }
             }

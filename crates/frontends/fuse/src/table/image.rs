@@ -1,7 +1,7 @@
 //! The state that the table's records add up to.
 
 use super::record::{Bad, Change, Facts, Open, Place, Record, Remembered};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// Lookups of which it is known which request counted them: more than can be unanswered at a time.
 const COUNTED_MAX: usize = 256;
@@ -26,6 +26,9 @@ pub struct Image {
     pub requests: BTreeMap<u64, Entered>,
     /// Number of a request, and of the node whose lookups it counted; the newest last.
     pub counted: VecDeque<(u64, u64)>,
+    /// Numbers of nodes, and the ids of their backing files in the kernel. The highest of a node is that of its handles.
+    pub backings: BTreeSet<(u64, u32)>,
+    pub next_backing: u32,
 }
 
 impl Image {
@@ -92,6 +95,18 @@ impl Image {
             Record::Answered(unique) => {
                 self.requests.remove(&unique).ok_or(Bad("an unknown request is answered"))?;
             }
+            Record::NextBacking(next) => self.next_backing = self.next_backing.max(next),
+            Record::Registered { node, id } => {
+                let next = id.checked_add(1).ok_or(Bad("a backing id is too large"))?;
+                self.backings.insert((node, id));
+                self.next_backing = self.next_backing.max(next);
+                self.nodes.entry(node).and_modify(|node| node.passed = true);
+            }
+            Record::Unregistered { node, id } => {
+                let known = self.backings.remove(&(node, id));
+                known.then_some(()).ok_or(Bad("an unknown backing id is closed"))?;
+            }
+            Record::Passed(number) => self.node(number)?.passed = true,
         }
         Ok(())
     }
@@ -143,6 +158,11 @@ impl Image {
         let counted = self.counted.iter().map(|&(unique, number)| Record::Counted { number, unique, added: false });
         let next = std::iter::once(Record::NextHandle(self.next_handle));
         let handles = self.handles.iter().map(|(&handle, &open)| Record::Opened(handle, open));
+        let passed = self.nodes.iter().filter(|(_, node)| node.passed).map(|(&number, _)| Record::Passed(number));
+        let backings = self.backings.iter().map(|&(node, id)| Record::Registered { node, id });
+        let next_backing = std::iter::once(Record::NextBacking(self.next_backing));
+        // Before the nodes: one may be new since its id was registered.
+        let nodes = backings.chain(next_backing).chain(nodes).chain(passed);
         facts.chain(requests).chain(nodes).chain(counted).chain(next).chain(handles)
     }
 }

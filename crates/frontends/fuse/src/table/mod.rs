@@ -146,7 +146,7 @@ impl Table {
     /// Enters a node that is new, or is another file than before, with its lookups but the one that
     /// [`counted`](Self::counted) will enter.
     pub fn met(&self, number: u64, place: Place, made: Option<(i64, u32)>, lookups: u64) {
-        self.append(Record::Node(number, Remembered { place: Some(place), made, lookups, kept: false }));
+        self.append(Record::Node(number, Remembered { place: Some(place), made, lookups, ..Remembered::default() }));
     }
 
     pub fn counted(&self, number: u64, asked: Asked) {
@@ -208,6 +208,32 @@ impl Table {
         if inner.image.handles.contains_key(&handle) {
             inner.append(Record::Closed(handle), &*self.keep);
         }
+    }
+
+    /// Enters the id of a node's backing file, before any answer names it and before another one is registered.
+    pub fn registered(&self, node: u64, id: u32) {
+        self.append(Record::Registered { node, id });
+    }
+
+    /// Enters that the id of a node's backing file is closed.
+    pub fn unregistered(&self, node: u64, id: u32) {
+        let mut inner = self.inner();
+        if inner.image.backings.contains(&(node, id)) {
+            inner.append(Record::Unregistered { node, id }, &*self.keep);
+        }
+    }
+
+    /// Enters that no id below `next` is open without being entered.
+    pub fn next_backing(&self, next: u32) {
+        self.append(Record::NextBacking(next));
+    }
+
+    /// Enters that handles of a node opened from now on have no backing id. One may still be entered, if the kernel
+    /// forgot the node and found it again before it reported the end of the last handle.
+    pub fn asked(&self, node: u64) {
+        let mut inner = self.inner();
+        let ids = inner.image.backings.range((node, 0)..=(node, u32::MAX)).map(|&(_, id)| id).collect::<Vec<_>>();
+        ids.into_iter().for_each(|id| inner.append(Record::Unregistered { node, id }, &*self.keep));
     }
 
     /// Enters a request that must not be repeated. `change` is called unless its outcome is known.
@@ -365,7 +391,8 @@ mod tests {
         for call in 0..calls {
             let (number, asked) = (2 + random.below(5), Asked { unique: 1000 + call, again: false });
             let known = table.inner().image.nodes.contains_key(&number);
-            match random.below(9) {
+            let entered = table.inner().image.backings.first().copied();
+            match random.below(13) {
                 0 if !known => table.met(number, place(random), random.chance(0.5).then_some((-5, 7)), 0),
                 1 | 2 if known => table.counted(number, asked),
                 3 => table.forgotten(number, random.below(3), random.chance(0.3).then_some(asked)),
@@ -378,6 +405,10 @@ mod tests {
                     let _ = entry.run(|| if random.chance(0.7) { Ok(()) } else { Err(Errno::NOENT.into()) });
                     entries.push(entry);
                 }
+                8 => table.registered(number, call as u32),
+                9 => entered.into_iter().for_each(|(node, id)| table.unregistered(node, id)),
+                10 => table.asked(number),
+                11 => table.next_backing(random.below(call + 1) as u32),
                 _ if known => table.append(Record::Kept(number)),
                 _ => drop((entries.len() > 3).then(|| entries.swap_remove(0))),
             }

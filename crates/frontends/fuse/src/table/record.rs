@@ -34,6 +34,8 @@ pub struct Remembered {
     pub lookups: u64,
     /// True if the holder has the file's descriptor.
     pub kept: bool,
+    /// True if the kernel has read and written the file by itself.
+    pub passed: bool,
 }
 
 /// An open file or directory.
@@ -93,6 +95,20 @@ pub enum Record {
     },
     /// The kernel has the answer.
     Answered(u64),
+    /// No entered backing id had this number or a higher one.
+    NextBacking(u32),
+    /// A backing id was registered for a node.
+    Registered {
+        node: u64,
+        id: u32,
+    },
+    /// A node's backing id was closed.
+    Unregistered {
+        node: u64,
+        id: u32,
+    },
+    /// The kernel has read and written a node's file by itself.
+    Passed(u64),
 }
 
 /// Writes words and texts.
@@ -247,6 +263,22 @@ impl Record {
                 out.words(&[*unique]);
                 12
             }
+            Self::NextBacking(next) => {
+                out.words(&[(*next).into()]);
+                13
+            }
+            Self::Registered { node, id } => {
+                out.words(&[(*id).into(), *node]);
+                14
+            }
+            Self::Unregistered { node, id } => {
+                out.words(&[(*id).into(), *node]);
+                15
+            }
+            Self::Passed(number) => {
+                out.words(&[*number]);
+                16
+            }
         }
     }
 
@@ -272,7 +304,7 @@ impl Record {
                 let (has_made, seconds, nanoseconds) = (body.flag()?, body.word()? as i64, body.small()?);
                 let place = if body.flag()? { Some(body.place()?) } else { None };
                 let made = has_made.then_some((seconds, nanoseconds));
-                Self::Node(number, Remembered { place, made, lookups, kept })
+                Self::Node(number, Remembered { place, made, lookups, kept, passed: false })
             }
             4 => Self::Named(body.word()?, body.place()?),
             5 => Self::Counted { number: body.word()?, unique: body.word()?, added: body.flag()? },
@@ -309,6 +341,10 @@ impl Record {
             }
             11 => Self::Ended { unique: body.word()?, errno: body.small::<u32>()? as i32 },
             12 => Self::Answered(body.word()?),
+            13 => Self::NextBacking(body.small()?),
+            14 => Self::Registered { id: body.small()?, node: body.word()? },
+            15 => Self::Unregistered { id: body.small()?, node: body.word()? },
+            16 => Self::Passed(body.word()?),
             _ => return Err(Bad("an unknown kind of record")),
         };
         if body.0.is_empty() { Ok(record) } else { Err(Bad("a record is too long")) }

@@ -3,15 +3,18 @@
 //! This process is the holder. The server and its clients are this test program again, told by the environment what to
 //! do ([`part`]).
 
-use entresol_files::DirectFiles;
-use entresol_fuse::{Keep, Kept, Mount, Options, Surviving};
+use entresol_files::{AtOnce, DirectFiles, FileData, FileId, FileLayer, OpenDirectory, Sought};
+use entresol_fuse::{Keep, Kept, Mount, Options, Passing, Surviving};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType,
 };
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,6 +30,79 @@ const MUTANT: &str = "ENTRESOL_FUSE_MUTANT";
 const KILL_AFTER: &str = "ENTRESOL_FUSE_KILL_AFTER";
 const SEED: &str = "ENTRESOL_FUSE_SEED";
 const NO_PAGE_CACHE: &str = "ENTRESOL_FUSE_NO_PAGE_CACHE";
+const NO_PASSTHROUGH: &str = "ENTRESOL_FUSE_NO_PASSTHROUGH";
+const INVERTED: &str = "ENTRESOL_FUSE_INVERTED";
+
+/// A layer whose bytes are the complements of the backing file's, so that a file that is read both through it and past
+/// it is found.
+struct Inverted;
+
+/// An open file of [`Inverted`].
+struct InvertedFile(Arc<dyn FileData>);
+
+fn invert(bytes: &mut [u8]) {
+    bytes.iter_mut().for_each(|byte| *byte = !*byte);
+}
+
+impl FileLayer for Inverted {
+    fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
+        Ok(Arc::new(InvertedFile(DirectFiles.open(id, file, writable)?)))
+    }
+
+    fn leaving(&self, _: FileId, _: OpenDirectory<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn stays(&self, _: FileId) {}
+
+    fn replacing(&self, _: FileId) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn removed(&self, _: FileId) {}
+}
+
+impl FileData for InvertedFile {
+    fn size_bytes(&self) -> io::Result<u64> {
+        self.0.size_bytes()
+    }
+
+    fn read_now(&self, _: u64, _: &mut [u8]) -> io::Result<AtOnce> {
+        Ok(AtOnce::First(0))
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read(offset, bytes)?;
+        invert(&mut bytes[..count]);
+        Ok(count)
+    }
+
+    fn write_now(&self, _: u64, _: &[u8]) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut bytes = bytes.to_vec();
+        invert(&mut bytes);
+        self.0.write(offset, &bytes)
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.0.sync(data_only)
+    }
+
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.0.truncate(bytes)
+    }
+
+    fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
+        self.0.allocate(how, offset, bytes)
+    }
+
+    fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64> {
+        self.0.seek(sought, offset)
+    }
+}
 
 fn send(socket: impl AsFd, text: &str, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -108,9 +184,10 @@ fn serve(directory: &Path, kill_after: Option<u64>) {
     if let Some(steps) = kill_after {
         entresol_fuse::kill_after(steps);
     }
-    let page_cache = std::env::var_os(NO_PAGE_CACHE).is_none();
-    let options = || Options { keep: Some(Arc::new(ToHolder)), page_cache, ..Options::default() };
-    let layer = Arc::new(DirectFiles);
+    let unless = |name| std::env::var_os(name).is_none();
+    let (page_cache, passthrough) = (unless(NO_PAGE_CACHE), unless(NO_PASSTHROUGH));
+    let options = || Options { keep: Some(Arc::new(ToHolder)), page_cache, passthrough, ..Options::default() };
+    let layer: Arc<dyn FileLayer> = if unless(INVERTED) { Arc::new(DirectFiles) } else { Arc::new(Inverted) };
     let mount = if kept.is_empty() {
         Mount::start(&directory.join("backing"), &directory.join("mount"), layer, options())
     } else {
@@ -124,6 +201,7 @@ fn serve(directory: &Path, kill_after: Option<u64>) {
         }
     };
     let state = match mount.surviving() {
+        Surviving::Kept if matches!(mount.passing(), Passing::Granted) => "=passing".to_owned(),
         Surviving::Kept => "=".to_owned(),
         other => format!("!{other:?}"),
     };
@@ -182,6 +260,12 @@ pub struct Holder {
     mutant: Option<String>,
     /// False if the servers see every read.
     pub page_cache: bool,
+    /// False if the servers do not want passthrough.
+    pub passthrough: bool,
+    /// True for servers whose layer is [`Inverted`], which passes no file.
+    pub inverted: bool,
+    /// True if the kernel granted passthrough to the last server.
+    pub passing: bool,
     /// Reason why a server did not begin.
     pub refused: Option<String>,
 }
@@ -198,7 +282,17 @@ impl Holder {
             std::fs::create_dir(directory.path().join(name)).unwrap();
         }
         let mutant = mutant.map(str::to_owned);
-        Some(Self { directory, kept: HashMap::new(), server: None, mutant, page_cache: true, refused: None })
+        Some(Self {
+            directory,
+            kept: HashMap::new(),
+            server: None,
+            mutant,
+            page_cache: true,
+            passthrough: true,
+            inverted: false,
+            passing: false,
+            refused: None,
+        })
     }
 
     pub fn kept(&self) -> Vec<&str> {
@@ -213,9 +307,8 @@ impl Holder {
         let mut environment = Vec::new();
         kill_after.iter().for_each(|steps| environment.push((KILL_AFTER, steps.to_string())));
         self.mutant.iter().for_each(|mutant| environment.push((MUTANT, mutant.clone())));
-        if !self.page_cache {
-            environment.push((NO_PAGE_CACHE, String::new()));
-        }
+        let set = [(NO_PAGE_CACHE, !self.page_cache), (NO_PASSTHROUGH, !self.passthrough), (INVERTED, self.inverted)];
+        environment.extend(set.into_iter().filter(|set| set.1).map(|(name, _)| (name, String::new())));
         let server = Part::new("server", self.directory.path(), Stdio::from(theirs), &environment);
         for (name, fd) in &self.kept {
             send(&ours, name, Some(fd.as_fd())).unwrap();
@@ -248,7 +341,10 @@ impl Holder {
         match (what, fd) {
             ("+", Some(fd)) => drop(self.kept.insert(name.to_owned(), fd)),
             ("-", None) => drop(self.kept.remove(name)),
-            ("=", None) => return Tended::Begun,
+            ("=", None) => {
+                self.passing = name == "passing";
+                return Tended::Begun;
+            }
             ("!", None) => self.refused = Some(name.to_owned()),
             other => panic!("{other:?}"),
         }
@@ -270,6 +366,30 @@ impl Holder {
         send(&self.server.as_ref().unwrap().1, "unmount", None).unwrap();
         while self.tend() != Tended::Ended {}
         self.server = None;
+    }
+
+    /// Number of backing ids that are open in the kernel when it waits for no answer any more. It closes them.
+    pub fn backing_ids(&mut self) -> usize {
+        /// `FUSE_DEV_IOC_BACKING_CLOSE`.
+        const CLOSE: Opcode = opcode::write::<u32>(229, 2);
+        let mount = rustix::fs::stat(self.directory.path().join("mount")).unwrap().st_dev;
+        let control = self.directory.path().join("control");
+        std::fs::create_dir(&control).unwrap();
+        rustix::mount::mount("none", &control, "fusectl", rustix::mount::MountFlags::empty(), None).unwrap();
+        let waiting = control.join(rustix::fs::minor(mount).to_string()).join("waiting");
+        while std::fs::read_to_string(&waiting).unwrap().trim() != "0" {
+            assert_ne!(self.tend(), Tended::Ended);
+        }
+        rustix::mount::unmount(&control, rustix::mount::UnmountFlags::empty()).unwrap();
+        std::fs::remove_dir(&control).unwrap();
+        let device = &self.kept["fuse.device"];
+        let own = tempfile::tempfile_in(self.directory.path()).unwrap();
+        let last = fuser::BackingId::create_raw(device, own).unwrap();
+        // SAFETY: the kernel reads one `u32`.
+        let close = |id: &u32| unsafe { ioctl(device, Setter::<CLOSE, u32>::new(*id)) };
+        assert_eq!(close(&last), Ok(()));
+        assert_eq!(close(&last), Err(Errno::NOENT), "an id that is closed may be closed again");
+        (1..last).filter(|id| close(id).is_ok()).count()
     }
 
     /// Starts a client, which ends when the returned value's input is closed.
