@@ -60,15 +60,17 @@ pub(super) struct Ways {
 struct State {
     /// Handles that share the way.
     handles: usize,
-    /// The way of the open handles, else of the last one.
+    /// The way of the open handles.
     way: Way,
+    /// True if the last way was by the kernel itself.
+    passed: bool,
     /// True if a former server chose the way, and the layer here would not.
     past_layer: bool,
 }
 
 impl Ways {
     pub fn new(number: u64) -> Self {
-        let state = State { handles: 0, way: Way::Asked { stale: false }, past_layer: false };
+        let state = State { handles: 0, way: Way::Asked { stale: false }, passed: false, past_layer: false };
         Self { number, state: Mutex::new(state) }
     }
 
@@ -78,7 +80,7 @@ impl Ways {
 
     /// Restores the knowledge of a former server: true if the kernel has read and written the file by itself.
     pub fn were_passed(&self, passed: bool) {
-        self.state().way = Way::Asked { stale: passed && !is(Mutant::StaleForgotten) };
+        self.state().passed = passed && !is(Mutant::StaleForgotten);
     }
 
     /// True if the bytes are those of the backing file, whatever the layer, until the last handle is closed.
@@ -250,13 +252,14 @@ impl Passthrough {
             // A file opened read-only here may be opened again for writing, and then be other bytes to the layer.
             let below =
                 below.filter(|file| rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::RDWR)));
-            state.way = match (below.and_then(|file| self.register(ways.number, file).ok()), state.way) {
-                (Some(id), _) => Way::Passed(id),
-                (None, before) => {
+            state.way = match below.and_then(|file| self.register(ways.number, file).ok()) {
+                Some(id) => Way::Passed(id),
+                None => {
                     self.table.iter().for_each(|table| table.asked(ways.number));
-                    Way::Asked { stale: matches!(before, Way::Passed(_)) }
+                    Way::Asked { stale: state.passed }
                 }
             };
+            state.passed = matches!(state.way, Way::Passed(_));
         }
         self.taken(ways, &mut state)
     }
@@ -267,6 +270,7 @@ impl Passthrough {
         let mut state = ways.state();
         // The kernel dropped stale bytes when it opened the file.
         state.way = id.map_or(Way::Asked { stale: false }, Way::Passed);
+        state.passed = id.is_some();
         self.taken(ways, &mut state)
     }
 

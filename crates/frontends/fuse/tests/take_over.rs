@@ -826,6 +826,7 @@ fn stale_bytes(mutant: Option<&str>) -> Option<Result<(), String>> {
     std::thread::sleep(Duration::from_millis(100));
     file.write_all_at(&page(2), 0).unwrap();
     drop(file);
+    holder.settle();
     holder.kill();
     holder.inverted = true;
     assert!(holder.start(None), "{:?}", holder.refused);

@@ -368,10 +368,8 @@ impl Holder {
         self.server = None;
     }
 
-    /// Number of backing ids that are open in the kernel when it waits for no answer any more. It closes them.
-    pub fn backing_ids(&mut self) -> usize {
-        /// `FUSE_DEV_IOC_BACKING_CLOSE`.
-        const CLOSE: Opcode = opcode::write::<u32>(229, 2);
+    /// Waits until the kernel waits for no answer: files that were closed are closed for the server too.
+    pub fn settle(&mut self) {
         let mount = rustix::fs::stat(self.directory.path().join("mount")).unwrap().st_dev;
         let control = self.directory.path().join("control");
         std::fs::create_dir(&control).unwrap();
@@ -382,6 +380,13 @@ impl Holder {
         }
         rustix::mount::unmount(&control, rustix::mount::UnmountFlags::empty()).unwrap();
         std::fs::remove_dir(&control).unwrap();
+    }
+
+    /// Number of backing ids that are open in the kernel. It closes them.
+    pub fn backing_ids(&mut self) -> usize {
+        /// `FUSE_DEV_IOC_BACKING_CLOSE`.
+        const CLOSE: Opcode = opcode::write::<u32>(229, 2);
+        self.settle();
         let device = &self.kept["fuse.device"];
         let own = tempfile::tempfile_in(self.directory.path()).unwrap();
         let last = fuser::BackingId::create_raw(device, own).unwrap();
