@@ -701,8 +701,8 @@ fn no_client_sees_three_hundred_kills_at_random_moments() {
     }
 }
 
-/// Kills servers at random moments while files are opened and closed. No backing id stays open.
-fn opened_at_random(mutant: Option<&str>, seed: u64, kills: usize) -> Option<Result<(), String>> {
+/// A holder with a server to which the kernel grants passthrough. `None`, with a note, where it grants none.
+fn passing_holder(mutant: Option<&str>) -> Option<Result<Holder, String>> {
     let mut holder = Holder::new(mutant)?;
     if !holder.start(None) {
         return Some(Err(holder.refused.clone().unwrap_or_default()));
@@ -711,6 +711,15 @@ fn opened_at_random(mutant: Option<&str>, seed: u64, kills: usize) -> Option<Res
         entresol_skip::skipped!("kernel", "the kernel grants no passthrough");
         return None;
     }
+    Some(Ok(holder))
+}
+
+/// Kills servers at random moments while files are opened and closed. No backing id stays open.
+fn opened_at_random(mutant: Option<&str>, seed: u64, kills: usize) -> Option<Result<(), String>> {
+    let mut holder = match passing_holder(mutant)? {
+        Ok(holder) => holder,
+        Err(refused) => return Some(Err(refused)),
+    };
     let (mut client, mut random) = (holder.client("opens", seed), Random(seed));
     let error = |what: &str| Some(Err(format!("seed {seed}: {what}")));
     for kill in 0..kills {
@@ -751,14 +760,10 @@ fn no_backing_id_stays_open_after_a_thousand_opens_and_kills() {
 /// Two servers, of which the second has a layer that would pass no file: the handles go on, and so do those that are
 /// opened while the first are open. Those after that are the layer's.
 fn another_layer(mutant: Option<&str>) -> Option<Result<(), String>> {
-    let mut holder = Holder::new(mutant)?;
-    if !holder.start(None) {
-        return Some(Err(holder.refused.clone().unwrap_or_default()));
-    }
-    if !holder.passing {
-        entresol_skip::skipped!("kernel", "the kernel grants no passthrough");
-        return None;
-    }
+    let mut holder = match passing_holder(mutant)? {
+        Ok(holder) => holder,
+        Err(refused) => return Some(Err(refused)),
+    };
     let at = |holder: &Holder, name: &str| holder.directory.path().join(name);
     let (path, backing) = (at(&holder, "mount/f"), at(&holder, "backing/f"));
     let open =
@@ -811,14 +816,10 @@ fn another_layer(mutant: Option<&str>) -> Option<Result<(), String>> {
 /// A file that was passed through, closed, and is opened after a take-over by a layer that passes none: its bytes in the
 /// page cache, which passed writes did not change, are dropped.
 fn stale_bytes(mutant: Option<&str>) -> Option<Result<(), String>> {
-    let mut holder = Holder::new(mutant)?;
-    if !holder.start(None) {
-        return Some(Err(holder.refused.clone().unwrap_or_default()));
-    }
-    if !holder.passing {
-        entresol_skip::skipped!("kernel", "the kernel grants no passthrough");
-        return None;
-    }
+    let mut holder = match passing_holder(mutant)? {
+        Ok(holder) => holder,
+        Err(refused) => return Some(Err(refused)),
+    };
     let path = holder.directory.path().join("mount/f");
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
     file.write_all_at(&page(1), 0).unwrap();
@@ -838,6 +839,72 @@ fn stale_bytes(mutant: Option<&str>) -> Option<Result<(), String>> {
 fn a_layer_that_would_not_pass_a_file_lets_open_handles_go_on() {
     another_layer(None).into_iter().for_each(Result::unwrap);
     stale_bytes(None).into_iter().for_each(Result::unwrap);
+}
+
+/// A mount whose second server may not pass files (`without_rights`), or does not want to: no open fails, and the third
+/// server closes what the second could not.
+fn passes_no_more(without_rights: bool) {
+    let Some(holder) = passing_holder(None) else { return };
+    let mut holder = holder.unwrap();
+    let mount = holder.directory.path().join("mount");
+    let at = |name: &str| mount.join(name);
+    let (path, fresh) = (at("f"), at("fresh"));
+    let open = |path: &Path| OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    drop(open(&at("other")));
+    let check = |file: &File, version| {
+        file.write_all_at(&page(version), 0).unwrap();
+        assert!(fs::read(&path).unwrap() == page(version));
+    };
+    let file = open(&path);
+    check(&file, 1);
+    holder.kill();
+    (holder.without_rights, holder.passthrough) = (without_rights, without_rights);
+    assert!(holder.start(None), "{:?}", holder.refused);
+    assert!(!holder.passing);
+    check(&file, 2);
+    let again = open(&path);
+    drop(file);
+    check(&again, 3);
+    fs::write(&fresh, b"fresh").unwrap();
+    assert_eq!(fs::read(&fresh).unwrap(), b"fresh");
+    drop(again);
+    holder.settle();
+    let file = open(&path);
+    check(&file, 4);
+    holder.kill();
+    (holder.without_rights, holder.passthrough) = (false, true);
+    assert!(holder.start(None), "{:?}", holder.refused);
+    assert!(holder.passing);
+    check(&file, 5);
+    drop(file);
+    holder.settle();
+    let file = open(&path);
+    check(&file, 6);
+    drop(file);
+    assert_eq!(holder.backing_ids(), 0);
+}
+
+#[test]
+fn a_server_that_passes_no_files_goes_on_with_those_of_one_that_did() {
+    [true, false].into_iter().for_each(passes_no_more);
+}
+
+#[test]
+fn a_mount_that_began_without_passthrough_goes_on_without() {
+    let Some(mut holder) = Holder::new(None) else { return };
+    holder.passthrough = false;
+    if !holder.start(None) {
+        return;
+    }
+    let path = holder.directory.path().join("mount/f");
+    fs::write(&path, b"first").unwrap();
+    holder.kill();
+    holder.passthrough = true;
+    assert!(holder.start(None), "{:?}", holder.refused);
+    assert!(!holder.passing);
+    assert_eq!(fs::read(&path).unwrap(), b"first");
+    fs::write(&path, b"second").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"second");
 }
 
 /// Each fault in the passing of files is found.

@@ -19,6 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Bit of a request's number that says that the kernel sends it again (`FUSE_UNIQUE_RESEND`).
 const AGAIN: u64 = 1 << 63;
 
+/// Number of no node.
+const NO_NODE: u64 = 0;
+
 /// Requests after which the kernel cannot have one of the former server in its queue any more: those come first.
 const FORMER_REQUESTS: u64 = 1 << 16;
 
@@ -228,12 +231,16 @@ impl Table {
         self.append(Record::NextBacking(next));
     }
 
-    /// Enters that handles of a node opened from now on have no backing id. One may still be entered, if the kernel
-    /// forgot the node and found it again before it reported the end of the last handle.
+    /// Enters that handles of a node opened from now on have no backing id. One may still be entered: this process may
+    /// not close it, or the kernel forgot the node and found it again before it reported the end of the last handle.
     pub fn asked(&self, node: u64) {
         let mut inner = self.inner();
         let ids = inner.image.backings.range((node, 0)..=(node, u32::MAX)).map(|&(_, id)| id).collect::<Vec<_>>();
-        ids.into_iter().for_each(|id| inner.append(Record::Unregistered { node, id }, &*self.keep));
+        for id in ids {
+            // The next server closes it.
+            inner.append(Record::Registered { node: NO_NODE, id }, &*self.keep);
+            inner.append(Record::Unregistered { node, id }, &*self.keep);
+        }
     }
 
     /// Enters a request that must not be repeated. `change` is called unless its outcome is known.

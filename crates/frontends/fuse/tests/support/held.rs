@@ -13,6 +13,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType,
 };
+use rustix::thread::CapabilitySet;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read};
@@ -31,6 +32,7 @@ const KILL_AFTER: &str = "ENTRESOL_FUSE_KILL_AFTER";
 const SEED: &str = "ENTRESOL_FUSE_SEED";
 const NO_PAGE_CACHE: &str = "ENTRESOL_FUSE_NO_PAGE_CACHE";
 const NO_PASSTHROUGH: &str = "ENTRESOL_FUSE_NO_PASSTHROUGH";
+const NO_RIGHTS: &str = "ENTRESOL_FUSE_NO_RIGHTS";
 const INVERTED: &str = "ENTRESOL_FUSE_INVERTED";
 
 /// A layer whose bytes are the complements of the backing file's, so that a file that is read both through it and past
@@ -185,6 +187,12 @@ fn serve(directory: &Path, kill_after: Option<u64>) {
         entresol_fuse::kill_after(steps);
     }
     let unless = |name| std::env::var_os(name).is_none();
+    if !unless(NO_RIGHTS) {
+        let mut sets = rustix::thread::capabilities(None).unwrap();
+        sets.effective.remove(CapabilitySet::SYS_ADMIN);
+        sets.permitted.remove(CapabilitySet::SYS_ADMIN);
+        rustix::thread::set_capabilities(None, sets).unwrap();
+    }
     let (page_cache, passthrough) = (unless(NO_PAGE_CACHE), unless(NO_PASSTHROUGH));
     let options = || Options { keep: Some(Arc::new(ToHolder)), page_cache, passthrough, ..Options::default() };
     let layer: Arc<dyn FileLayer> = if unless(INVERTED) { Arc::new(DirectFiles) } else { Arc::new(Inverted) };
@@ -262,6 +270,8 @@ pub struct Holder {
     pub page_cache: bool,
     /// False if the servers do not want passthrough.
     pub passthrough: bool,
+    /// True for servers without the capability to register backing files.
+    pub without_rights: bool,
     /// True for servers whose layer is [`Inverted`], which passes no file.
     pub inverted: bool,
     /// True if the kernel granted passthrough to the last server.
@@ -289,6 +299,7 @@ impl Holder {
             mutant,
             page_cache: true,
             passthrough: true,
+            without_rights: false,
             inverted: false,
             passing: false,
             refused: None,
@@ -307,7 +318,12 @@ impl Holder {
         let mut environment = Vec::new();
         kill_after.iter().for_each(|steps| environment.push((KILL_AFTER, steps.to_string())));
         self.mutant.iter().for_each(|mutant| environment.push((MUTANT, mutant.clone())));
-        let set = [(NO_PAGE_CACHE, !self.page_cache), (NO_PASSTHROUGH, !self.passthrough), (INVERTED, self.inverted)];
+        let set = [
+            (NO_PAGE_CACHE, !self.page_cache),
+            (NO_PASSTHROUGH, !self.passthrough),
+            (NO_RIGHTS, self.without_rights),
+            (INVERTED, self.inverted),
+        ];
         environment.extend(set.into_iter().filter(|set| set.1).map(|(name, _)| (name, String::new())));
         let server = Part::new("server", self.directory.path(), Stdio::from(theirs), &environment);
         for (name, fd) in &self.kept {
