@@ -133,9 +133,14 @@ impl Opening {
         self.core.write_back()
     }
 
-    /// Pages of which the cache device holds a version, in no order, and whether each is dirty.
+    /// Pages of which the cache holds a version that counts, in no order, and whether each is dirty: those on its device,
+    /// and those that a former process left in the arena.
     pub fn held_pages(&self) -> Vec<(u64, bool)> {
-        self.core.held_pages()
+        let stored = self.core.held_pages();
+        match &self.taken_over {
+            Some(taken_over) => taken_over.held(stored),
+            None => stored,
+        }
     }
 
     /// Leaves dirty pages in the cache in modes other than write-back too, because nothing can be written below.

@@ -5,6 +5,7 @@ use super::plan::PageBytes;
 use super::{Block, BlockCache, CacheError, Tag};
 use entresol_store::AnyStore;
 use entresol_store::arena::{Arena, ArenaError, Survivors};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -31,6 +32,16 @@ impl TakenOver {
         };
         store.keep_in(arena);
         Ok(TakenOver { arena: Arc::clone(arena), uuid, epoch, survivors })
+    }
+
+    /// Pages that the cache holds once what is left has been repeated, given those that the store holds.
+    pub fn held(&self, mut stored: Vec<(u64, bool)>) -> Vec<(u64, bool)> {
+        let Some(survivors) = &self.survivors else { return stored };
+        let newer: BTreeMap<u64, bool> = survivors.pages().into_iter().map(|(page, _)| (page, true)).collect();
+        let voids: BTreeSet<u64> = survivors.voids().into_iter().collect();
+        stored.retain(|(page, _)| !newer.contains_key(page) && !voids.contains(page));
+        stored.extend(newer);
+        stored
     }
 
     /// Notes that the store is about to be in use.

@@ -67,6 +67,7 @@ struct Model {
 }
 
 /// A change that is about to be made.
+#[derive(Clone)]
 pub struct Change {
     made: u64,
     atoms: Range<u64>,
@@ -77,7 +78,7 @@ pub struct Change {
 pub type Name = (usize, String);
 
 /// All files, by the moment when each was made.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Oracle {
     files: BTreeMap<u64, Model>,
     /// Files that each name may lead to after a crash, by the moment when each was made. The name leads to the last
@@ -151,6 +152,16 @@ impl Oracle {
     /// Notes that the size is about to change.
     pub fn may_be_sized(&mut self, made: u64, size: u64) {
         self.model(made).sizes.push(size);
+    }
+
+    /// Notes that an earlier change is about to be made once more, and that the file may end at `end` then.
+    pub fn announce(&mut self, change: &Change, end: Option<u64>) {
+        self.change(change.made, change.atoms.clone(), change.version);
+        if let Some(end) = end {
+            let size = self.size(change.made).max(end);
+            self.model(change.made).written = true;
+            self.may_be_sized(change.made, size);
+        }
     }
 
     /// Notes that a change was made.
@@ -252,6 +263,40 @@ impl Oracle {
         if power_lost {
             (model.sizes, model.written) = (vec![size], false);
         }
+        Ok(())
+    }
+
+    /// Checks all contents of a file after a kill of the process alone, and makes them its contents from now on. A
+    /// request may have been under way: `other` is the model without it where this one has it, or the other way round.
+    pub fn check_after_kill(&mut self, made: u64, bytes: &[u8], other: &mut Oracle) -> Result<(), String> {
+        let size = bytes.len() as u64 / ATOM;
+        let (one, two) = (self.model(made).clone(), other.model(made).clone());
+        let announced = one.sizes.last().into_iter().chain(two.sizes.last());
+        if ![one.size, two.size].iter().chain(announced).any(|&allowed| allowed * ATOM == bytes.len() as u64) {
+            let allowed = [one.size, two.size];
+            return Err(format!("file {made} has {} bytes after a kill, allowed were atoms {allowed:?}", bytes.len()));
+        }
+        let model = self.model(made);
+        for (at, chunk) in bytes.chunks(ATOM as usize).enumerate() {
+            let allowed = || one.atoms[at].now.iter().chain(&two.atoms[at].now);
+            match version_of(made, at as u64, chunk) {
+                Some(version) if allowed().any(|&allowed| allowed == version) => {
+                    model.atoms[at].may_be(version);
+                    model.atoms[at].now = vec![version];
+                }
+                found => {
+                    let allowed: Vec<_> = allowed().collect();
+                    return Err(format!(
+                        "file {made}, atom {at} of {size}: version {found:?} after a kill, allowed were {allowed:?}"
+                    ));
+                }
+            }
+        }
+        for atom in &mut model.atoms[size as usize..] {
+            atom.may_be(0);
+            atom.now = vec![0];
+        }
+        self.sized(made, size);
         Ok(())
     }
 

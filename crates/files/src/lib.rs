@@ -19,7 +19,7 @@ mod removing;
 
 pub use below::{Directory, open_despite_mode};
 pub use cached::{
-    Backing, CachedFiles, Conflict, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, Keep, News, NotWritten,
+    Backing, CachedFiles, Conflict, FileCounts, FilePage, FileStates, FilesDisk, FilesError, Found, HIDDEN, Keep, News, NotWritten,
     Nowhere, OBJECTS_MAX, Reserved, Standing, standing,
 };
 pub use descriptors::allow_many;

@@ -48,6 +48,30 @@ entresol_core::fault_points! {
         AsideUnsynced,
         /// Clean pages of a file in conflict stay in the cache.
         CleanNotDropped,
+        /// After a kill: a change of the cache's own under way is taken for somebody else's.
+        UnderWayUnsaid,
+        /// After a kill: a stamp that a former process left is not compared.
+        FormerStampIgnored,
+        /// After a kill: the time of the last write to the cache is not in the file's times.
+        WriteTimeUnsaid,
+        /// After a kill: the time of modification that a write-back was to restore is not restored.
+        TimeNotRestored,
+        /// After a kill: what a former process changed below and did not sync counts as synced.
+        UnsyncedUnsaid,
+        /// After a kill: a file without a name that programs have open counts as gone.
+        NamelessGone,
+        /// After a kill: such a file is written before the record that it may be missing is durable.
+        NamelessUnsaid,
+        /// After a kill: a file that a former process made and did not sync is missed when it is not there.
+        FormerUnbornUnsaid,
+        /// After a kill: a file from before the kill that gets its first region after it counts as durable.
+        StartedAnew,
+        /// After a kill: the end of pages beyond the end of a file counts as durable.
+        EndInherited,
+        /// After a kill: the removals of a former process count as durable.
+        FormerNamesUnsynced,
+        /// After a kill: pages that are in the arena alone are not looked at where the files are.
+        SurvivorsUnseen,
     }
 }
 
@@ -56,4 +80,19 @@ impl Mutant {
     /// The faults of conflicts, which runs of their own find.
     pub(crate) const CONFLICTS: [Mutant; 4] =
         [Mutant::ConflictUnsynced, Mutant::ResolvedEarly, Mutant::AsideUnsynced, Mutant::CleanNotDropped];
+    /// The faults of a start after a kill of the process alone, which runs of their own find.
+    pub(crate) const KILLS: [Mutant; 12] = [
+        Mutant::UnderWayUnsaid,
+        Mutant::FormerStampIgnored,
+        Mutant::WriteTimeUnsaid,
+        Mutant::TimeNotRestored,
+        Mutant::UnsyncedUnsaid,
+        Mutant::NamelessGone,
+        Mutant::NamelessUnsaid,
+        Mutant::FormerUnbornUnsaid,
+        Mutant::StartedAnew,
+        Mutant::EndInherited,
+        Mutant::FormerNamesUnsynced,
+        Mutant::SurvivorsUnseen,
+    ];
 }

@@ -145,6 +145,24 @@ impl SimFileSystem {
         self.lock().let_go();
     }
 
+    /// Another file system with the state of this one, in which all processes are killed but one that holds some files
+    /// by their numbers. Also returns the handles of that one.
+    pub fn fork(&self, held: &[u64]) -> (SimFileSystem, Vec<SimFile>) {
+        let state = Arc::new(Mutex::new(self.lock().clone()));
+        let system = SimFileSystem { state, power: self.power.clone() };
+        let mut state = system.lock();
+        state.epoch += 1;
+        let there = held.iter().filter(|inode| state.live.nodes.contains_key(inode)).copied().collect::<Vec<_>>();
+        state.open = there.iter().map(|&inode| (inode, 1)).collect();
+        let files = there.iter().map(|&inode| SimFile(Open { system: system.clone(), inode, epoch: state.epoch }));
+        let files = files.collect();
+        state.fault = None;
+        let nodes: Vec<u64> = state.live.nodes.keys().copied().collect();
+        nodes.into_iter().for_each(|inode| state.free(inode));
+        drop(state);
+        (system, files)
+    }
+
     /// Cuts the power.
     pub fn crash(&self, seed: u64) {
         self.lock().crash(seed);

@@ -171,7 +171,7 @@ impl Block {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct State {
     pub live: Metadata,
     stable: Metadata,

@@ -278,6 +278,15 @@ impl File {
         Ok((file.into(), had_another_mode))
     }
 
+    /// The same file, opened once more, whatever its mode allows its owner. The descriptor may be of `O_PATH`.
+    pub fn again(&self, writable: bool) -> io::Result<Self> {
+        match self {
+            File::System(file) => Ok(open_despite_mode(file.as_fd(), writable)?.0.into()),
+            #[cfg(test)]
+            File::Simulated(file) => Ok(File::Simulated(file.again())),
+        }
+    }
+
     /// The descriptor; none for a simulated file.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {

@@ -4,12 +4,31 @@ use super::{Attributes, Directory, Entries, File, For, Found, Kind, Modified, Op
 use crate::{FileId, Sought};
 use entresol_crashtest::file_system;
 pub(crate) use entresol_crashtest::file_system::{Call, SimDirectory, SimFile, SimFileSystem};
+use entresol_store::arena::moments;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
 
 const DEVICE: u64 = 1;
+/// Bytes that a write makes as a whole, though the process be killed.
+const WHOLE: usize = 512;
+
+thread_local! {
+    static TEARS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has each write of this thread made in two parts from now on, or not any more: a kill may come in between.
+pub(crate) fn tear_writes(tear: bool) {
+    TEARS.set(tear);
+}
+
+/// A moment at which a kill would leave another state than before.
+pub(crate) fn moment<T>(done: T) -> T {
+    moments::passed();
+    done
+}
 
 /// Identity of the file with this number.
 pub(crate) fn id(inode: u64) -> FileId {
@@ -69,7 +88,11 @@ impl OpenFile for SimFile {
     }
 
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_all_at(offset, bytes)
+        let half = if TEARS.get() { bytes.len() / 2 / WHOLE * WHOLE } else { 0 };
+        if half > 0 {
+            moment(self.write_all_at(offset, &bytes[..half]))?;
+        }
+        moment(self.write_all_at(offset + half as u64, &bytes[half..]))
     }
 
     fn rights(&self) -> io::Result<Rights> {
@@ -85,11 +108,11 @@ impl OpenFile for SimFile {
     }
 
     fn set_size(&self, bytes: u64) -> io::Result<()> {
-        self.set_size(bytes)
+        moment(self.set_size(bytes))
     }
 
     fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> rustix::io::Result<()> {
-        self.allocate(how, offset, bytes)
+        moment(self.allocate(how, offset, bytes))
     }
 
     fn seek(&self, sought: Sought, offset: u64) -> rustix::io::Result<u64> {
@@ -97,15 +120,15 @@ impl OpenFile for SimFile {
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.sync_all()
+        moment(self.sync_all())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.sync_data()
+        moment(self.sync_data())
     }
 
     fn sync_file_system(&self) -> rustix::io::Result<()> {
-        self.sync_file_system()
+        moment(self.sync_file_system())
     }
 
     fn found(&self) -> io::Result<Found> {
@@ -117,10 +140,10 @@ impl OpenFile for SimFile {
     }
 
     fn set_modified(&self, modified: Modified) -> rustix::io::Result<()> {
-        self.set_modified(match modified {
+        moment(self.set_modified(match modified {
             Modified::At(time) => Some(time),
             Modified::Now => None,
-        })
+        }))
     }
 
     fn path(&self) -> io::Result<PathBuf> {
@@ -156,7 +179,7 @@ impl OpenDirectory for SimDirectory {
 
     fn open_file(&self, name: &str, how: For) -> rustix::io::Result<File> {
         let opened = self.open(name);
-        let opened = if how == For::Making && matches!(opened, Err(Errno::NOENT)) { self.create(name) } else { opened };
+        let opened = if how == For::Making && matches!(opened, Err(Errno::NOENT)) { moment(self.create(name)) } else { opened };
         Ok(File::Simulated(opened?))
     }
 
@@ -165,22 +188,22 @@ impl OpenDirectory for SimDirectory {
     }
 
     fn rename(&self, from: &str, to: &str) -> rustix::io::Result<()> {
-        self.rename(from, self, to)
+        moment(self.rename(from, self, to))
     }
 
     fn remove(&self, name: &str) -> rustix::io::Result<()> {
-        self.remove(name)
+        moment(self.remove(name))
     }
 
     fn exchange(&self, one: &str, other: &str) -> rustix::io::Result<()> {
-        self.exchange(one, other)
+        moment(self.exchange(one, other))
     }
 
     fn sync(&self) -> rustix::io::Result<()> {
-        self.sync()
+        moment(self.sync())
     }
 
     fn sync_file_system(&self) -> rustix::io::Result<()> {
-        self.sync_file_system()
+        moment(self.sync_file_system())
     }
 }

@@ -20,7 +20,8 @@ use std::ops::Deref;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -38,6 +39,8 @@ pub(super) struct Below {
     pub watch: Watch,
     /// Writes to the file have not been synced.
     unsynced: AtomicBool,
+    /// Syncs of writes under way.
+    syncs: AtomicUsize,
     /// A sync failed and the cache has not been notified.
     failed: AtomicBool,
     /// A write or a sync by the cache failed since the last call of `failures`.
@@ -87,6 +90,7 @@ impl Below {
             writable: AtomicBool::new(writable),
             watch: Watch::new(left.0, left.1),
             unsynced: AtomicBool::new(false),
+            syncs: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             fails: AtomicBool::new(false),
             reshaped: AtomicBool::new(true),
@@ -261,7 +265,7 @@ impl Below {
         self.ensure_writable()?;
         let file = self.file()?;
         let mut times = self.times();
-        let (_ours, before) = self.changing(&file)?;
+        let (_ours, before) = self.changing_in_place(&file)?;
         let inside = before.size.saturating_sub(offset).min(bytes.len() as u64) as usize;
         if inside == 0 {
             return Ok(0);
@@ -286,8 +290,25 @@ impl Below {
         is_back.map(drop)
     }
 
+    /// Restores the time of modification that a killed process was about to restore.
+    pub fn restore_time(&self, stamp: Stamp) -> io::Result<()> {
+        let file = self.file()?;
+        let mut times = self.times();
+        let (_ours, before) = self.changing(&file)?;
+        self.watch.expect_any_time();
+        let modified = (stamp.modified.div_euclid(1_000_000_000), stamp.modified.rem_euclid(1_000_000_000));
+        times.change(&file, before, modified).map(drop)
+    }
+
     /// Notes a write taken by the cache.
     pub fn note_write(&self) {
+        if self.modified.swap(now(), Relaxed) == 0 {
+            self.watch.note(|state| state.written = !mutant::is(Mutant::WriteTimeUnsaid));
+        }
+    }
+
+    /// Notes that the file was written since its times were set, by a process that was killed.
+    pub fn was_written(&self) {
         self.modified.store(now(), Relaxed);
     }
 
@@ -316,7 +337,10 @@ impl Below {
                 let _newer = self.modified.compare_exchange(0, modified, Relaxed, Relaxed);
                 Ok(())
             }
-            other => other,
+            other => {
+                self.watch.note(|state| state.written = self.modified.load(Relaxed) != 0);
+                other
+            }
         }
     }
 
@@ -349,13 +373,17 @@ impl Below {
 
     /// Makes durable the bytes that the cache wrote here.
     fn sync_writes(&self) -> io::Result<()> {
+        self.syncs.fetch_add(1, SeqCst);
         self.unsynced.store(false, Relaxed);
-        self.sync_aside()?;
-        self.file()?.sync_data()?;
-        match self.failed.swap(false, Relaxed) {
-            false => Ok(()),
-            true => Err(Errno::IO.into()),
+        let synced = self.sync_aside().and_then(|()| self.file()?.sync_data());
+        let alone = self.syncs.fetch_sub(1, SeqCst) == 1;
+        synced?;
+        if self.failed.swap(false, Relaxed) {
+            return Err(Errno::IO.into());
         }
+        // A change may have begun meanwhile, and another sync that is to cover it.
+        self.watch.note(|state| state.unsynced &= !alone || self.unsynced.load(Relaxed));
+        Ok(())
     }
 
     /// Makes everything durable and returns the file's stamp, by which the next start finds changes of other programs.
@@ -372,6 +400,7 @@ impl Below {
     /// Drops the noted time of a write.
     pub fn told(&self) {
         self.modified.store(0, Relaxed);
+        self.watch.note(|state| state.written = false);
     }
 
     /// Restores the size that the file had before another program changed it.
@@ -405,6 +434,7 @@ impl Below {
         self.blocks.forget(bytes..u64::MAX);
         let file = self.opened()?;
         let _ours = self.changing(&file)?;
+        self.watch.may_be_sized(bytes);
         let resized = self.reshape(|| {
             let _alone = self.alone();
             file.set_size(bytes)
@@ -425,6 +455,7 @@ impl Below {
     pub fn grow(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let file = self.file()?;
         let (_ours, before) = self.changing(&file)?;
+        self.watch.may_be_sized(offset + bytes);
         let grown = self.reshape(|| match file.allocate(FallocateFlags::empty(), offset, bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_size(offset + bytes),
             other => {
@@ -445,8 +476,9 @@ impl Below {
         }
         let file = self.file()?;
         let (_ours, before) = self.changing(&file)?;
-        let allocated = self.reshape(|| Ok(file.allocate(how, offset, bytes)?));
         let end = if how.contains(FallocateFlags::KEEP_SIZE) { 0 } else { range.end };
+        self.watch.may_be_sized(before.size.max(end));
+        let allocated = self.reshape(|| Ok(file.allocate(how, offset, bytes)?));
         self.watch.expect_size(allocated.is_ok().then_some(before.size.max(end)));
         allocated?;
         if !how.contains(FallocateFlags::PUNCH_HOLE) {
@@ -474,7 +506,7 @@ impl Extents for Unchanged<'_> {
     fn take(&self, range: Range<u64>) -> rustix::io::Result<()> {
         let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let mut times = self.below.times();
-        let (_ours, before) = self.below.changing(self.file).map_err(errno)?;
+        let (_ours, before) = self.below.changing_in_place(self.file).map_err(errno)?;
         let take = || Ok(Extents::take(&**self.file, range)?);
         let taken = self.below.keeping_rights(self.file, take);
         self.below.put_back_time(taken, &mut times, self.file, before).map_err(errno)
@@ -606,7 +638,10 @@ impl FilesDisk {
 
     /// Notes that a file has changes which the next sync must make durable.
     pub(super) fn note(&self, file: &Arc<Below>) {
-        if !file.unsynced.swap(true, Relaxed) {
+        let noted = file.unsynced.swap(true, Relaxed);
+        // Before the change, and after the swap: the end of a sync meanwhile must not hide the change.
+        file.watch.note(|state| state.unsynced = !mutant::is(Mutant::UnsyncedUnsaid));
+        if !noted {
             self.to_sync().push(file.clone());
         }
     }

@@ -4,6 +4,7 @@ use super::Shared;
 use super::disk::{Below, within};
 use super::leaving::Leaving;
 use super::map::{Extent, REGION_BYTES};
+use super::states::FileState;
 use crate::below::OpenFile;
 use crate::mutant::{self, Mutant};
 use crate::{AtOnce, Sought};
@@ -218,6 +219,7 @@ impl CachedFile {
                 }
                 let region = map.allocate(extent, self.shared.disk.regions_max())?;
                 drop(map);
+                self.shared.states.iter().for_each(|states| self.below.keep_in(states, false));
                 self.shared.disk.join(region, self.below.clone(), extent);
                 self.join(region, part)?;
                 regions.insert(part, region);
@@ -476,6 +478,7 @@ impl CachedFile {
         if now < size {
             if now == 0 {
                 self.leaving.emptied.store(true, SeqCst);
+                self.below.watch.note(|state| state.emptied = true);
             }
             // Other bytes beyond the old end go with their page, and may return with it until that is durable.
             let unknown = !shape.tail_is_zero && !size.is_multiple_of(self.page_bytes()) && self.find(size).is_some();
@@ -563,6 +566,26 @@ impl CachedFile {
         self.leaving.forgot.fetch_or(forgot && flushed.is_err(), SeqCst);
         // The flushed pages may have been kept aside.
         flushed.and_then(|()| self.below.check_ours())
+    }
+
+    /// Takes over what is known of the file from a process that was killed: nothing that memory had counts as durable.
+    pub fn take_over(&self, is_nameless: bool, may_be_missed: bool, state: &FileState) {
+        let Leaving { announced, unsynced, voided, emptied, .. } = &self.leaving;
+        [unsynced, voided].into_iter().for_each(|flag| flag.store(true, SeqCst));
+        announced.store(is_nameless && !mutant::is(Mutant::NamelessUnsaid), SeqCst);
+        emptied.store(state.emptied, SeqCst);
+        if may_be_missed && !is_nameless {
+            self.leaving.is_unborn();
+        }
+        if state.written {
+            self.below.was_written();
+        }
+        let restores = state.restores && !mutant::is(Mutant::TimeNotRestored);
+        if let (Some(_), true, Some(stamp)) = (state.under_way, restores, state.stamp) {
+            // Else the file seems to have been modified when a page of it was written back.
+            let _later = self.below.restore_time(stamp);
+        }
+        self.alone().end_is_durable = mutant::is(Mutant::EndInherited);
     }
 
     /// Takes the backing file as it is: the cache has no pages of it.

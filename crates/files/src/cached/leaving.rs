@@ -43,6 +43,13 @@ pub(super) struct Leaving {
     directories: Mutex<BTreeMap<FileId, Arc<Directory>>>,
 }
 
+impl Leaving {
+    /// Notes that a crash may remove the file until it is synced.
+    pub fn is_unborn(&self) {
+        self.unborn.store(true, SeqCst);
+    }
+}
+
 /// Directories in which names were removed, each open once for all its removals.
 #[derive(Default)]
 pub(super) struct Emptied(Mutex<BTreeMap<FileId, Weak<Directory>>>);
@@ -248,10 +255,24 @@ impl Janitor {
         }
     }
 
+    /// Makes durable the removals of a former process, whose directories are not known; true once they are.
+    fn sync_former_names(&self) -> bool {
+        let names = &self.shared.names_unsynced;
+        if names.load(SeqCst) && !mutant::is(Mutant::FormerNamesUnsynced) {
+            let any = &self.gone[0].below;
+            let synced = any.file().and_then(|file| Ok(file.sync_file_system()?));
+            names.store(!self.shared.directory_syncs.count(synced), SeqCst);
+        }
+        !names.load(SeqCst) || mutant::is(Mutant::FormerNamesUnsynced)
+    }
+
     /// Runs the errands that are waiting now.
     pub fn turn(&mut self) {
         let more: Vec<Errand> = self.errands.try_iter().take(AT_ONCE).collect();
         more.into_iter().for_each(|errand| self.take(errand));
+        if !self.gone.is_empty() && !self.sync_former_names() {
+            return;
+        }
         let (over, again) = sync_directories(std::mem::take(&mut self.gone), &self.shared.directory_syncs);
         for file in over {
             self.shared.drop_file(&file);

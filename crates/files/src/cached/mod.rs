@@ -22,6 +22,7 @@ mod places;
 mod placing;
 mod reserved;
 mod start;
+mod states;
 mod unwritten;
 
 pub use changed::{Conflict, Keep, News};
@@ -30,6 +31,7 @@ pub use pair::{Standing, standing};
 pub use places::FilePage;
 pub use reserved::Reserved;
 pub use start::{Backing, Found};
+pub use states::FileStates;
 
 use crate::below::{Directory, File, Found as FoundBelow, OpenDirectory as _, OpenFile};
 use crate::mutant::{self, Mutant};
@@ -49,6 +51,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -145,6 +148,10 @@ struct Shared {
     emptied: Emptied,
     backlog: Backlog,
     directory_syncs: DirectorySyncs,
+    /// States of files that outlive the process.
+    states: Option<Arc<FileStates>>,
+    /// Names that a former process removed may not be removed durably.
+    names_unsynced: AtomicBool,
     /// The map cannot be written: no page may become dirty without a record in it.
     read_only: bool,
     /// Time of the start by the clock of the file system, in nanoseconds since 1970. Files made since then may be
@@ -169,6 +176,7 @@ impl Shared {
         }
         self.map().forget_leaving(file.below.key);
         self.map().forget_conflict(file.below.key);
+        file.below.watch.give_back();
         if let Some(object) = file.object() {
             // The object number will be used for another file.
             let _stopped = self.cache.unplace(object);
@@ -434,6 +442,8 @@ impl CachedFiles {
             stamps.insert(below.key, below.leave()?);
         }
         self.shared.map().close(if dirty { State::Dirty } else { State::Clean }, stamps)?;
+        // Of no use to the next start, which finds the map closed.
+        let _unused = self.shared.states.as_ref().map(|states| states.end());
         raised
     }
 }
@@ -458,6 +468,10 @@ impl CachedFiles {
         let ours = self.under_way.of(id);
         let below = Below::new(key, file, writable, (Some(left), ours), self.places.clone());
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, None)?);
+        if self.shared.map().contents().leaving.contains(&key) {
+            // A former process had it open when its name went.
+            file.leaving.announced.store(true, SeqCst);
+        }
         files.insert(id, Known { file: file.clone(), handles: 1 });
         drop(files);
         file.below.admit();
@@ -563,6 +577,7 @@ impl Drop for Handle {
         drop(files);
         // Like ext4 on the close of a file that was cut to nothing: programs replace contents in this way.
         if last && self.file.leaving.emptied.swap(false, SeqCst) {
+            self.file.below.watch.note(|state| state.emptied = false);
             send(&self.errands, Errand::Replaced(self.file.clone()));
         }
         // The file may be examined in the backing directory from now on. After a failure its times are slightly too

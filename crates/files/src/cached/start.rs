@@ -3,10 +3,11 @@
 use super::changed::{Change, kept, remove_aside};
 use super::disk::{Below, FilesDisk, Nowhere, stamp};
 use super::leaving::{Backlog, DirectorySyncs, Emptied, sync_names};
-use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
+use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, Stamp, State};
+use super::states::{FileState, FileStates};
 use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
 use crate::Pattern;
-use crate::below::{Directory, File, FileSystem, Kind, OpenDirectory, OpenFile, Paths, System};
+use crate::below::{Attributes, Directory, File, FileSystem, Kind, OpenDirectory, OpenFile, Paths, System};
 use crate::descriptors;
 use crate::kind;
 use crate::mutant::{self, Mutant};
@@ -17,17 +18,27 @@ use entresol_cache::{BlockCache, CacheConfig, Mode, Objects, Opening};
 use entresol_core::ObjectId;
 use entresol_disk::Disk;
 use entresol_store::{Geometry, StoreError};
+use rustix::fs::{Mode as Access, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+/// Pause between two attempts to lock a directory.
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// A directory with a file map, locked for this process.
 pub struct Backing {
     system: FileSystem,
+    /// Path by which the directory is read.
     path: PathBuf,
+    /// Path of the directory in messages.
+    shown: PathBuf,
     root: Directory,
     places: Option<Arc<Places>>,
     device: u64,
@@ -35,6 +46,10 @@ pub struct Backing {
     contents: Contents,
     drop_gone: bool,
     pub(super) overruled: bool,
+    /// States of files that outlive the process.
+    states: Option<Arc<FileStates>>,
+    /// Files that programs may have open though no name leads to them.
+    open: Vec<File>,
 }
 
 /// Counts of the files and dirty pages that a start found.
@@ -61,8 +76,21 @@ pub struct Found {
 /// A file of the map that still exists.
 struct Present {
     below: Arc<Below>,
+    /// Path in messages.
     path: PathBuf,
     parts: BTreeMap<u64, u64>,
+    /// No name leads to the file.
+    is_nameless: bool,
+    /// State that a former process left.
+    state: FileState,
+}
+
+/// A file that was opened at a start.
+struct Opened {
+    file: File,
+    /// Attributes before the file was opened, for which its mode may have been changed.
+    before: Attributes,
+    writable: bool,
 }
 
 /// True if a folder, or a mount at its place, cannot be searched for a reason of its own: lost+found, for example, or
@@ -72,11 +100,27 @@ fn is_passed_by(error: &io::Error) -> bool {
     matches!(error.kind(), PermissionDenied | NotConnected | ConnectionAborted | NotFound)
 }
 
-fn hold(hidden: &Directory) -> Result<(), FilesError> {
-    match hidden.lock() {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(FilesError::InUse),
-        Err(error) => Err(io::Error::from(error).into()),
+/// Locks the hidden directory, within `wait` at most.
+fn hold(hidden: &Directory, wait: Duration) -> Result<(), FilesError> {
+    let started = Instant::now();
+    loop {
+        match hidden.lock() {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if started.elapsed() < wait => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => return Err(FilesError::InUse),
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+    }
+}
+
+/// The state in which a former process left a file, which is so now. None if that is not known.
+fn left_by(state: &FileState, now: Stamp) -> Option<Stamp> {
+    match state.under_way {
+        _ if mutant::is(Mutant::FormerStampIgnored) => None,
+        None => state.stamp,
+        // The change may be made or not, and the kernel sends the request again.
+        Some((least, greatest)) if (least..=greatest).contains(&now.size) => Some(now),
+        Some((_, greatest)) => Some(Stamp { size: greatest, ..now }),
     }
 }
 
@@ -92,13 +136,37 @@ impl Backing {
     /// [`open`](Self::open), in any file system.
     pub(crate) fn open_in(system: FileSystem, path: &Path) -> Result<Self, FilesError> {
         let root = system.open_directory(path).map_err(at(path))?;
+        Self::open_root(system, root, [path, path], Duration::ZERO)
+    }
+
+    /// Like [`open`](Self::open), for a directory that a mount may cover. The descriptor `directory` leads to it (one of
+    /// `O_PATH` serves), and `path` names it in messages. The lock of a process that is ending is waited for, within
+    /// `wait` at most.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_held(directory: BorrowedFd<'_>, path: &Path, wait: Duration) -> Result<Self, FilesError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(directory, ".", flags, Access::empty()).map_err(|error| at(path)(error.into()))?;
+        // The link leads to the directory itself, and not to what is mounted over it.
+        let link = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
+        Self::open_root(FileSystem::System(System), root.into(), [&link, path], wait)
+    }
+
+    /// Opens the directory `root`, which is read by the first path and named in messages by the second.
+    fn open_root(
+        system: FileSystem,
+        root: Directory,
+        [read_by, path]: [&Path; 2],
+        wait: Duration,
+    ) -> Result<Self, FilesError> {
         let found = root.found().map_err(at(path))?;
         let hidden = match root.open_directory(HIDDEN) {
             Ok(hidden) => hidden,
             Err(Errno::NOENT | Errno::NOTDIR) => return Err(FilesError::NotFormatted),
             Err(error) => return Err(at(&path.join(HIDDEN))(error.into())),
         };
-        hold(&hidden)?;
+        hold(&hidden, wait)?;
         let contents = map::read(&hidden)?.ok_or(FilesError::NotFormatted)?;
         if contents.directory != key(&found)? {
             return Err(FilesError::Copied);
@@ -106,7 +174,8 @@ impl Backing {
         let places = root.descriptor().and_then(|root| root.try_clone_to_owned().ok()).map(Places::new);
         Ok(Self {
             system,
-            path: path.into(),
+            path: read_by.into(),
+            shown: path.into(),
             root,
             places,
             device: found.id.device,
@@ -114,7 +183,50 @@ impl Backing {
             contents,
             drop_gone: false,
             overruled: false,
+            states: None,
+            open: Vec::new(),
         })
+    }
+
+    /// Keeps the states of files in `states` from the start on. The start takes over those that a killed process left
+    /// there, if the cache's arena is that process's too.
+    #[must_use]
+    pub fn keeping(self, states: Arc<FileStates>) -> Self {
+        Self { states: Some(states), ..self }
+    }
+
+    /// Takes files that programs may have open though no name leads to them (descriptors of `O_PATH` serve). Without
+    /// them the start drops their pages. Files with names and directories among them do no harm.
+    #[must_use]
+    pub fn with_open(self, files: Vec<OwnedFd>) -> Self {
+        self.with_open_files(files.into_iter().map(|file| std::fs::File::from(file).into()).collect())
+    }
+
+    /// [`with_open`](Self::with_open), in any file system.
+    pub(crate) fn with_open_files(self, open: Vec<File>) -> Self {
+        Self { open, ..self }
+    }
+
+    /// Error of a file that was found by a path in the directory.
+    fn at<'a>(&self, path: &'a Path) -> impl Fn(io::Error) -> FilesError + use<'a> {
+        let path = self.shown_path(path);
+        move |error| FilesError::Path { path: path.clone(), error }
+    }
+
+    /// Path in messages.
+    fn shown_path(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix(&self.path) {
+            Ok(inside) if !inside.as_os_str().is_empty() => self.shown.join(inside),
+            Ok(_) => self.shown.clone(),
+            Err(_) => path.into(),
+        }
+    }
+
+    /// Time of the first start with the states of a former process, in nanoseconds since 1970, if this start takes over
+    /// what that process left.
+    fn former_start(&self, config: &CacheConfig) -> Option<u64> {
+        let is_left = self.contents.state == State::Open && config.arena.as_ref().is_some_and(|arena| !arena.is_new());
+        self.states.as_ref().filter(|_| is_left)?.former_start(self.contents.id)
     }
 
     pub(super) fn contents(&self) -> &Contents {
@@ -188,7 +300,7 @@ impl Backing {
             Err(error) => return Err(at(&path.join(HIDDEN))(error.into())),
         }
         let hidden = root.open_directory(HIDDEN).map_err(|error| at(&path.join(HIDDEN))(error.into()))?;
-        hold(&hidden)?;
+        hold(&hidden, Duration::ZERO)?;
         let disk = FilesDisk::new(geometry.page_bytes.into());
         let volume = root.descriptor().map_or(Ok(None), volume::of)?;
         let record = Record::first(uuid, volume, choices);
@@ -244,7 +356,7 @@ impl Backing {
     pub fn disk(&self, page_bytes: u64) -> Result<FilesDisk, FilesError> {
         let mut disk = FilesDisk::new(page_bytes);
         disk.remember(&self.contents.voids);
-        let (present, absent) = self.present(false)?;
+        let (present, absent) = self.present(false, false)?;
         disk.miss(self.missing(&present), absent);
         disk.miss_aside(self.missing_aside(&present, page_bytes)?);
         for file in present.into_values() {
@@ -253,6 +365,23 @@ impl Backing {
             }
         }
         Ok(disk)
+    }
+
+    /// Files of which the map says from this start on that they may be missing after a crash.
+    fn leaving(&self, present: &BTreeMap<FileKey, Present>, takes_over: bool) -> Result<BTreeSet<FileKey>, FilesError> {
+        let nameless = present.iter().filter(|(_, file)| file.is_nameless).map(|(&key, _)| key);
+        let mut leaving: BTreeSet<FileKey> = nameless.collect();
+        for open in &self.open {
+            let found = open.found().map_err(self.at(&self.path))?;
+            if found.kind == Kind::File {
+                // Of a file without regions the next handle finds it there.
+                leaving.extend(Some(key(&found)?).filter(|key| self.contents.leaving.contains(key)));
+            }
+        }
+        if takes_over && !mutant::is(Mutant::FormerUnbornUnsaid) {
+            leaving.extend(self.contents.leaving.iter().filter(|key| present.contains_key(key)));
+        }
+        Ok(leaving)
     }
 
     /// Regions of missing files whose removal is not recorded.
@@ -273,8 +402,12 @@ impl Backing {
     }
 
     /// The map's files that exist, each opened, and the folders that were not searched: mount points of other file
-    /// systems, links and unreadable folders.
-    fn present(&self, writable: bool) -> Result<(BTreeMap<FileKey, Present>, Vec<PathBuf>), FilesError> {
+    /// systems, links and unreadable folders. With `takes_over` the states that a former process left count.
+    fn present(
+        &self,
+        writable: bool,
+        takes_over: bool,
+    ) -> Result<(BTreeMap<FileKey, Present>, Vec<PathBuf>), FilesError> {
         descriptors::allow_many();
         let mut wanted: HashMap<FileKey, BTreeMap<u64, u64>> = HashMap::new();
         for (&region, extent) in &self.contents.regions {
@@ -294,67 +427,118 @@ impl Backing {
                 if told { self.system.entries_of(&directory, &numbers) } else { self.system.entries(&directory) };
             let entries = match entries {
                 Err(error) if directory != self.path && is_passed_by(&error) => {
-                    absent.push(directory);
+                    absent.push(self.shown_path(&directory));
                     continue;
                 }
-                entries => entries.map_err(at(&directory))?,
+                entries => entries.map_err(self.at(&directory))?,
             };
             for entry in entries {
-                let path = entry.map_err(at(&directory))?;
+                let path = entry.map_err(self.at(&directory))?;
                 let found = match self.system.found(&path) {
                     Err(error) if is_passed_by(&error) => {
-                        absent.push(path);
+                        absent.push(self.shown_path(&path));
                         continue;
                     }
-                    found => found.map_err(at(&path))?,
+                    found => found.map_err(self.at(&path))?,
                 };
                 if path == self.path.join(HIDDEN) {
                     continue;
                 }
                 let linked = || found.kind == Kind::Link && self.system.is_directory(&path);
                 if found.id.device != self.device || linked() {
-                    absent.push(path);
+                    absent.push(self.shown_path(&path));
                 } else if found.kind == Kind::Directory {
                     directories.push(path);
                 } else if found.kind == Kind::File
                     && let Some(parts) = wanted.remove(&key(&found)?)
                 {
-                    let below = self.open_below(&path, writable)?;
-                    present.insert(below.key, Present { below, path, parts });
+                    let opened = self.open_by_path(&path, writable)?;
+                    let file = self.known(opened, (self.shown_path(&path), parts), false, takes_over)?;
+                    present.insert(file.below.key, file);
                 }
+            }
+        }
+        for open in &self.open {
+            if mutant::is(Mutant::NamelessGone) {
+                break;
+            }
+            let found = open.found().map_err(self.at(&self.path))?;
+            if found.kind == Kind::File
+                && let Some(parts) = wanted.remove(&key(&found)?)
+            {
+                let path = self.shown.join(format!("(removed file {})", found.id.inode));
+                let opened = Self::open_again(open, writable).map_err(at(&path))?;
+                let file = self.known(opened, (path, parts), true, takes_over)?;
+                present.insert(file.below.key, file);
             }
         }
         Ok((present, absent))
     }
 
-    fn open_below(&self, path: &Path, writable: bool) -> Result<Arc<Below>, FilesError> {
+    fn open_by_path(&self, path: &Path, writable: bool) -> Result<Opened, FilesError> {
         use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-        let now = |file: &File| file.attributes().map_err(|error| at(path)(error.into()));
-        let (now, file, writable) = match self.system.open_file(path, writable) {
-            Ok(file) => (now(&file)?, file, writable),
+        let opened = |file: File, writable| {
+            let before = file.attributes().map_err(|error| self.at(path)(error.into()))?;
+            Ok(Opened { file, before, writable })
+        };
+        match self.system.open_file(path, writable) {
+            Ok(file) => opened(file, writable),
             Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
                 match self.system.open_file(path, false) {
-                    Ok(file) => (now(&file)?, file, false),
+                    Ok(file) => opened(file, false),
                     // A file whose mode forbids reading to its owner is opened too; opening it does not count as a
                     // change.
                     Err(error) if error.kind() == PermissionDenied => {
-                        let (file, now) = self.system.open_despite_mode(path).map_err(at(path))?;
-                        (now, file, false)
+                        let (file, before) = self.system.open_despite_mode(path).map_err(self.at(path))?;
+                        Ok(Opened { file, before, writable: false })
                     }
-                    Err(error) => return Err(at(path)(error)),
+                    Err(error) => Err(self.at(path)(error)),
                 }
             }
-            Err(error) => return Err(at(path)(error)),
-        };
-        let key = key(&file.found().map_err(at(path))?)?;
-        let left = self.contents.stamps.get(&key).copied().unwrap_or_else(|| stamp(&now));
+            Err(error) => Err(self.at(path)(error)),
+        }
+    }
+
+    /// Opens an open file again, whatever its mode.
+    fn open_again(open: &File, writable: bool) -> io::Result<Opened> {
+        let before = open.attributes()?;
+        match open.again(writable) {
+            Err(error) if writable && error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                Ok(Opened { file: open.again(false)?, before, writable: false })
+            }
+            file => Ok(Opened { file: file?, before, writable }),
+        }
+    }
+
+    /// A file of the map that was opened, with its path in messages and its regions.
+    fn known(
+        &self,
+        Opened { file, before, writable }: Opened,
+        (path, parts): (PathBuf, BTreeMap<u64, u64>),
+        is_nameless: bool,
+        takes_over: bool,
+    ) -> Result<Present, FilesError> {
+        let key = key(&file.found().map_err(at(&path))?)?;
+        let now = stamp(&before);
+        let former = self.states.as_ref().filter(|_| takes_over).and_then(|states| states.former(key));
+        let left = former.as_ref().and_then(|(state, _)| left_by(state, now));
+        let left = left.unwrap_or_else(|| self.contents.stamps.get(&key).copied().unwrap_or(now));
         let below = Below::new(key, file, writable, (Some(left), 0), self.places.clone());
         if self.contents.conflicts.contains_key(&key) {
             below.set_change(Change::Conflict);
         }
-        below.look_as(stamp(&now)).map_err(at(path))?;
+        // Nothing is known of a file for which the former process had not yet made a state.
+        let mut state = FileState { unsynced: takes_over, ..FileState::default() };
+        if let Some((former, slot)) = former {
+            state = former;
+            if state.touched {
+                below.set_change(Change::Attributes);
+            }
+            below.watch.keep_in(slot);
+        }
+        below.look_as(now).map_err(at(&path))?;
         below.admit();
-        Ok(below)
+        Ok(Present { below, path, parts, is_nameless, state })
     }
 }
 
@@ -387,7 +571,9 @@ impl CachedFiles {
         below: impl FnOnce(Arc<FilesDisk>) -> io::Result<Arc<dyn Disk>>,
     ) -> Result<(Self, Found), FilesError> {
         let page_bytes = entresol_store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
-        let (present, absent) = backing.present(true)?;
+        let former_start = backing.former_start(config);
+        let takes_over = former_start.is_some();
+        let (present, absent) = backing.present(true, takes_over)?;
         let (missing, missing_aside) = (backing.missing(&present), backing.missing_aside(&present, page_bytes)?);
         let disk = Arc::new(FilesDisk::new(page_bytes));
         disk.remember(&backing.contents.voids);
@@ -398,6 +584,9 @@ impl CachedFiles {
                 disk.join(region, file.below.clone(), extent);
                 regions.insert(region, extent);
             }
+            if file.state.unsynced {
+                disk.note(&file.below);
+            }
         }
         let mut keys: Vec<FileKey> = backing.contents.regions.values().map(|extent| extent.file).collect();
         keys.sort_unstable();
@@ -407,12 +596,16 @@ impl CachedFiles {
         let (objects, known) = objects(&present, page_bytes)?;
         let mut opening = BlockCache::find(cache, below(disk.clone())?, backing.contents.id, config, objects)?;
         let pairing = backing.pair(&opening)?;
-        let Backing { root, places, device, hidden, contents, drop_gone, .. } = backing;
+        let leaving = backing.leaving(&present, takes_over)?;
+        let Backing { root, places, device, hidden, contents, drop_gone, states, .. } = backing;
         let read_only = config.mode == Mode::ReadOnly && map::is_read_only(&hidden);
         if read_only {
             opening.leave_dirty();
         }
-        let held = opening.held_pages();
+        let mut held = opening.held_pages();
+        if mutant::is(Mutant::SurvivorsUnseen) {
+            forget_survivors(&mut held, config);
+        }
         let lost = held.iter().filter(|&&(_, dirty)| dirty);
         let lost = lost.filter_map(|&(page, _)| missing.get(&(page * page_bytes / REGION_BYTES)).copied());
         let lost: Vec<FileKey> = lost.collect();
@@ -423,7 +616,8 @@ impl CachedFiles {
             return Err(FilesError::Missing { pages: lost.len(), files, absent });
         }
         found.dropped_pages = lost.len();
-        if (found.gone > 0 || was_left) && !mutant::is(Mutant::StartUnsynced) {
+        let names_unsynced = takes_over && found.gone == 0;
+        if (found.gone > 0 || was_left && !takes_over) && !mutant::is(Mutant::StartUnsynced) {
             // Removed names may be gone in memory only: a crash after this start must not bring back files that it
             // forgot. Nor must such a crash remove a file that a killed process made.
             sync_names(&root)?;
@@ -449,11 +643,21 @@ impl CachedFiles {
         // The files are not complete while pages are kept from them.
         let record = record.map(|record| Record { complete: record.complete && conflicts.is_empty(), ..record });
         let contents =
-            Contents { state: State::Open, regions, stamps, leaving: BTreeSet::new(), conflicts, record, ..contents };
+            Contents { state: State::Open, regions, stamps, leaving, conflicts, record, ..contents };
         let contents = contents.of_open(was_left);
         let (cache, (map, started)) = opening.start(|| {
+            if let Some(states) = states.as_ref().filter(|_| !takes_over) {
+                states.clear()?;
+            }
+            let id = contents.id;
             let map = FileMap::start(hidden, contents, read_only)?;
-            let started = map.written_at()?;
+            let former_start = former_start.filter(|_| !mutant::is(Mutant::StartedAnew));
+            let started = former_start.map_or_else(|| map.written_at(), Ok)?;
+            if let Some(states) = &states {
+                present.values().for_each(|file| file.below.keep_in(states, file.state.unsynced));
+                states.forget_former()?;
+                states.begin(id, started)?;
+            }
             resolved.into_iter().for_each(|key| remove_aside(map.hidden(), key));
             let map = Arc::new(Mutex::new(map));
             // Write-backs from here on may have to be kept aside.
@@ -473,10 +677,12 @@ impl CachedFiles {
             emptied: Emptied::default(),
             backlog: Backlog::default(),
             directory_syncs: DirectorySyncs::default(),
+            states,
+            names_unsynced: AtomicBool::new(names_unsynced),
             read_only,
         };
         let files = Self::new(shared, root, places, device, direct, pairing)?;
-        let (removed, beyond) = files.reconcile(&present, &known, &held)?;
+        let (removed, beyond) = files.reconcile(&present, &known, &held, takes_over)?;
         (found.removed_pages, found.beyond_pages) = (removed.saturating_sub(held_missing), beyond);
         files.began(mode)?;
         if was_left {
@@ -488,16 +694,24 @@ impl CachedFiles {
 
     /// Drops the cached pages of missing files, of ranges beyond a file's end, and of changed files. Returns the number
     /// of dirty pages of missing files, and of those beyond the ends of others.
+    ///
+    /// A start that takes over leaves it to a later flush to make that durable: until then the map has the reasons.
     fn reconcile(
         &self,
         present: &BTreeMap<FileKey, Present>,
         known: &HashMap<FileKey, ObjectId>,
         held: &[(u64, bool)],
+        takes_over: bool,
     ) -> Result<(usize, usize), FilesError> {
         let page_bytes = self.shared.page_bytes;
         let mut files = HashMap::new();
         for (&key, file) in present {
-            files.insert(key, self.know(file.below.clone(), known[&key], file.parts.clone())?);
+            let known = self.know(file.below.clone(), known[&key], file.parts.clone())?;
+            if takes_over || file.is_nameless {
+                let may_be_missed = self.shared.map().contents().leaving.contains(&key);
+                known.take_over(file.is_nameless, may_be_missed, &file.state);
+            }
+            files.insert(key, known);
         }
         let mut void: Vec<u64> = Vec::new();
         let (mut removed, mut beyond) = (0, 0);
@@ -518,17 +732,25 @@ impl CachedFiles {
         let mut runs = void.chunk_by(|one, next| one + 1 == *next && !(next * page_bytes).is_multiple_of(REGION_BYTES));
         runs.try_for_each(|run| self.shared.cache.forget(run[0] * page_bytes, run.len() as u64 * page_bytes))?;
         let changed: Vec<&Present> = present.values().filter(|file| file.below.change() == Change::Bytes).collect();
-        if !void.is_empty() {
+        let at_once = !takes_over || !changed.is_empty();
+        if !void.is_empty() && at_once {
             self.shared.cache.flush()?;
         }
         self.shared.disk.remember(&[]);
-        if !changed.is_empty() || self.shared.map().voids() > 0 {
+        if !changed.is_empty() || self.shared.map().voids() > 0 && at_once {
             // Before any of their pages is cached again.
             self.shared.map().trust()?;
             changed.into_iter().try_for_each(|file| file.below.accept().map_err(at(&file.path)))?;
         }
         Ok((removed, beyond))
     }
+}
+
+/// Leaves out the pages that are in the arena: a fault for the tests.
+fn forget_survivors(held: &mut Vec<(u64, bool)>, config: &CacheConfig) {
+    let survivors = config.arena.as_ref().and_then(|arena| arena.survivors().ok());
+    let pages: HashSet<u64> = survivors.iter().flat_map(|left| left.pages()).map(|(page, _)| page).collect();
+    held.retain(|(page, _)| !pages.contains(page));
 }
 
 /// Compares the clean pages of files whose attributes alone changed with the files. Returns the number of files whose

@@ -41,6 +41,13 @@ impl Watch {
         self.seen().expected = Expected { size, modified: None };
     }
 
+    /// Announces a change of ours that may leave another size, in bytes.
+    pub fn may_be_sized(&self, bytes: u64) {
+        let mut seen = self.seen();
+        seen.sizes = (seen.sizes.0.min(bytes), seen.sizes.1.max(bytes));
+        self.keep(&seen);
+    }
+
     /// The time of modification is not known until all our changes have ended.
     pub fn expect_any_time(&self) {
         self.seen().expected.modified = None;

@@ -23,6 +23,7 @@ pub(super) use under_way::UnderWay;
 
 use super::disk::{Below, stamp};
 use super::map::{FileKey, FileMap, Stamp};
+use super::states::{FileState, FileStates, Slot};
 use crate::below::{Attributes, File, OpenFile};
 use crate::mutant::{self, Mutant};
 use aside::Aside;
@@ -60,6 +61,8 @@ pub(super) struct Watch {
     seen: Mutex<Seen>,
     /// Pages kept aside from the file, once there are any.
     aside: Mutex<Option<Aside>>,
+    /// The file's state that outlives the process, once the file has regions.
+    slot: OnceLock<Slot>,
 }
 
 struct Seen {
@@ -69,13 +72,18 @@ struct Seen {
     ours: usize,
     /// State that the file must have when our changes have ended.
     expected: Expected,
+    /// Least and greatest size in bytes that our changes under way may leave.
+    sizes: (u64, u64),
+    /// All of our changes under way leave the time of modification as it is in the stamp.
+    restores: bool,
 }
 
 impl Watch {
     /// A file with this stamp, and `ours` changes under way.
     pub fn new(stamp: Option<Stamp>, ours: usize) -> Self {
-        let seen = Mutex::new(Seen { stamp, ours, expected: Expected::like_left(stamp) });
-        Watch { change: AtomicU8::new(Change::None as u8), seen, aside: Mutex::default() }
+        let (expected, sizes) = (Expected::like_left(stamp), (0, u64::MAX));
+        let seen = Mutex::new(Seen { stamp, ours, expected, sizes, restores: false });
+        Watch { change: AtomicU8::new(Change::None as u8), seen, aside: Mutex::default(), slot: OnceLock::new() }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -99,10 +107,49 @@ impl Watch {
     fn begin_attributes(&self) {
         let mut seen = self.seen();
         match seen.ours {
-            0 => seen.expected = Expected::like_left(seen.stamp),
+            0 => {
+                seen.expected = Expected::like_left(seen.stamp);
+                seen.sizes = seen.stamp.map_or((0, u64::MAX), |stamp| (stamp.size, stamp.size));
+            }
             _ => seen.expected.modified = None,
         }
         seen.ours += 1;
+        seen.restores = false;
+        self.keep(&seen);
+    }
+
+    /// Writes to the slot what is known of the file.
+    fn keep(&self, seen: &Seen) {
+        let Some(slot) = self.slot.get() else { return };
+        let change = self.change();
+        // No change of ours is made to a file with other bytes: the stamp says so to the next process.
+        let under_way = seen.ours > 0 && !change.is_apart() && !mutant::is(Mutant::UnderWayUnsaid);
+        slot.change(|state| {
+            state.stamp = seen.stamp;
+            state.under_way = under_way.then_some(seen.sizes);
+            state.restores = under_way && seen.restores;
+            state.touched = change == Change::Attributes;
+        });
+    }
+
+    /// Has the slot outlive the process; the file has one slot.
+    pub fn keep_in(&self, slot: Slot) {
+        let seen = self.seen();
+        if self.slot.set(slot).is_ok() {
+            self.keep(&seen);
+        }
+    }
+
+    /// Changes the part of the slot that is about times and syncs.
+    pub fn note(&self, change: impl FnOnce(&mut FileState)) {
+        if let Some(slot) = self.slot.get() {
+            slot.change(change);
+        }
+    }
+
+    /// Gives the slot back: the file is gone.
+    pub fn give_back(&self) {
+        self.slot.get().into_iter().for_each(Slot::give_back);
     }
 
     fn worsen(&self, change: Change) {
@@ -116,6 +163,7 @@ impl Watch {
             let same = (now.size, now.modified) == (then.size, then.modified);
             self.worsen(if same { Change::Attributes } else { Change::Bytes });
         }
+        self.keep(seen);
     }
 }
 
@@ -209,19 +257,23 @@ impl Below {
         self.watch.compare(&mut seen, before);
         if self.change() == Change::None {
             seen.stamp = Some(now);
+            self.watch.keep(&seen);
         }
         Ok(())
     }
 
     /// Begins a change of our own after a comparison; returns the attributes before it.
-    fn begin(&self, file: &File) -> io::Result<Attributes> {
+    fn begin(&self, file: &File, restores: bool) -> io::Result<Attributes> {
         let mut seen = self.watch.seen();
         let before = file.attributes()?;
         if seen.ours == 0 {
             self.watch.compare(&mut seen, stamp(&before));
             seen.expected = Expected::like(&before);
+            (seen.sizes, seen.restores) = ((before.size, before.size), true);
         }
         seen.ours += 1;
+        seen.restores &= restores;
+        self.watch.keep(&seen);
         Ok(before)
     }
 
@@ -236,6 +288,7 @@ impl Below {
         if seen.ours == 0 && !self.change().is_apart() {
             self.watch.take_end(&mut seen, attributes().as_ref());
         }
+        self.watch.keep(&seen);
     }
 
     /// Forgets the stamp, unless another program has changed the bytes.
@@ -243,6 +296,7 @@ impl Below {
         let mut seen = self.watch.seen();
         if !self.change().is_apart() {
             seen.stamp = None;
+            self.watch.keep(&seen);
         }
     }
 
@@ -252,7 +306,19 @@ impl Below {
     /// # Errors
     /// `EIO` if another program has changed the file, which must not be hidden; else the error of the system.
     pub fn changing(&self, file: &Arc<File>) -> io::Result<(Ours<'_>, Attributes)> {
-        let before = self.begin(file)?;
+        self.changing_as(file, false)
+    }
+
+    /// Like [`changing`](Self::changing), for a change that leaves the time of modification as it was.
+    ///
+    /// # Errors
+    /// As [`changing`](Self::changing).
+    pub fn changing_in_place(&self, file: &Arc<File>) -> io::Result<(Ours<'_>, Attributes)> {
+        self.changing_as(file, true)
+    }
+
+    fn changing_as(&self, file: &Arc<File>, restores: bool) -> io::Result<(Ours<'_>, Attributes)> {
+        let before = self.begin(file, restores)?;
         let ours = Ours { below: self, file: file.clone() };
         self.check_ours()?;
         Ok((ours, before))
@@ -263,7 +329,7 @@ impl Below {
     /// # Errors
     /// The error of the system.
     pub fn changing_mode(&self, file: &Arc<File>) -> io::Result<Ours<'_>> {
-        self.begin(file)?;
+        self.begin(file, false)?;
         Ok(Ours { below: self, file: file.clone() })
     }
 
@@ -289,6 +355,7 @@ impl Below {
         let mut seen = self.watch.seen();
         seen.stamp = Some(stamp);
         self.watch.change.store(Change::None as u8, SeqCst);
+        self.watch.keep(&seen);
     }
 
     /// Notes that the bytes were compared and are unchanged at the stamp `now`; `then` is the stamp before.
@@ -300,6 +367,16 @@ impl Below {
         let (from, to) = (Change::Attributes as u8, Change::None as u8);
         // The change may have become a worse one meanwhile.
         let _worse = self.watch.change.compare_exchange(from, to, SeqCst, SeqCst);
+        self.watch.keep(&seen);
+    }
+
+    /// Has the file's state outlive the process, unless it does already. A file without a slot of a former process
+    /// counts as changed and not synced: `unsynced`.
+    pub fn keep_in(&self, states: &Arc<FileStates>, unsynced: bool) {
+        if self.watch.slot.get().is_none() {
+            let state = FileState { unsynced, ..FileState::default() };
+            states.slot(self.key, state).into_iter().for_each(|slot| self.watch.keep_in(slot));
+        }
     }
 
     /// Notes durably that the file is in conflict.

@@ -1,8 +1,10 @@
 //! One random run of a directory behind a cache: operations of programs on its files, crashes during these and during
 //! recoveries, and the contents of the files afterwards.
 
+pub(super) mod kill;
+
 use super::setup::Setup;
-use crate::below::simulated::{Call, SimDirectory, SimFile, SimFileSystem};
+use crate::below::simulated::{Call, SimDirectory, SimFile, SimFileSystem, moment};
 use crate::below::{File, FileSystem, OpenFile};
 use crate::cached::{Backing, CachedFiles};
 use crate::{FileData, FileId, FileLayer, NamesBelow};
@@ -12,6 +14,7 @@ use entresol_core::Random;
 use entresol_crashtest::posix::{ATOM, ATOMS_MAX, Change, Name, Oracle};
 use entresol_crashtest::{Power, SimDisk, runs};
 use entresol_disk::Disk;
+use kill::{Device, Killing, Request};
 use rustix::fs::{FallocateFlags, RenameFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -30,6 +33,8 @@ const ERRORS: [Errno; 3] = [Errno::IO, Errno::NOSPC, Errno::DQUOT];
 /// Reason why an operation did not succeed.
 pub(super) enum Stop {
     PowerOff,
+    /// The process was killed while the step was carried out.
+    Killed,
     Wrong(String),
 }
 
@@ -58,6 +63,10 @@ pub(super) struct Tally {
     pub files_checked: u64,
     /// Clean pages that were compared with the backing store.
     pub clean_checked: u64,
+    /// Files without a name that were read after a kill.
+    pub nameless_checked: u64,
+    /// Requests that were sent again after a kill.
+    pub sent_again: u64,
 }
 
 impl runs::Tally for Tally {
@@ -78,6 +87,8 @@ impl runs::Tally for Tally {
                 tally.faults,
                 tally.files_checked,
                 tally.clean_checked,
+                tally.nameless_checked,
+                tally.sent_again,
             ]
         };
         let mut sums = numbers(self).into_iter().zip(numbers(other)).map(|(one, other)| one + other);
@@ -97,6 +108,8 @@ impl runs::Tally for Tally {
             faults: next(),
             files_checked: next(),
             clean_checked: next(),
+            nameless_checked: next(),
+            sent_again: next(),
         };
     }
 }
@@ -130,6 +143,8 @@ pub(super) struct History {
     failed: bool,
     /// True if each step is printed.
     traced: bool,
+    /// In a run whose processes are killed.
+    killing: Option<Killing>,
     pub tally: Tally,
 }
 
@@ -137,6 +152,7 @@ fn wrong(stop: Stop) -> String {
     match stop {
         Stop::Wrong(why) => why,
         Stop::PowerOff => "the power is said to be off".to_owned(),
+        Stop::Killed => "the process was killed".to_owned(),
     }
 }
 
@@ -164,8 +180,14 @@ impl History {
             faulty: false,
             failed: false,
             traced,
+            killing: None,
             tally: Tally::default(),
         }
+    }
+
+    /// A run whose processes are killed.
+    pub fn with_kills(setup: Setup, seed: u64) -> Self {
+        History { killing: Some(Killing::new()), ..Self::new(setup, seed) }
     }
 
     /// Prints a step, to study a seed.
@@ -195,10 +217,20 @@ impl History {
 
     fn open(&mut self) -> Outcome<()> {
         let system = FileSystem::Simulated(self.below.clone());
-        let opened = Backing::open_in(system, Path::new("/"))
-            .and_then(|backing| CachedFiles::open(backing, self.cache.clone(), &self.setup.config(), Vec::new()));
+        let mut config = self.setup.config();
+        let states = self.kept().map(|kept| {
+            config.arena = Some(kept.arena.clone());
+            kept.states.clone()
+        });
+        let held = self.killing.as_ref().map_or_else(Vec::new, Killing::open_files);
+        let opened = Backing::open_in(system, Path::new("/")).and_then(|backing| {
+            let backing = backing.with_open_files(held);
+            let backing = states.into_iter().fold(backing, Backing::keeping);
+            CachedFiles::open(backing, Device(self.cache.clone()), &config, Vec::new())
+        });
         let (files, found) = opened.map_err(|error| self.why(format!("opening: {error}")))?;
-        if found.dropped_pages > 0 || found.changed > 0 {
+        self.say(|| format!("open: {found:?}"));
+        if found.dropped_pages > 0 || found.changed > 0 || found.conflicts > 0 || found.touched > 0 {
             return Err(Stop::Wrong(format!("{found:?}")));
         }
         let (high, low) = self.setup.dirty_limits;
@@ -245,6 +277,7 @@ impl History {
         let made = found.made.expect("a simulated file has one");
         let live = self.live.as_mut().expect("a layer that runs");
         live.opened.insert(made, Opened { id: found.id, data: data.clone(), place });
+        self.holds(found.id.inode, true);
         Ok(Some(data))
     }
 
@@ -257,10 +290,16 @@ impl History {
         if !SimDirectory::has_name(&place) {
             live.files.removed(id);
         }
+        self.lets_go(id.inode);
     }
 
     /// One operation of a program.
     fn step(&mut self) -> Outcome<()> {
+        self.draw()?;
+        self.ended()
+    }
+
+    fn draw(&mut self) -> Outcome<()> {
         self.tally.operations += 1;
         match self.random.below(100) {
             0..=9 => self.create(),
@@ -296,14 +335,19 @@ impl History {
         if self.oracle.at(&name).is_some() {
             return Ok(());
         }
-        let created = self.live().directories[name.0].create(&name.1).map_err(io::Error::from);
+        self.begins(|| Request::Create(name.clone()));
+        self.create_as(&name)
+    }
+
+    fn create_as(&mut self, name: &Name) -> Outcome<()> {
+        let created = moment(self.live().directories[name.0].create(&name.1)).map_err(io::Error::from);
         if self.power.is_off() {
             // The file may or may not exist.
-            self.oracle.may_be_made(&name);
+            self.oracle.may_be_made(name);
         }
         let Some(file) = self.may_fail("creating", created)? else { return Ok(()) };
         let found = OpenFile::found(&file).map_err(|error| self.why(format!("attributes: {error}")))?;
-        self.oracle.leads(&name, found.made);
+        self.oracle.leads(name, found.made);
         self.say(|| format!("create {name:?} {:?}", found.made));
         self.adopt(file).map(drop)
     }
@@ -336,6 +380,7 @@ impl History {
         let atoms = from..(from + len).min(ATOMS_MAX);
         self.say(|| format!("write {name:?} {made} {atoms:?}"));
         let (change, bytes) = self.oracle.write(made, atoms);
+        self.begins(|| Request::Write { made, from, bytes: bytes.clone(), change: change.clone() });
         let written = data.write(from * ATOM, &bytes);
         self.changed("writing", made, Some(change), written)
     }
@@ -360,6 +405,11 @@ impl History {
         let Some(data) = self.open_file(&name, made)? else { return Ok(()) };
         let data_only = self.random.chance(0.5);
         self.say(|| format!("sync {name:?} {made}, data only: {data_only}"));
+        self.begins(|| Request::Sync { made, data_only });
+        self.sync_as(made, &data, data_only)
+    }
+
+    fn sync_as(&mut self, made: u64, data: &Arc<dyn FileData>, data_only: bool) -> Outcome<()> {
         let synced = data.sync(data_only);
         if self.may_fail("syncing", synced)?.is_some() {
             self.tally.syncs += 1;
@@ -381,6 +431,7 @@ impl History {
         self.say(|| format!("truncate {name:?} {made} of {size} to {to}"));
         self.oracle.may_be_sized(made, to);
         let change = self.oracle.clear(made, to..ATOMS_MAX);
+        self.begins(|| Request::Truncate { made, to, change: change.clone() });
         let cut = data.truncate(to * ATOM);
         self.changed("truncating", made, Some(change), cut)
     }
@@ -404,6 +455,7 @@ impl History {
             self.oracle.may_be_sized(made, size);
         }
         let change = voids.then(|| self.oracle.clear(made, from..end));
+        self.begins(|| Request::Allocate { made, how, from, end, change: change.clone() });
         let done = data.allocate(how, from * ATOM, (end - from) * ATOM);
         self.changed("allocating", made, change, done)
     }
@@ -416,9 +468,17 @@ impl History {
             return Ok(());
         }
         self.say(|| format!("rename {from:?} {made} to {to:?} {replaced:?}"));
+        self.begins(|| Request::Rename { from: from.clone(), to: to.clone(), made, replaced });
+        self.rename_as(&from, &to, made, replaced)
+    }
+
+    fn rename_as(&mut self, from: &Name, to: &Name, made: u64, replaced: Option<u64>) -> Outcome<()> {
+        let place = self.live().directories[to.0].find(OsStr::new(&to.1)).ok().flatten();
+        if let Some((_, id)) = place.as_ref().filter(|_| replaced != Some(made)) {
+            self.remembers(id.inode);
+        }
         let live = self.live();
         let (one, other) = (&live.directories[from.0], &live.directories[to.0]);
-        let place = other.find(OsStr::new(&to.1)).ok().flatten();
         let places = ((one, OsStr::new(&from.1)), (other, OsStr::new(&to.1)));
         let renamed = crate::rename(&live.files, places.0, places.1, RenameFlags::empty());
         if replaced == Some(made) {
@@ -427,13 +487,13 @@ impl History {
         }
         // A crash during the rename leaves it done or not.
         if renamed.is_ok() || self.power.is_off() {
-            self.oracle.leads(&from, None);
-            self.oracle.leads(&to, Some(made));
+            self.oracle.leads(from, None);
+            self.oracle.leads(to, Some(made));
         }
         let renamed = self.may_fail("renaming", renamed)?;
         if let (Some(()), Some(replaced)) = (renamed, replaced) {
             self.tally.renames_over += 1;
-            self.oracle.replaces(made, &to);
+            self.oracle.replaces(made, to);
             self.lost_a_name(replaced, place);
         }
         Ok(())
@@ -450,17 +510,35 @@ impl History {
                 live.files.removed(id);
             }
         }
+        if !self.live().opened.contains_key(&made) {
+            self.lets_go(id.inode);
+        }
+    }
+
+    /// A file is about to lose a name. At times the kernel remembers the file longer than the process lives.
+    fn remembers(&mut self, inode: u64) {
+        if self.killing.is_some() && self.random.chance(0.5) {
+            self.holds(inode, false);
+        }
     }
 
     fn unlink(&mut self) -> Outcome<()> {
         let Some((name, made)) = self.some_file() else { return Ok(()) };
         self.say(|| format!("unlink {name:?} {made}"));
+        self.begins(|| Request::Unlink { name: name.clone(), made });
+        self.unlink_as(&name, made)
+    }
+
+    fn unlink_as(&mut self, name: &Name, made: u64) -> Outcome<()> {
+        let place = self.live().directories[name.0].find(OsStr::new(&name.1)).ok().flatten();
+        if let Some((_, id)) = &place {
+            self.remembers(id.inode);
+        }
         let live = self.live();
         let directory = &live.directories[name.0];
-        let place = directory.find(OsStr::new(&name.1)).ok().flatten();
         let removed = crate::remove(&live.files, directory, OsStr::new(&name.1));
         if removed.is_ok() || self.power.is_off() {
-            self.oracle.leads(&name, None);
+            self.oracle.leads(name, None);
         }
         if self.may_fail("removing", removed)?.is_some() {
             self.tally.unlinks += 1;
@@ -476,20 +554,30 @@ impl History {
             return Ok(());
         }
         self.say(|| format!("link {name:?} {made} as {other:?}"));
+        self.begins(|| Request::Link { name: name.clone(), other: other.clone(), made });
+        self.link_as(&name, made, &other)
+    }
+
+    fn link_as(&mut self, name: &Name, made: u64, other: &Name) -> Outcome<()> {
         let directories = &self.live().directories;
         let Ok(Some((_, id))) = directories[name.0].find(OsStr::new(&name.1)) else { return Ok(()) };
         let ours = self.live().files.changing(id);
         let directories = &self.live().directories;
-        let linked = directories[other.0].link(id.inode, &other.1).map_err(io::Error::from);
+        let linked = moment(directories[other.0].link(id.inode, &other.1)).map_err(io::Error::from);
         drop(ours);
         if linked.is_ok() || self.power.is_off() {
-            self.oracle.leads(&other, Some(made));
+            self.oracle.leads(other, Some(made));
         }
         self.may_fail("linking", linked).map(drop)
     }
 
     fn sync_directory(&mut self) -> Outcome<()> {
         let directory = self.random.below(DIRECTORIES.len() as u64) as usize;
+        self.begins(|| Request::SyncDirectory(directory));
+        self.sync_directory_as(directory)
+    }
+
+    fn sync_directory_as(&mut self, directory: usize) -> Outcome<()> {
         let synced = crate::below::OpenDirectory::sync(&self.live().directories[directory]).map_err(io::Error::from);
         if self.may_fail("syncing a directory", synced)?.is_some() {
             self.oracle.directory_synced(directory);
@@ -569,7 +657,10 @@ impl History {
         self.may_fail("closing", closed)?;
         self.live = None;
         self.tally.restarts += 1;
-        if self.random.chance(0.2) {
+        if let Some(kept) = self.killing.as_mut().and_then(|killing| killing.kept.as_mut()) {
+            *kept = kept.killed();
+        }
+        if self.killing.is_none() && self.random.chance(0.2) {
             // No new start before the crash that follows.
             self.power.fail_after(0);
             return Err(Stop::PowerOff);
@@ -611,10 +702,10 @@ impl History {
             match self.step() {
                 Ok(()) => {}
                 Err(Stop::PowerOff) => break,
-                Err(Stop::Wrong(why)) => return Err(why),
+                Err(stop) => return Err(wrong(stop)),
             }
         }
-        let power_lost = self.random.chance(0.75);
+        let power_lost = self.killing.is_some() || self.random.chance(0.75);
         self.crash(power_lost);
         self.recover(power_lost)
     }
@@ -626,6 +717,7 @@ impl History {
         // The old instance must not act any more.
         self.power.fail_after(0);
         self.live = None;
+        self.killing.iter_mut().for_each(Killing::lose_power);
         (self.faulty, self.failed) = (false, false);
         let seed = self.random.next_u64();
         if power_lost {
@@ -646,7 +738,7 @@ impl History {
                     return Err(why);
                 }
                 self.tally.crashes_in_recovery += 1;
-                let again = self.random.chance(0.75);
+                let again = self.killing.is_some() || self.random.chance(0.75);
                 self.crash(again);
                 power_lost |= again;
             }

@@ -21,6 +21,8 @@ use std::panic::catch_unwind;
 const CRASHES: u64 = 20;
 /// Runs of a test, unless an environment variable sets another number.
 const SEEDS: u64 = 400;
+/// Runs of a test with kills in each layout, unless an environment variable sets another number.
+const KILL_SEEDS: u64 = 200;
 /// Runs within which each mutant other than those of conflicts must be found, unless an environment variable sets
 /// another number.
 const MUTANT_SEEDS: u64 = 400;
@@ -63,6 +65,40 @@ fn no_crash_of_files_behind_a_log_loses_what_was_synced() {
 #[test]
 fn no_crash_of_files_behind_slots_loses_what_was_synced() {
     check_lives(Layout::Slots);
+}
+
+/// Kills in a run.
+const KILLS: u64 = 20;
+/// First seed of runs whose processes are killed.
+const KILLED: u64 = 6_000_000;
+
+/// One random run whose processes are killed again and again; at times the power goes after that.
+fn run_with_kills(seed: u64, layout: Layout) -> Result<Tally, String> {
+    let setup = Setup::random(KILLED + seed, layout);
+    let mut history = History::with_kills(setup.clone(), seed);
+    let mut random = Random::new(!seed);
+    for round in 0..KILLS {
+        let killed = history.kill(1 + random.below(40));
+        let killed = killed.and_then(|()| if random.chance(0.25) { history.round(random.below(20), None) } else { Ok(()) });
+        killed.map_err(|why| format!("kill {round}, {setup:?}: {why}"))?;
+    }
+    Ok(history.tally)
+}
+
+/// Runs of many seeds whose processes are killed; the first violation ends them.
+fn lives_with_kills(seeds: Range<u64>, layout: Layout) -> Result<Tally, String> {
+    runs::sum(seeds, |seed| run_with_kills(seed, layout))
+}
+
+#[test]
+fn what_was_answered_is_read_after_a_kill_synced_or_not() {
+    for layout in [Layout::Log, Layout::Slots] {
+        let (first, seeds) = (number("ENTRESOL_FILE_KILL_FIRST", 0), number("ENTRESOL_FILE_KILL_SEEDS", KILL_SEEDS));
+        let tally = lives_with_kills(first..first + seeds, layout).unwrap_or_else(|violation| panic!("{violation}"));
+        println!("{layout:?}: seeds from {first}: {seeds}, {tally:?}");
+        let happened = [tally.sent_again, tally.nameless_checked, tally.crashes_in_recovery, tally.renames_over];
+        assert!(seeds < 100 || happened.iter().all(|&times| times > seeds), "{tally:?}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The calls of a server of files that change names, on a directory of the simulated file system.
 
 use crate::below::Directory;
-use crate::below::simulated::{SimDirectory, SimFile, id};
+use crate::below::simulated::{SimDirectory, SimFile, id, moment};
 use crate::{FileId, NamesBelow};
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
@@ -35,11 +35,11 @@ impl NamesBelow for SimDirectory {
     }
 
     fn unlink(&self, name: &OsStr) -> io::Result<()> {
-        Ok(self.remove(text(name))?)
+        Ok(moment(self.remove(text(name)))?)
     }
 
     fn rename_to(&self, name: &OsStr, to: &Self, new_name: &OsStr, flags: RenameFlags) -> io::Result<()> {
         assert!(flags.is_empty(), "a plain rename");
-        Ok(self.rename(text(name), to, text(new_name))?)
+        Ok(moment(self.rename(text(name), to, text(new_name)))?)
     }
 }
