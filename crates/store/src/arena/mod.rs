@@ -205,6 +205,10 @@ impl Arena {
         for (word, at) in uuid_words(uuid).into_iter().zip(AT_UUID..) {
             self.header.word(at).store(word, Relaxed);
         }
+        // The epoch that the device has now: an earlier process may have been killed before it noted that, or have been the
+        // first.
+        self.header.word(AT_EPOCH).store(epoch - 1, Release);
+        moment();
         self.header.word(AT_NEXT_EPOCH).store(epoch, Release);
     }
 

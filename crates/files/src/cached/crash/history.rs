@@ -219,8 +219,8 @@ impl History {
         let system = FileSystem::Simulated(self.below.clone());
         let mut config = self.setup.config();
         let states = self.kept().map(|kept| {
-            config.arena = Some(kept.arena.clone());
-            kept.states.clone()
+            config.arena = Some(kept.arena);
+            kept.states
         });
         let held = self.killing.as_ref().map_or_else(Vec::new, Killing::open_files);
         let opened = Backing::open_in(system, Path::new("/")).and_then(|backing| {
@@ -657,9 +657,7 @@ impl History {
         self.may_fail("closing", closed)?;
         self.live = None;
         self.tally.restarts += 1;
-        if let Some(kept) = self.killing.as_mut().and_then(|killing| killing.kept.as_mut()) {
-            *kept = kept.killed();
-        }
+        self.killing.iter().for_each(Killing::ends);
         if self.killing.is_none() && self.random.chance(0.2) {
             // No new start before the crash that follows.
             self.power.fail_after(0);

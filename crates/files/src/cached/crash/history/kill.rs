@@ -57,6 +57,7 @@ impl Disk for Device {
 }
 
 /// Memory that outlives a process.
+#[derive(Clone)]
 pub(super) struct Kept {
     pub arena: Arc<Arena>,
     pub states: Arc<FileStates>,
@@ -125,7 +126,7 @@ impl Request {
 
 /// State of a run with kills.
 pub(super) struct Killing {
-    pub kept: Option<Kept>,
+    kept: Rc<RefCell<Option<Kept>>>,
     /// Numbers of the files that somebody else holds, and whether a program has each open.
     holder: Rc<RefCell<BTreeMap<u64, bool>>>,
     /// Handles of these files after a kill, until the next process has them open.
@@ -139,7 +140,7 @@ pub(super) struct Killing {
 impl Killing {
     pub fn new() -> Self {
         let (before, holder) = (Oracle::new(), Rc::default());
-        Killing { kept: None, holder, held: Vec::new(), watch: None, before, under_way: None }
+        Killing { kept: Rc::default(), holder, held: Vec::new(), watch: None, before, under_way: None }
     }
 
     /// The files of the holder, for a start.
@@ -147,23 +148,31 @@ impl Killing {
         self.held.iter().map(|held| File::Simulated(held.file.again())).collect()
     }
 
+    /// Has the next start find the memory as a process leaves it that ends now.
+    pub fn ends(&self) {
+        let next = self.kept.borrow().as_ref().map(Kept::killed);
+        *self.kept.borrow_mut() = next;
+    }
+
     /// Forgets all that a loss of power takes.
     pub fn lose_power(&mut self) {
-        (self.kept, self.held, self.watch) = (None, Vec::new(), None);
+        (self.held, self.watch) = (Vec::new(), None);
+        *self.kept.borrow_mut() = None;
         self.holder.borrow_mut().clear();
     }
 }
 
 impl History {
     /// Memory that outlives the process, for a start.
-    pub(super) fn kept(&mut self) -> Option<&Kept> {
+    pub(super) fn kept(&self) -> Option<Kept> {
         let geometry = self.setup.geometry;
-        let killing = self.killing.as_mut()?;
-        Some(killing.kept.get_or_insert_with(|| {
+        let mut kept = self.killing.as_ref()?.kept.borrow_mut();
+        let kept = kept.get_or_insert_with(|| {
             let blocks = geometry.segment_pages as usize + usize::from(geometry.layout == Layout::Slots);
             let arena = Arena::anonymous(geometry.page_bytes as usize, blocks).expect("memory for an arena");
             Kept { arena, states: FileStates::anonymous().expect("memory for states") }
-        }))
+        });
+        Some(kept.clone())
     }
 
     /// Notes that a request begins.
@@ -205,15 +214,15 @@ impl History {
         self.kept();
         let (cache, below) = (self.cache.clone(), self.below.clone());
         let killing = self.killing.as_mut().expect("a run with kills");
-        let kept = killing.kept.as_ref().expect("just made");
-        let kept = Kept { arena: kept.arena.clone(), states: kept.states.clone() };
-        let (left, holder) = (Rc::<RefCell<Option<Left>>>::default(), killing.holder.clone());
+        let (left, kept, holder) = (Rc::<RefCell<Option<Left>>>::default(), killing.kept.clone(), killing.holder.clone());
         let (into, mut passed) = (left.clone(), 0);
         tear_writes(true);
         moments::call(Some(Box::new(move || {
             passed += 1;
             if passed == moment {
-                *into.borrow_mut() = Some(Left::of(&cache, &below, &kept, &holder.borrow()));
+                let kept = kept.borrow();
+                let kept = kept.as_ref().expect("a run with kills");
+                *into.borrow_mut() = Some(Left::of(&cache, &below, kept, &holder.borrow()));
             }
         })));
         killing.watch = Some(Watch(left));
@@ -269,7 +278,7 @@ impl History {
 
     /// Ends this process, and starts the next one.
     fn next_process(&mut self, watched: bool) -> Outcome<()> {
-        self.kept();
+        let kept = self.kept().expect("a run with kills");
         let left = self.killing().watch.take().and_then(|watch| watch.0.take());
         let left = match left {
             Some(left) => left,
@@ -277,16 +286,20 @@ impl History {
                 // Between two requests.
                 self.killing().before = self.oracle.clone();
                 self.killing().under_way = None;
-                let killing = self.killing.as_ref().expect("a run with kills");
-                let kept = killing.kept.as_ref().expect("just made");
-                Left::of(&self.cache, &self.below, kept, &killing.holder.borrow())
+                let holder = self.killing().holder.clone();
+                Left::of(&self.cache, &self.below, &kept, &holder.borrow())
             }
         };
-        self.say(|| "kill".to_owned());
+        self.say(|| {
+            let survivors = left.kept.arena.survivors().expect("an arena");
+            let pages: Vec<u64> = survivors.pages().iter().map(|(page, _)| *page).collect();
+            format!("kill: the arena has pages {pages:?}, voids {:?}", survivors.voids())
+        });
         (self.tally.crashes, self.tally.kills) = (self.tally.crashes + 1, self.tally.kills + 1);
         (self.live, self.faulty) = (None, false);
         (self.cache, self.below) = (left.cache, left.below);
-        (self.killing().kept, self.killing().held) = (Some(left.kept), left.held);
+        self.killing().held = left.held;
+        *self.killing().kept.borrow_mut() = Some(left.kept);
         if watched {
             let (before, under_way) = (self.killing().before.clone(), self.killing().under_way.clone());
             self.watch();
