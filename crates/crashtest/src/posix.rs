@@ -7,6 +7,7 @@
 use entresol_core::Random;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes that are written together; sizes are multiples of this.
 pub const ATOM: u64 = 128;
@@ -80,7 +81,7 @@ pub type Name = (usize, String);
 /// All files, by the moment when each was made.
 #[derive(Clone, Default)]
 pub struct Oracle {
-    files: BTreeMap<u64, Model>,
+    files: BTreeMap<u64, Arc<Model>>,
     /// Files that each name may lead to after a crash, by the moment when each was made. The name leads to the last
     /// one now.
     names: BTreeMap<Name, Vec<Option<u64>>>,
@@ -113,15 +114,20 @@ impl Oracle {
     }
 
     fn model(&mut self, made: u64) -> &mut Model {
-        self.files.entry(made).or_insert_with(|| {
+        // Clones of the oracle share the models of files that have not changed since.
+        Arc::make_mut(self.files.entry(made).or_insert_with(|| {
             let zeros = Atom { after_crash: vec![0], now: vec![0], after_rename: 0 };
-            Model { atoms: vec![zeros; ATOMS_MAX as usize], sizes: vec![0], size: 0, written: false, renamed: None }
-        })
+            let atoms = vec![zeros; ATOMS_MAX as usize];
+            Arc::new(Model { atoms, sizes: vec![0], size: 0, written: false, renamed: None })
+        }))
     }
 
     /// Size in atoms.
     pub fn size(&mut self, made: u64) -> u64 {
-        self.model(made).size
+        if !self.files.contains_key(&made) {
+            self.model(made);
+        }
+        self.files[&made].size
     }
 
     fn change(&mut self, made: u64, atoms: Range<u64>, version: Version) -> Change {
@@ -206,12 +212,13 @@ impl Oracle {
     pub fn check(&mut self, made: u64, from: u64, bytes: &[u8]) -> Result<(), String> {
         let size = self.size(made);
         for (at, chunk) in (from..).zip(bytes.chunks(ATOM as usize)) {
-            let atom = &mut self.model(made).atoms[at as usize];
+            let now = &self.files[&made].atoms[at as usize].now;
             let found = version_of(made, at, chunk);
-            match found.filter(|version| atom.now.contains(version)) {
-                Some(version) => atom.now = vec![version],
+            match found.filter(|version| now.contains(version)) {
+                Some(_) if now.len() == 1 => {}
+                Some(version) => self.model(made).atoms[at as usize].now = vec![version],
                 None => {
-                    let wanted = &atom.now;
+                    let wanted = now;
                     return Err(format!(
                         "file {made}, atom {at} of {size}: version {found:?} is read instead of {wanted:?}"
                     ));
@@ -270,33 +277,34 @@ impl Oracle {
     /// request may have been under way: `other` is the model without it where this one has it, or the other way round.
     pub fn check_after_kill(&mut self, made: u64, bytes: &[u8], other: &mut Oracle) -> Result<(), String> {
         let size = bytes.len() as u64 / ATOM;
-        let (one, two) = (self.model(made).clone(), other.model(made).clone());
+        self.size(made);
+        other.size(made);
+        let (one, two) = (self.files[&made].clone(), other.files[&made].clone());
         let announced = one.sizes.last().into_iter().chain(two.sizes.last());
         if ![one.size, two.size].iter().chain(announced).any(|&allowed| allowed * ATOM == bytes.len() as u64) {
             let allowed = [one.size, two.size];
             return Err(format!("file {made} has {} bytes after a kill, allowed were atoms {allowed:?}", bytes.len()));
         }
-        let model = self.model(made);
-        for (at, chunk) in bytes.chunks(ATOM as usize).enumerate() {
-            let allowed = || one.atoms[at].now.iter().chain(&two.atoms[at].now);
-            match version_of(made, at as u64, chunk) {
-                Some(version) if allowed().any(|&allowed| allowed == version) => {
-                    model.atoms[at].may_be(version);
-                    model.atoms[at].now = vec![version];
-                }
-                found => {
-                    let allowed: Vec<_> = allowed().collect();
-                    return Err(format!(
-                        "file {made}, atom {at} of {size}: version {found:?} after a kill, allowed were {allowed:?}"
-                    ));
-                }
+        let zeros = (size..ATOMS_MAX).map(|at| (at, Some(0), true));
+        let chunks = (0..).zip(bytes.chunks(ATOM as usize)).map(|(at, chunk)| (at, version_of(made, at, chunk), false));
+        for (at, found, is_beyond) in chunks.chain(zeros) {
+            let [atom, before] = [&one, &two].map(|model| &model.atoms[at as usize]);
+            let is_allowed = |version: &Version| is_beyond || atom.now.contains(version) || before.now.contains(version);
+            let Some(version) = found.filter(is_allowed) else {
+                let allowed = [&atom.now, &before.now];
+                return Err(format!(
+                    "file {made}, atom {at} of {size}: version {found:?} after a kill, allowed were {allowed:?}"
+                ));
+            };
+            if atom.now != [version] {
+                let atom = &mut self.model(made).atoms[at as usize];
+                atom.may_be(version);
+                atom.now = vec![version];
             }
         }
-        for atom in &mut model.atoms[size as usize..] {
-            atom.may_be(0);
-            atom.now = vec![0];
+        if one.size != size {
+            self.sized(made, size);
         }
-        self.sized(made, size);
         Ok(())
     }
 
