@@ -22,6 +22,7 @@ use crate::stats::StatsArgs;
 use crate::top::TopArgs;
 use crate::trace::TraceCommand;
 use crate::tune::TuneArgs;
+use crate::upgrade::UpgradeArgs;
 use clap::{Parser, Subcommand};
 use entresol_service::check::CheckArgs;
 use entresol_service::format::FormatArgs;
@@ -73,6 +74,7 @@ pub enum Command {
     Drain(DrainArgs),
     Stats(StatsArgs),
     Set(SetArgs),
+    Upgrade(UpgradeArgs),
     Resolve(ResolveArgs),
     Record(RecordArgs),
     Top(TopArgs),

@@ -3,19 +3,54 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use entresol_hold::{Program, Server, Settings};
+use entresol_fuse::Keep;
+use entresol_hold::{Program, Reason, Server, Settings};
 use entresol_service::holder::Holder;
-use entresol_service::values::OnOff;
+use entresol_service::log::{Level, Log};
+use entresol_service::values::{Limit, OnOff, seconds_or_none};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
+use std::fs::read_link;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A new start after a failure
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct RestartArgs {
     /// Start the server again if it is killed, crashes or hangs. Programs that use the cache see a pause, and lose
     /// nothing that was answered
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "off")]
     pub restart: OnOff,
+    /// With --restart on: time without a sign of life after which the server counts as hung, and is killed and started
+    /// again; none: never
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = seconds_or_none)]
+    pub restart_after: Limit,
+}
+
+impl RestartArgs {
+    /// True if the command is to be a holder.
+    pub fn is_on(&self) -> bool {
+        self.restart == OnOff::On
+    }
+
+    /// Becomes the holder of servers with this process's program and arguments, until their end for good. This process
+    /// has no other threads.
+    pub fn hold(&self) -> Result<ExitCode> {
+        let program = Program::this().context("this program")?;
+        let settings = Settings { watchdog: self.restart_after.0, ..Settings::default() };
+        Ok(entresol_hold::run(program, settings))
+    }
+
+    /// Time between two signs of life: several fit into the silence that counts as a hang.
+    fn beat(&self) -> Duration {
+        const LONGEST: Duration = Duration::from_secs(1);
+        self.restart_after.0.map_or(LONGEST, |limit| (limit / 8).min(LONGEST))
+    }
 }
 
 /// Role of this process.
@@ -34,10 +69,93 @@ pub enum Role {
 pub fn role(server: Option<Server>, arguments: &RestartArgs) -> Result<Role> {
     Ok(match server {
         Some(server) => Role::Server(Some(Holder::new(server)?)),
-        None if arguments.restart == OnOff::On => {
-            let program = Program::this().context("this program")?;
-            Role::Holder(entresol_hold::run(program, Settings::default()))
-        }
+        None if arguments.is_on() => Role::Holder(arguments.hold()?),
         None => Role::Server(None),
     })
+}
+
+/// The holder as a front-end uses it.
+#[derive(Clone)]
+pub struct Keeping(pub Arc<Holder>);
+
+impl std::fmt::Debug for Keeping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeping").finish_non_exhaustive()
+    }
+}
+
+impl Keep for Keeping {
+    fn keep(&self, name: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.0.keep(name, fd)
+    }
+
+    fn forget(&self, name: &str) {
+        self.0.forget(name);
+    }
+}
+
+/// Time for which nobody served before this process did; none if it is the first server.
+pub fn pause(holder: &Holder) -> Option<Duration> {
+    let now = clock_gettime(ClockId::Monotonic);
+    let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+    let since = Duration::from_nanos(holder.server().start().since_ns);
+    (!holder.is_first()).then(|| now.saturating_sub(since))
+}
+
+/// Reports that this server took the place of another one: as an event, or without a cache as a line.
+pub fn report(holder: &Holder, pause: Duration, log: Option<&Log>, name: &Path, quiet: bool) {
+    let start = holder.server().start();
+    let ms = pause.as_millis();
+    let (reason, level, message) = match start.reason {
+        Reason::First => return,
+        Reason::Crash => {
+            ("crash", Level::Warning, format!("the server crashed or was killed; another one took over after {ms} ms"))
+        }
+        Reason::Hang => {
+            ("hang", Level::Warning, format!("the server gave no sign of life; another one took over after {ms} ms"))
+        }
+        Reason::Upgrade => ("upgrade", Level::Info, format!("the server was upgraded, with a pause of {ms} ms")),
+    };
+    match log {
+        Some(log) => {
+            let (crashes, hangs, upgrades) = (start.crashes, start.hangs, start.upgrades);
+            let more = json!({
+                "reason": reason, "pause_ms": ms as u64, "crashes": crashes, "hangs": hangs, "upgrades": upgrades
+            });
+            log.event(level, "restart", &message, more);
+        }
+        None if level == Level::Info && quiet => {}
+        None => say!("entresol: {}: {message}", name.display()),
+    }
+}
+
+/// Gives the holder signs of life of a mount from now on.
+///
+/// Each proves that the server answers: the kernel asks it for the attributes of the mount's root, which a thread that
+/// takes requests answers without waiting for a device; then `prove` asks the cache. So a server that stands still, or
+/// whose threads wait for one another, gives none. An idle server does, and so does one that waits for a slow device
+/// with some requests and answers others.
+pub fn beat(holder: Arc<Holder>, arguments: &RestartArgs, mountpoint: PathBuf, prove: impl Fn() + Send + 'static) {
+    let every = arguments.beat();
+    let beat = move || {
+        loop {
+            // The mount may have ended: that is no hang.
+            let _ = statx(CWD, &mountpoint, AtFlags::STATX_FORCE_SYNC | AtFlags::NO_AUTOMOUNT, StatxFlags::BASIC_STATS);
+            prove();
+            if holder.server().beat().is_err() {
+                return;
+            }
+            std::thread::sleep(every);
+        }
+    };
+    // Without this thread the holder takes the server for hung, and starts another one.
+    let _ = std::thread::Builder::new().name("beat".into()).spawn(beat);
+}
+
+/// The absolute path of a directory without links. The file system mounted there is not asked, so that it may be one
+/// that this process is about to serve.
+pub fn resolved(path: &Path) -> Result<PathBuf> {
+    let found = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let found = found.with_context(|| path.display().to_string())?;
+    read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).with_context(|| path.display().to_string())
 }

@@ -39,6 +39,7 @@ mod top;
 mod trace;
 mod trace_source;
 mod tune;
+mod upgrade;
 
 #[doc(hidden)]
 pub use entresol_service::say;
@@ -70,7 +71,7 @@ pub fn main() -> ExitCode {
         let server = Server::inherited().context("the holder")?;
         match &cli.command {
             // The exit code is that of the command that was run.
-            Command::Run(arguments) => run::run(arguments, cli.quiet).map(ExitCode::from),
+            Command::Run(arguments) => run::run(arguments, server, cli.quiet).map(ExitCode::from),
             // The exit code is that of the holder's last server.
             Command::Mount(arguments) => mount::run(arguments, server, cli.quiet),
             Command::Serve(command) => serve::run(command, server, cli.quiet),
@@ -170,6 +171,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Drain(arguments) => drain::run(arguments, cli.quiet),
         Command::Stats(arguments) => stats::run(arguments),
         Command::Set(arguments) => set::run(arguments, cli.quiet),
+        Command::Upgrade(arguments) => upgrade::run(arguments, cli.quiet),
         Command::Resolve(arguments) => resolve::run(arguments, cli.quiet),
         Command::Record(arguments) => record::run(arguments, cli.quiet),
         Command::Top(arguments) => top::run(arguments),

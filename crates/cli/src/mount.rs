@@ -1,14 +1,14 @@
 //! `entresol mount`: mounts a directory at another place, optionally with a cache or at the speed of another device.
 
 use crate::ending;
-use crate::holder::{RestartArgs, Role, role};
+use crate::holder::{Keeping, RestartArgs, Role, beat, pause, report, resolved, role};
 use crate::notify;
 use crate::output;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_device::profile;
 use entresol_files::{DirectFiles, EmulatedFiles, FileLayer, Found};
-use entresol_fuse::{Error, Mount, Options, Passing, Unmounter};
+use entresol_fuse::{Error, Keep, Kept, Mount, Options, Passing, Surviving, Unmounter};
 use entresol_hold::Server;
 use entresol_service::cache_args::CacheArgs;
 use entresol_service::control;
@@ -16,13 +16,15 @@ use entresol_service::files::DirectArgs;
 use entresol_service::guard::Guard;
 use entresol_service::hints::{Heard, HintArgs};
 use entresol_service::holder::Holder;
-use entresol_service::log::Level;
+use entresol_service::log::{Level, Log};
 use entresol_service::lost::{Opened, without_backing};
+use entresol_service::running::Running;
 use entresol_service::served::Served;
 use entresol_service::values::{OnOff, bytes};
 use serde_json::json;
 use signal_hook::iterator::Signals;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -81,42 +83,69 @@ pub struct MountArgs {
 
 /// Runs the command; `server` is this process's end of a holder.
 pub fn run(arguments: &MountArgs, server: Option<Server>, quiet: bool) -> Result<ExitCode> {
+    if arguments.emulate.is_some() && arguments.restart.is_on() {
+        bail!("--restart on: an emulated device is in the memory of one process, and would begin anew with the next");
+    }
     match role(server, &arguments.restart)? {
         Role::Holder(code) => Ok(code),
-        Role::Server(holder) => serve(arguments, holder.as_deref(), quiet).map(|()| ExitCode::SUCCESS),
+        Role::Server(holder) => serve(arguments, holder.as_ref(), false, quiet).map(|()| ExitCode::SUCCESS),
     }
 }
 
-fn serve(arguments: &MountArgs, holder: Option<&Holder>, quiet: bool) -> Result<()> {
-    if let Some(cache) = &arguments.cache {
+/// Serves as the arguments say, alone or for a holder. `checked` says that no other process writes to the directory.
+pub fn serve(arguments: &MountArgs, holder: Option<&Arc<Holder>>, checked: bool, quiet: bool) -> Result<()> {
+    if holder.is_some() {
+        ending::crash_on_panic();
+    }
+    let again = holder.filter(|holder| !holder.is_first());
+    // A server before that had no cache bypassed it, which stays as it is.
+    if let Some(cache) = arguments.cache.as_ref().filter(|_| again.is_none_or(|holder| holder.has_cache())) {
         let MountArgs { backing, mountpoint, cached, direct, hints, .. } = arguments;
-        let guard = Guard::check(backing, cached.writers_ok, quiet).map_err(|error| without_backing(cache, error))?;
-        let (served, files, heard) = match open(cache, backing, mountpoint, cached, direct, hints, holder, quiet)? {
+        let guard = match holder.filter(|_| checked || again.is_some()) {
+            Some(holder) => Guard::checked(holder.directory(backing)?).with_context(|| backing.display().to_string()),
+            None => Guard::check(backing, cached.writers_ok, quiet),
+        };
+        let guard = guard.map_err(|error| without_backing(cache, error))?;
+        let opened = open(cache, backing, mountpoint, cached, direct, hints, holder.map(|holder| &**holder), quiet)?;
+        let (served, files, heard) = match opened {
             Opened::Cached(opened) => opened,
             Opened::Bypassed(bypass) => {
                 guard.watch_without(bypass.tell(cache, cached.log, quiet));
-                let serving = Serving::begin(arguments, Arc::new(DirectFiles), 16, quiet)?;
-                return said(serving.serve(arguments, "no cache"), "");
+                return serve_directly(arguments, holder, quiet);
             }
         };
         let how = format!("cached by {} in {}", served.chosen().policy, cache.display());
         guard.watch(&served);
-        let begun = Serving::begin(arguments, files, 16, quiet);
-        begun.iter().for_each(|serving| passing(&served, &serving.mount));
-        return end(served, heard, begun.map(|serving| serving.serve(arguments, &how)), quiet);
+        let begun = Serving::begin(arguments, files, 16, holder, quiet);
+        begun.iter().filter(|_| again.is_none()).for_each(|serving| passing(&served, &serving.mount));
+        let seen = (served.log().clone(), Arc::clone(&served.running));
+        let has_begun = begun.is_ok();
+        let ended = begun.map(|serving| serving.serve(arguments, &how, Some(seen), quiet));
+        let ended = end(served, heard, ended, quiet);
+        stopping(holder.filter(|_| has_begun));
+        return ended;
     }
-    entresol_service::files::check_complete(&arguments.backing)?;
+    if again.is_none() {
+        entresol_service::files::check_complete(&arguments.backing)?;
+    }
     let Some(name) = &arguments.emulate else {
-        let serving = Serving::begin(arguments, Arc::new(DirectFiles), 16, quiet)?;
-        return said(serving.serve(arguments, "no cache"), "");
+        return serve_directly(arguments, holder, quiet);
     };
     let files = Arc::new(emulated(name, arguments.size)?);
-    let serving = Serving::begin(arguments, files.clone(), 128, quiet)?;
-    said(serving.serve(arguments, &format!("emulated {name}")), "")?;
+    let serving = Serving::begin(arguments, files.clone(), 128, None, quiet)?;
+    said(serving.serve(arguments, &format!("emulated {name}"), None, quiet), "")?;
     if !quiet {
         say!("{}", files.accuracy());
     }
     Ok(())
+}
+
+/// Serves the files without a cache.
+fn serve_directly(arguments: &MountArgs, holder: Option<&Arc<Holder>>, quiet: bool) -> Result<()> {
+    let serving = Serving::begin(arguments, Arc::new(DirectFiles), 16, holder, quiet)?;
+    let ended = said(serving.serve(arguments, "no cache", None, quiet), "");
+    stopping(holder);
+    ended
 }
 
 /// As [`end`], for a start that may have no cache, because its backing store was served alone.
@@ -168,18 +197,22 @@ pub fn open(
     holder: Option<&Holder>,
     quiet: bool,
 ) -> Result<Opened<Opening>> {
-    let seen = mountpoint.canonicalize().with_context(|| mountpoint.display().to_string())?;
+    let again = holder.filter(|holder| !holder.is_first());
+    let seen = resolved(mountpoint)?;
     let (held, files, names) = match entresol_service::files::open(cache, directory, arguments, direct, holder)? {
         Opened::Cached(opened) => opened,
         Opened::Bypassed(bypass) => return Ok(Opened::Bypassed(bypass)),
     };
+    // The path of the directory may lead to the mount by now.
+    let below = again.map(|holder| holder.directory(directory)).transpose()?;
+    let below_path = below.as_ref().map(|held| PathBuf::from(format!("/proc/self/fd/{}/.", held.as_raw_fd())));
     // Before the cache is announced, so that an error of the hint socket is reported first.
-    let heard = match hints.open(&files, mountpoint, directory) {
+    let heard = match hints.open(&files, &seen, below_path.as_deref().unwrap_or(directory)) {
         Ok(heard) => heard,
         Err(error) => return Err(held.close().err().unwrap_or(error)),
     };
     let (found_dirty, at_open) = (held.found.dirty, held.found.dropped);
-    let served = held.serve(quiet);
+    let served = if again.is_some() { held.serve_on(quiet) } else { held.serve(quiet) };
     served.running.seen_at(&seen, heard.hints());
     let Found { files: known, gone, changed, touched, conflicts, dropped_pages, removed_pages, beyond_pages } = names;
     let dropped = match (at_open.said(), found_dirty) {
@@ -191,7 +224,9 @@ pub fn open(
         "known": known, "gone": gone, "changed": changed, "touched": touched, "conflicts": conflicts,
         "dropped_pages": dropped_pages, "removed_pages": removed_pages, "beyond_pages": beyond_pages
     });
-    served.log().event(Level::Info, "files", &message, figures);
+    if again.is_none() {
+        served.log().event(Level::Info, "files", &message, figures);
+    }
     if touched > 0 {
         let message =
             format!("attributes alone of {touched} files were changed without the cache; their bytes are the same");
@@ -275,43 +310,133 @@ pub fn options(workers: u16, page_cache: OnOff, passthrough: OnOff, cache: Optio
 struct Serving {
     mount: Mount,
     signals: Signals,
+    holder: Option<Arc<Holder>>,
 }
 
 impl Serving {
-    fn begin(arguments: &MountArgs, files: Arc<dyn FileLayer>, workers: u16, quiet: bool) -> Result<Self> {
+    fn begin(
+        arguments: &MountArgs,
+        files: Arc<dyn FileLayer>,
+        workers: u16,
+        holder: Option<&Arc<Holder>>,
+        quiet: bool,
+    ) -> Result<Self> {
         let signals = ending::signals()?;
+        let again = holder.filter(|holder| !holder.is_first());
         // Checked before the mount covers the directory, and reported afterwards.
-        let covered = !quiet && covers(&arguments.backing, &arguments.mountpoint);
+        let covered = !quiet && again.is_none() && covers(&arguments.backing, &arguments.mountpoint);
         // Reads from the page cache would not take the emulated device's time.
         let page_cache =
             arguments.page_cache.unwrap_or(if arguments.emulate.is_some() { OnOff::Off } else { OnOff::On });
         let workers = arguments.workers.unwrap_or(workers);
         let options = options(workers, page_cache, arguments.passthrough, arguments.cache.as_deref());
-        let options = Options { allow_root: arguments.allow_root, ..options };
-        let mount = Mount::start(&arguments.backing, &arguments.mountpoint, files, options)?;
+        let keep = holder.map(|holder| Arc::new(Keeping(Arc::clone(holder))) as Arc<dyn Keep>);
+        let options = Options { allow_root: arguments.allow_root, keep, ..options };
+        let mountpoint = arguments.mountpoint.display();
+        let mount = match again {
+            Some(holder) => {
+                let kept = holder.take_all("fuse.");
+                if !kept.iter().any(|(name, _)| name == "fuse.device") {
+                    // It was unmounted, or could not outlive its server: another one would find the same.
+                    let _ = holder.server().stopping();
+                    bail!("{mountpoint}: the mount ended with the server before");
+                }
+                Mount::take_over(Kept::from_iter(kept), files, options).with_context(|| mountpoint.to_string())?
+            }
+            None => Mount::start(&arguments.backing, &arguments.mountpoint, files, options)?,
+        };
+        if let Surviving::Refused(error) = mount.surviving() {
+            say!("entresol: {mountpoint}: the mount ends with its server, in spite of --restart on: {error}");
+        }
         if covered {
             let (mountpoint, backing) = (arguments.mountpoint.display(), arguments.backing.display());
             say!("entresol: {mountpoint}: is not empty; its contents are hidden while {backing} is mounted there");
         }
-        if !mount.shared_mappings() && !quiet {
+        if !mount.shared_mappings() && !quiet && again.is_none() {
             say!("this kernel is older than 6.6: files cannot be mapped and written, and SQLite's WAL will not work");
         }
-        Ok(Self { mount, signals })
+        Ok(Self { mount, signals, holder: holder.cloned() })
     }
 
-    fn serve(self, arguments: &MountArgs, how: &str) -> Result<()> {
-        let Serving { mount, mut signals } = self;
+    /// Serves until the mount ends; `seen` is the cache, if there is one.
+    fn serve(self, arguments: &MountArgs, how: &str, seen: Option<(Log, Arc<Running>)>, quiet: bool) -> Result<()> {
+        let Serving { mount, mut signals, holder } = self;
         let unmounter = mount.unmounter();
         let last = mount.unmounter();
         ending::at_last(move || drop(last.detach()));
+        let is_alone = holder.is_none();
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             if signals.forever().next().is_some() {
                 patiently_unmount(&unmounter);
-                notify::stopping();
+                // With a holder, another server closes the cache if this one is killed while it does.
+                if is_alone {
+                    notify::stopping();
+                }
             }
         })?;
-        output::announce(&format!("{} at {}, {how}\n", arguments.backing.display(), arguments.mountpoint.display()));
-        notify::ready();
+        match &holder {
+            Some(holder) => serve_for(holder, arguments, &mount, how, seen, quiet)?,
+            None => announce(arguments, how),
+        }
         mount.wait().with_context(|| arguments.mountpoint.display().to_string())
+    }
+}
+
+fn announce(arguments: &MountArgs, how: &str) {
+    output::announce(&format!("{} at {}, {how}\n", arguments.backing.display(), arguments.mountpoint.display()));
+    notify::ready();
+}
+
+/// Has the holder start no other server: the mount has ended, and all that it leaves behind is in order or reported.
+fn stopping(holder: Option<&Arc<Holder>>) {
+    // A holder that is gone starts none either.
+    holder.iter().for_each(|holder| drop(holder.server().stopping()));
+}
+
+/// Begins to serve for a holder: the first server announces itself, a later one reports that it took over.
+fn serve_for(
+    holder: &Arc<Holder>,
+    arguments: &MountArgs,
+    mount: &Mount,
+    how: &str,
+    seen: Option<(Log, Arc<Running>)>,
+    quiet: bool,
+) -> Result<()> {
+    let pause = pause(holder);
+    // From now on the holder replaces this server. Before, a failure is that of the start.
+    let _ = holder.server().ready();
+    let (waits, unmounter) = (Arc::clone(holder), mount.unmounter());
+    std::thread::Builder::new().name("holder".into()).spawn(move || {
+        // An error of the system leaves the holder as gone as its end does.
+        let _ = waits.server().lost();
+        end_without_holder(&unmounter);
+    })?;
+    if let Some(pause) = pause {
+        report(holder, pause, seen.as_ref().map(|(log, _)| log), &arguments.mountpoint, quiet);
+    } else {
+        announce(arguments, how);
+    }
+    let running = seen.map(|(_, running)| running);
+    running.iter().for_each(|running| running.held_by(Arc::clone(holder), pause));
+    let prove = move || running.iter().for_each(|running| running.prove_alive());
+    beat(Arc::clone(holder), &arguments.restart, resolved(&arguments.mountpoint)?, prove);
+    Ok(())
+}
+
+/// Time for files to be closed after the holder is gone.
+const WITHOUT_HOLDER: Duration = Duration::from_secs(1);
+
+/// Ends the mount although files may be open: whoever killed the holder wants the end, or starts the command again, and
+/// that waits for this process.
+fn end_without_holder(unmounter: &Unmounter) {
+    say!("entresol: the holder is gone; the server ends");
+    let began = Instant::now();
+    while let Err(error) = unmounter.unmount() {
+        if began.elapsed() >= WITHOUT_HOLDER {
+            say!("entresol: {error}; everything is flushed, and the mount ends with its open files");
+            // What cannot be detached ends with this process.
+            return drop(unmounter.detach());
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -1,11 +1,13 @@
 //! `entresol run`: runs a command that alone sees a directory through a cache.
 
 use crate::ending;
-use crate::mount;
+use crate::holder::{RestartArgs, Role, role};
+use crate::mount::{self, MountArgs};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use entresol_files::{DirectFiles, FileLayer};
 use entresol_fuse::Mount;
+use entresol_hold::Server;
 use entresol_service::cache_args::CacheArgs;
 use entresol_service::files::DirectArgs;
 use entresol_service::guard::Guard;
@@ -19,10 +21,10 @@ use rustix::thread::UnshareFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::{BufRead, BufReader, IsTerminal};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -61,6 +63,8 @@ pub struct RunArgs {
     /// this process reads and writes them
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub passthrough: OnOff,
+    #[command(flatten)]
+    pub restart: RestartArgs,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -72,8 +76,97 @@ struct Before {
     files: Rlimit,
 }
 
-/// Runs the command; returns the exit code to pass on.
-pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
+/// The environment variable of the process that is to be the holder of a mount for a command.
+const HOLDER: &str = "ENTRESOL_RUN_HOLDER";
+
+/// Runs the command; returns the exit code to pass on. `server` is this process's end of a holder.
+pub fn run(arguments: &RunArgs, server: Option<Server>, quiet: bool) -> Result<ExitCode> {
+    if server.is_some() || std::env::var_os(HOLDER).is_some() {
+        return match role(server, &arguments.restart)? {
+            Role::Holder(code) => Ok(code),
+            Role::Server(holder) => {
+                mount::serve(&arguments.mounting()?, holder.as_ref(), true, quiet).map(|()| ExitCode::SUCCESS)
+            }
+        };
+    }
+    let code = if arguments.restart.is_on() { run_beside(arguments, quiet) } else { run_over(arguments, quiet) };
+    code.map(ExitCode::from)
+}
+
+impl RunArgs {
+    /// The mount of the directory over itself.
+    fn mounting(&self) -> Result<MountArgs> {
+        let directory = crate::holder::resolved(&self.backing)?;
+        Ok(MountArgs {
+            backing: directory.clone(),
+            mountpoint: directory,
+            workers: Some(self.workers),
+            page_cache: Some(self.page_cache),
+            passthrough: self.passthrough,
+            allow_root: false,
+            cache: Some(self.cache.clone()),
+            cached: self.cached.clone(),
+            direct: self.direct.clone(),
+            hints: self.hints.clone(),
+            restart: self.restart.clone(),
+            emulate: None,
+            size: 0,
+        })
+    }
+}
+
+/// Runs the command beside a holder and its server, which are processes of their own.
+fn run_beside(arguments: &RunArgs, quiet: bool) -> Result<u8> {
+    // Before this process enters its own namespace, in which other users' processes cannot be looked at.
+    drop(
+        Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)
+            .map_err(|error| without_backing(&arguments.cache, error))?,
+    );
+    own_namespace()?;
+    let here = std::env::current_dir().context("the current directory")?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("signals")?;
+    let mut holder = start_holder()?;
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().expect("a pipe")).read_line(&mut line).context("the holder")?;
+    if line.is_empty() {
+        // Its server has said why.
+        return Ok(code(holder.wait().context("the holder")?));
+    }
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("subreaper")?;
+    let mut command = Command::new(&arguments.command[0]);
+    command.args(&arguments.command[1..]).current_dir(here);
+    let ended = match spawn(&mut command, None) {
+        Ok(child) => Ok(wait(&child, Some(&holder), &mut signals)?),
+        Err(error) => Err(error),
+    };
+    if let Ok(Ended { holder: Some(holder), .. }) = &ended {
+        bail!("the holder ended ({holder}) before the command, which was killed if it still ran");
+    }
+    // It may end at the same moment.
+    let _ = rustix::process::kill_process(Pid::from_child(&holder), Signal::TERM);
+    let closed = holder.wait().context("the holder")?;
+    let status = ended.with_context(|| arguments.command[0].display().to_string())?.command;
+    Ok(status.filter(|_| closed.success()).map_or(code(closed), code))
+}
+
+/// Starts this program again as the holder of the mount. It says a line on its standard output when the mount is there.
+fn start_holder() -> Result<Child> {
+    let mut words = std::env::args_os();
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(words.next().unwrap_or_default()).args(words).env(HOLDER, "1");
+    // The service manager knows this process and the command. The terminal's keys are for the command.
+    for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    // It ends in order if this process is killed.
+    let prepare = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
+    // SAFETY: between fork and exec only a system call is made, and nothing is allocated.
+    unsafe { command.pre_exec(prepare) }.spawn().context("the holder")
+}
+
+/// Runs the command over a mount that this process serves.
+fn run_over(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     // Before this process enters its own namespace, in which other users' processes cannot be looked at.
     let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)
         .map_err(|error| without_backing(&arguments.cache, error))?;
@@ -108,13 +201,13 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     let mut command = Command::new(&arguments.command[0]);
     // The path is resolved again, because it now leads into the mount.
     command.args(&arguments.command[1..]).current_dir(here);
-    let ended = match spawn(&mut command, before) {
-        Ok(child) => Ok(wait(&child, &mut signals)?),
+    let ended = match spawn(&mut command, Some(before)) {
+        Ok(child) => Ok(wait(&child, None, &mut signals)?),
         Err(error) => Err(error),
     };
     mount::end_any(served, Ok(end(mounted)), quiet)?;
     let status = ended.with_context(|| arguments.command[0].display().to_string())?;
-    Ok(code(status))
+    Ok(status.command.map_or(u8::MAX, code))
 }
 
 fn code(status: ExitStatus) -> u8 {
@@ -153,11 +246,12 @@ fn own_namespace() -> Result<()> {
     rustix::mount::mount_change("/", private).context("a namespace of its own")
 }
 
-fn spawn(command: &mut Command, before: Before) -> std::io::Result<Child> {
-    let Before { mask, files } = before;
+fn spawn(command: &mut Command, before: Option<Before>) -> std::io::Result<Child> {
     let prepare = move || {
-        rustix::process::umask(mask);
-        rustix::process::setrlimit(Resource::Nofile, files)?;
+        if let Some(Before { mask, files }) = before {
+            rustix::process::umask(mask);
+            rustix::process::setrlimit(Resource::Nofile, files)?;
+        }
         // The command would only do harm without its files: their loss is like a crash of the machine to it.
         Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
     };
@@ -165,8 +259,15 @@ fn spawn(command: &mut Command, before: Before) -> std::io::Result<Child> {
     unsafe { command.pre_exec(prepare) }.spawn()
 }
 
+/// Children that have ended.
+#[derive(Default)]
+struct Ended {
+    command: Option<ExitStatus>,
+    holder: Option<ExitStatus>,
+}
+
 /// Waits until the command and everything that it left behind have ended, and passes signals on to it.
-fn wait(child: &Child, signals: &mut Signals) -> Result<ExitStatus> {
+fn wait(child: &Child, holder: Option<&Child>, signals: &mut Signals) -> Result<Ended> {
     let handle = signals.handle();
     let ended = Arc::new(AtomicBool::new(false));
     let pid = Pid::from_child(child);
@@ -182,7 +283,7 @@ fn wait(child: &Child, signals: &mut Signals) -> Result<ExitStatus> {
                 let _ = known.map(|signal| rustix::process::kill_process(pid, signal));
             }
         });
-        let status = ended_with_all(pid, &ended);
+        let status = ended_with_all(pid, holder.map(Pid::from_child), &ended);
         handle.close();
         status
     });
@@ -190,20 +291,45 @@ fn wait(child: &Child, signals: &mut Signals) -> Result<ExitStatus> {
 }
 
 /// Reaps every child as it ends, and returns the command's status. A long-running server may leave many children
-/// behind, each of which occupies its process ID until it is reaped. `ended` is set when the command ends.
-fn ended_with_all(command: Pid, ended: &AtomicBool) -> std::io::Result<ExitStatus> {
-    let mut status = None;
+/// behind, each of which occupies its process ID until it is reaped. `over` is set when the command ends. If the holder
+/// ends first, the command is killed as when this process ends.
+fn ended_with_all(command: Pid, holder: Option<Pid>, over: &AtomicBool) -> std::io::Result<Ended> {
+    let mut ended = Ended::default();
     loop {
+        if ended.command.is_some() && holder.is_some_and(|holder| ended.holder.is_some() || is_only_child(holder)) {
+            return Ok(ended);
+        }
         match rustix::process::wait(WaitOptions::empty()) {
             Ok(Some((process, how))) if process == command => {
-                status = Some(ExitStatus::from_raw(how.as_raw()));
-                ended.store(true, Relaxed);
+                ended.command = Some(ExitStatus::from_raw(how.as_raw()));
+                over.store(true, Relaxed);
+            }
+            Ok(Some((process, how))) if Some(process) == holder => {
+                ended.holder = Some(ExitStatus::from_raw(how.as_raw()));
+                if ended.command.is_none() {
+                    // It is not reaped yet, so that its number is no other process's.
+                    let _ = rustix::process::kill_process(command, Signal::KILL);
+                }
             }
             Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::CHILD) => return status.ok_or_else(|| Errno::CHILD.into()),
+            Err(Errno::CHILD) if ended.command.is_some() => return Ok(ended),
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// True if this process has no other child, not even one that waits to be reaped.
+fn is_only_child(child: Pid) -> bool {
+    let own = std::process::id();
+    let parent = |process: &Path| -> Option<u32> {
+        let stat = std::fs::read_to_string(process.join("stat")).ok()?;
+        // The name may hold blanks and parentheses: fields are counted from its end, the parent being the second.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    let number = |process: &Path| process.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+    let others = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut others = others.filter(|process| number(process).is_some_and(|number: i32| number != child.as_raw_nonzero().get()));
+    !others.any(|process| parent(&process) == Some(own))
 }
 
 /// Unmounts. Only processes that entered the namespace from outside can have files open now.

@@ -1,6 +1,6 @@
 //! The holder and the server of the tests.
 //!
-//! `held hold DIRECTORY WATCHDOG_MS ATTEMPTS STANDBY_MS` is the holder of `DIRECTORY/program`, which is this program
+//! `held hold DIRECTORY WATCHDOG_MS ATTEMPTS STANDBY_MS PAUSE_MAX_MS` is the holder of `DIRECTORY/program`, which is this program
 //! again: `held serve DIRECTORY`. A server is told one thing by each connection to a listening socket, which it keeps. It
 //! has no state but what it keeps. Words after the end of its executable say how it behaves as a standby.
 
@@ -8,14 +8,15 @@ use entresol_hold::{Program, Server, Settings};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{pread, pwrite, read, write};
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, abort, exit};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ const BEAT: Duration = Duration::from_millis(20);
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["hold", directory, watchdog, attempts, standby] => {
+        ["hold", directory, watchdog, attempts, standby, pause_max] => {
             let milliseconds = |word: &str| Duration::from_millis(word.parse().expect("a number"));
             let program = Program {
                 path: Path::new(directory).join("program"),
@@ -37,7 +38,8 @@ fn main() -> ExitCode {
             };
             let watchdog = Some(milliseconds(watchdog));
             let attempts = attempts.parse().expect("a number");
-            entresol_hold::run(program, Settings { watchdog, attempts, standby: milliseconds(standby) })
+            let (standby, pause_max) = (milliseconds(standby), milliseconds(pause_max));
+            entresol_hold::run(program, Settings { watchdog, attempts, standby, pause_max })
         }
         ["serve", directory] => serve(&PathBuf::from(directory)),
         _ => panic!("{arguments:?}"),
@@ -165,7 +167,20 @@ fn answer(server: &Server, kept: &BTreeMap<String, OwnedFd>, mode: &str, line: &
             kill_process(getpid(), Signal::KILL).expect("a process");
             unreachable!("it is dead")
         }
-        "upgrade" => error(server.upgrade()),
+        "upgrade" => error(server.upgrade(None)),
+        "upgrade-reported" => {
+            let (ours, theirs) = UnixStream::pair().expect("sockets");
+            server.upgrade(Some(theirs.as_fd())).expect("a holder");
+            drop(theirs);
+            let mut line = String::new();
+            BufReader::new(ours).read_line(&mut line).expect("text");
+            line
+        }
+        "pause" => {
+            let now = clock_gettime(ClockId::Monotonic);
+            let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+            ((now - server.start().since_ns) / 1_000_000).to_string()
+        }
         "end" => exit(number() as i32),
         "stop" => {
             server.stopping().expect("a holder");

@@ -2,10 +2,12 @@
 
 use crate::notify::Manager;
 use crate::process::{Image, Program};
-use crate::protocol::{DESCRIPTORS_MAX, Message, NAME_BYTES_MAX, Reason, Start, receive, send};
+use crate::protocol::{DESCRIPTORS_MAX, Message, NAME_BYTES_MAX, Reason, Start, UPGRADED, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
@@ -22,6 +24,12 @@ use std::time::{Duration, Instant};
 
 /// Time between two attempts to start a server, when the system starts none.
 const PAUSE: Duration = Duration::from_millis(100);
+/// A server that ends sooner after it was ready, or before, ended at once.
+const AT_ONCE: Duration = Duration::from_millis(250);
+/// Servers in a row that may end at once and are replaced without a pause. Each further one doubles the pause.
+const UNPAUSED: u32 = 2;
+/// The first such pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(62);
 /// Delay of the holder itself, after which a server's silence counts from now on: it may be that the machine stood still.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -35,12 +43,15 @@ pub struct Settings {
     pub attempts: u32,
     /// Longest time that a standby takes to be ready for an upgrade.
     pub standby: Duration,
+    /// Longest pause before another server, when several in a row ended as soon as they were ready.
+    pub pause_max: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let half_a_minute = Duration::from_secs(30);
-        Settings { watchdog: Some(half_a_minute), attempts: 5, standby: half_a_minute }
+        let pause_max = Duration::from_secs(1);
+        Settings { watchdog: Some(half_a_minute), attempts: 5, standby: half_a_minute, pause_max }
     }
 }
 
@@ -94,11 +105,17 @@ struct Holder {
     kept: BTreeMap<String, OwnedFd>,
     server: Member,
     standby: Option<Member>,
+    /// Receiver of the outcome of the upgrade that is under way.
+    report: Option<OwnedFd>,
     /// The executable of before an upgrade, until the new server is ready.
     former: Option<Image>,
     start: Start,
     /// Servers in a row that ended without getting ready; with `end`, all that ended since.
     failures: u32,
+    /// Servers in a row that ended at once.
+    brief: u32,
+    /// Moment at which the server became ready.
+    ready_at: Option<Instant>,
     /// The last signal that asked for the end.
     end: Option<Signal>,
 }
@@ -116,7 +133,7 @@ impl Holder {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", program.path.display()));
         let image = program.open().map_err(named)?;
         let server = Member::spawn(&program, &image, files, State::Starting).map_err(named)?;
-        let start = Start { reason: Reason::First, crashes: 0, hangs: 0, upgrades: 0 };
+        let start = Start { reason: Reason::First, crashes: 0, hangs: 0, upgrades: 0, since_ns: 0 };
         Ok(Holder {
             program,
             settings,
@@ -126,9 +143,12 @@ impl Holder {
             kept: BTreeMap::new(),
             server,
             standby: None,
+            report: None,
             former: None,
             start,
             failures: 0,
+            brief: 0,
+            ready_at: None,
             end: None,
         })
     }
@@ -143,7 +163,7 @@ impl Holder {
             for signal in signals {
                 match signal {
                     SIGCHLD => {}
-                    SIGUSR2 => self.upgrade(),
+                    SIGUSR2 => self.upgrade(None),
                     signal => {
                         self.end = Signal::from_named_raw(signal);
                         self.give_up_standby();
@@ -194,7 +214,8 @@ impl Holder {
             self.server.kill_for(Reason::Hang);
         }
         if self.standby.as_ref().and_then(Member::prepares_until).is_some_and(|until| until <= now) {
-            say(format_args!("no upgrade: the new program is not ready after {:?}", self.settings.standby));
+            let limit = self.settings.standby;
+            no_upgrade(self.report.take(), format_args!("the new program is not ready after {limit:?}"));
             self.give_up_standby();
         }
     }
@@ -244,7 +265,7 @@ impl Holder {
                 self.manager.stopping();
                 self.give_up_standby();
             }
-            (b'U', From::Server) => self.upgrade(),
+            (b'U', From::Server) => self.upgrade(message.descriptors.into_iter().next()),
             (b'Y', From::Standby) => {
                 if let Some(standby) = self.standby.as_mut().filter(|standby| standby.prepares_until().is_some()) {
                     standby.state = State::Waiting;
@@ -292,9 +313,11 @@ impl Holder {
     }
 
     fn is_ready(&mut self) {
-        self.server.state = State::Ready(Instant::now());
+        let now = Instant::now();
+        (self.server.state, self.ready_at) = (State::Ready(now), Some(now));
         if self.former.take().is_some() {
-            say(format_args!("the upgrade is done"));
+            say(format_args!("{UPGRADED}"));
+            self.report.take().iter().for_each(|report| tell(report, UPGRADED));
         }
         self.manager.ready();
         match self.end {
@@ -314,27 +337,28 @@ impl Holder {
         }
     }
 
-    fn upgrade(&mut self) {
+    /// Begins an upgrade. Its outcome goes to standard error output and to `report`.
+    fn upgrade(&mut self, report: Option<OwnedFd>) {
         if self.standby.is_some() {
-            return say(format_args!("no upgrade: one is under way"));
+            return no_upgrade(report, format_args!("one is under way"));
         }
         if self.end.is_some() || !matches!(self.server.state, State::Ready(_)) {
-            return say(format_args!("no upgrade: the server is not ready, or about to end"));
+            return no_upgrade(report, format_args!("the server is not ready, or about to end"));
         }
         let state = State::Preparing(Instant::now() + self.settings.standby);
         let spawn = |image| Member::spawn(&self.program, &image, self.files, state);
         match self.program.open().and_then(spawn) {
             Ok(standby) => {
-                self.standby = Some(standby);
+                (self.standby, self.report) = (Some(standby), report);
                 say(format_args!("an upgrade begins: the program on disk is started"));
             }
-            Err(error) => say(format_args!("no upgrade: {}: {error}", self.program.path.display())),
+            Err(error) => no_upgrade(report, format_args!("{}: {error}", self.program.path.display())),
         }
     }
 
     /// The start of the standby.
     fn upgraded(&self) -> Start {
-        Start { reason: Reason::Upgrade, upgrades: self.start.upgrades + 1, ..self.start }
+        Start { reason: Reason::Upgrade, upgrades: self.start.upgrades + 1, since_ns: monotonic_ns(), ..self.start }
     }
 
     /// Sees which members have ended. The exit code is returned if that is the end of all.
@@ -343,7 +367,7 @@ impl Holder {
             && let Some(status) = standby.child.try_wait()?
         {
             if standby.state != State::Stopping {
-                say(format_args!("no upgrade: the new program ended ({status})"));
+                no_upgrade(self.report.take(), format_args!("the new program ended ({status})"));
             }
             self.standby = None;
         }
@@ -369,16 +393,25 @@ impl Holder {
         if !was_ready || self.end.is_some() {
             self.failures += 1;
         }
+        let silence = if let State::Ready(beat) = state { beat.elapsed() } else { Duration::ZERO };
         let reason = killed_for.filter(|reason| *reason == Reason::Hang).unwrap_or(Reason::Crash);
         let count = if reason == Reason::Hang { &mut self.start.hangs } else { &mut self.start.crashes };
         *count += 1;
         self.start.reason = reason;
+        // Of servers in a row that do not get ready, the pause began with the first.
+        if was_ready {
+            let silence = if reason == Reason::Hang { silence.as_nanos() as u64 } else { 0 };
+            self.start.since_ns = monotonic_ns().saturating_sub(silence);
+        }
         let (image, which) = match self.former.take().filter(|_| !was_ready) {
             Some(former) => (former, "the program of before the upgrade"),
             None => (self.server.image.clone(), "another one"),
         };
         let when = if was_ready { "" } else { " before it was ready" };
-        say(format_args!("the server ended{when} ({status}); {which} is started"));
+        let words = format!("the server ended{when} ({status}); {which} is started");
+        say(format_args!("{words}"));
+        self.report.take().iter().for_each(|report| tell(report, &words));
+        self.pause();
         while self.failures < self.settings.attempts {
             match Member::spawn(&self.program, &image, self.files, State::Starting) {
                 Ok(server) => {
@@ -397,12 +430,22 @@ impl Holder {
         Some(code(status).max(1))
     }
 
+    /// Pauses before another server is started, if several in a row have ended at once.
+    fn pause(&mut self) {
+        let is_brief = self.ready_at.take().is_none_or(|ready| ready.elapsed() < AT_ONCE);
+        self.brief = if is_brief { self.brief.saturating_add(1) } else { 0 };
+        if let Some(more) = self.brief.checked_sub(UNPAUSED + 1) {
+            let pause = FIRST_PAUSE.saturating_mul(1 << more.min(16)).min(self.settings.pause_max);
+            sleep(pause);
+        }
+    }
+
     /// Makes the standby the server, after the one before is gone.
     fn promote(&mut self, standby: Member) {
         self.start = self.upgraded();
         let server = Member { state: State::Starting, ..standby };
         self.former = Some(std::mem::replace(&mut self.server, server).image);
-        self.failures = 0;
+        (self.failures, self.ready_at) = (0, None);
         self.manager.alive();
         self.answer(From::Server, &self.start.encode(b'g'), &[]);
     }
@@ -442,6 +485,24 @@ fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}
+
+/// Time of the clock by which [`Start::since_ns`] counts, in nanoseconds.
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Reports that there will be no upgrade.
+fn no_upgrade(report: Option<OwnedFd>, why: fmt::Arguments) {
+    let words = format!("no upgrade: {why}");
+    say(format_args!("{words}"));
+    report.iter().for_each(|report| tell(report, &words));
+}
+
+/// Sends a line to somebody who waits for the outcome of an upgrade, and may be gone.
+fn tell(report: &OwnedFd, words: &str) {
+    let _ = rustix::net::send(report, format!("{words}\n").as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
 /// Prints a line for people. A closed standard error output is no reason to end.

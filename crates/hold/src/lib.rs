@@ -15,7 +15,9 @@
 //! | otherwise, for the last of [`Settings::attempts`] times in a row without getting ready | ends with a code that is not 0 |
 //! | after an upgrade, before it was ready, with any code | starts the executable of before the upgrade again |
 //!
-//! The next server begins after the old one is gone with all its threads and descriptors.
+//! The next server begins after the old one is gone with all its threads and descriptors. From the third server in a row
+//! that ends within a quarter of a second of being ready, or before, the holder pauses before the next one, twice as long
+//! each time, up to [`Settings::pause_max`].
 //!
 //! # Signals
 //!
@@ -39,5 +41,5 @@ mod server;
 
 pub use holder::{Settings, run};
 pub use process::{Program, SOCKET, STANDBY};
-pub use protocol::{NAME_BYTES_MAX, Reason, Start};
+pub use protocol::{NAME_BYTES_MAX, Reason, Start, UPGRADED};
 pub use server::Server;

@@ -10,11 +10,12 @@
 //! | `K` keep | name, 1 to 64 bytes of UTF-8; with it one descriptor | `k` |
 //! | `F` forget | name | `k` |
 //! | `Y` standby is ready | | `g`, when the server before is gone |
-//! | `R` ready, `B` beat, `S` stopping, `U` upgrade | | none |
+//! | `R` ready, `B` beat, `S` stopping | | none |
+//! | `U` upgrade | with it at most one descriptor: a socket that gets the outcome as a line of text | none |
 //!
 //! | from the holder | rest of the message |
 //! |:--|:--|
-//! | `h` hello, `g` go | version of the protocol, 1 byte; [`Reason`], 1 byte: `F`, `C`, `H` or `U`; crashes, hangs and upgrades, 8 bytes each |
+//! | `h` hello, `g` go | version of the protocol, 1 byte; [`Reason`], 1 byte: `F`, `C`, `H` or `U`; crashes, hangs, upgrades and since when nobody serves, 8 bytes each |
 //! | `l` list | up to 253 times: bytes of the name, 1 byte; name. With it their descriptors, in this order. Nothing after the last |
 //! | `k` done | error number of the system, 4 bytes; 0 for none. Also the answer to an `L` that is refused |
 //!
@@ -33,6 +34,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Version of the protocol.
 pub const VERSION: u8 = 1;
+/// Outcome of an upgrade that was done; any other line of text says why there is none.
+pub const UPGRADED: &str = "the upgrade is done";
 /// Longest name of a kept descriptor, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 /// Most descriptors in a message, which is the kernel's limit (SCM_MAX_FD).
@@ -64,12 +67,15 @@ pub struct Start {
     pub hangs: u64,
     /// Servers that were replaced by one of the program as it was on disk then.
     pub upgrades: u64,
+    /// Nanoseconds of `CLOCK_MONOTONIC` since which nobody serves: the end of the last server that was ready, or the
+    /// last sign of life of one that hung. 0 for the first server.
+    pub since_ns: u64,
 }
 
 impl Start {
     /// The message that begins with `letter`.
     pub fn encode(&self, letter: u8) -> Vec<u8> {
-        let counts = [self.crashes, self.hangs, self.upgrades].map(u64::to_le_bytes);
+        let counts = [self.crashes, self.hangs, self.upgrades, self.since_ns].map(u64::to_le_bytes);
         [&[letter, VERSION, self.reason as u8][..], counts.as_flattened()].concat()
     }
 
@@ -79,9 +85,9 @@ impl Start {
         let reasons = [Reason::First, Reason::Crash, Reason::Hang, Reason::Upgrade];
         let reason = reasons.into_iter().find(|known| *known as u8 == *reason)?;
         let (counts, []) = counts.as_chunks::<8>() else { return None };
-        let &[crashes, hangs, upgrades] = counts else { return None };
-        let [crashes, hangs, upgrades] = [crashes, hangs, upgrades].map(u64::from_le_bytes);
-        Some(Start { reason, crashes, hangs, upgrades })
+        let &[crashes, hangs, upgrades, since_ns] = counts else { return None };
+        let [crashes, hangs, upgrades, since_ns] = [crashes, hangs, upgrades, since_ns].map(u64::from_le_bytes);
+        Some(Start { reason, crashes, hangs, upgrades, since_ns })
     }
 }
 
@@ -142,14 +148,14 @@ mod tests {
     #[test]
     fn a_start_is_read_as_it_was_written() {
         for reason in [Reason::First, Reason::Crash, Reason::Hang, Reason::Upgrade] {
-            let start = Start { reason, crashes: 1, hangs: 1 << 40, upgrades: u64::MAX };
+            let start = Start { reason, crashes: 1, hangs: 1 << 40, upgrades: u64::MAX, since_ns: 7 };
             let bytes = start.encode(b'h');
-            assert_eq!((bytes.len(), &bytes[..2]), (27, &[b'h', VERSION][..]));
+            assert_eq!((bytes.len(), &bytes[..2]), (35, &[b'h', VERSION][..]));
             assert_eq!(Start::decode(&bytes[2..]), Some(start));
-            assert_eq!(Start::decode(&bytes[2..26]), None);
+            assert_eq!(Start::decode(&bytes[2..34]), None);
             assert_eq!(Start::decode(&[&bytes[2..], &[0]].concat()), None);
         }
-        assert_eq!(Start::decode(&[b'x'; 25]), None);
+        assert_eq!(Start::decode(&[b'x'; 33]), None);
         assert_eq!(Start::decode(&[]), None);
     }
 }

@@ -144,10 +144,11 @@ impl Server {
         self.say(b"S")
     }
 
-    /// Asks for an upgrade to the program as it is on disk now, as SIGUSR2 to the holder does. The holder's standard
-    /// error output tells if there will be none.
-    pub fn upgrade(&self) -> io::Result<()> {
-        self.say(b"U")
+    /// Asks for an upgrade to the program as it is on disk now, as SIGUSR2 to the holder does. The outcome goes to the
+    /// holder's standard error output, and as a line of text to the socket `report`, which outlives this process:
+    /// [`UPGRADED`](crate::UPGRADED), or why there is no upgrade.
+    pub fn upgrade(&self, report: Option<BorrowedFd>) -> io::Result<()> {
+        gone(send(self.socket.as_fd(), b"U", report.as_slice(), true))
     }
 
     /// Waits until the holder is gone.

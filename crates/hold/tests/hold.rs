@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{PATIENT, Running, until};
 
 #[test]
@@ -86,7 +86,7 @@ fn an_error_of_the_first_start_is_that_of_the_holder() {
 
 #[test]
 fn the_holder_gives_up_after_some_servers_in_a_row_that_did_not_get_ready() {
-    for (settings, attempts) in [(PATIENT, 5), (["60000", "2", "60000"], 2)] {
+    for (settings, attempts) in [(PATIENT, 5), (["60000", "2", "60000", "0"], 2)] {
         let mut held = Running::with(settings, &[]);
         // One that gets ready makes the count begin anew.
         held.kill();
@@ -122,13 +122,46 @@ fn a_signal_that_kills_a_server_before_it_heeds_it_is_not_lost() {
 
 #[test]
 fn a_server_that_hangs_is_replaced() {
-    let held = Running::with(["2000", "5", "60000"], &[]);
+    let held = Running::with(["2000", "5", "60000", "0"], &[]);
     assert_eq!(held.ask("keep a"), "ok");
     let server = held.signal_server(Signal::STOP);
     held.wait_for_log("no sign of life");
     held.wait_for_another(&server);
     assert_eq!(held.ask("names"), "a counter");
     assert!(held.ask("start").starts_with("Hang "), "{}", held.log());
+    let pause: u64 = held.ask("pause").parse().expect("a number");
+    assert!(pause >= 2000, "the pause began with the last sign of life: {pause} ms");
+}
+
+/// Without the limit of a pause the sixth in a row would begin a second after the fifth.
+#[test]
+fn servers_that_end_at_once_are_replaced_ever_more_slowly_and_others_are_not() {
+    let paused = Running::with(["60000", "5", "60000", "300"], &[]);
+    let kill = |held: &Running| {
+        let begun = Instant::now();
+        held.kill();
+        begun.elapsed()
+    };
+    let took: Vec<Duration> = (0..6).map(|_| kill(&paused)).collect();
+    let sum = took.iter().skip(2).sum::<Duration>().as_millis();
+    assert!(sum >= 62 + 124 + 248 + 300, "{took:?}");
+    assert!(took[..2].iter().all(|took| took.as_millis() < 1500) && sum < 3000, "{took:?}");
+    // One that has served for a time makes the count begin anew.
+    thread::sleep(Duration::from_millis(260));
+    let again: Vec<Duration> = (0..2).map(|_| kill(&paused)).collect();
+    let before = &took[5];
+    assert!(again.iter().all(|took| took < before), "{again:?}, {took:?}");
+}
+
+#[test]
+fn who_asks_for_an_upgrade_hears_why_there_is_none() {
+    let held = Running::with(["60000", "5", "500", "0"], &[]);
+    held.install("early");
+    assert_eq!(held.ask("upgrade-reported"), "no upgrade: the new program ended (exit status: 3)\n");
+    held.install("mute");
+    assert_eq!(held.ask("upgrade-reported"), "no upgrade: the new program is not ready after 500ms\n");
+    fs::remove_file(held.path("program")).expect("a file");
+    assert!(held.ask("upgrade-reported").contains("No such file"));
 }
 
 /// The end of a client, also when the test fails.
@@ -180,7 +213,7 @@ fn twenty_upgrades_in_place_lose_no_request() {
 
 #[test]
 fn a_new_program_that_fails_before_its_turn_changes_nothing() {
-    let held = Running::with(["60000", "5", "2000"], &[]);
+    let held = Running::with(["60000", "5", "2000", "0"], &[]);
     let (server, open) = (held.ask("pid"), held.open_files());
     held.install("early");
     held.signal_holder(Signal::USR2);

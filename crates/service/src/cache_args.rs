@@ -18,7 +18,7 @@ pub const DIRTY_AGE: &str = "1h";
 pub(crate) const LOW_BY_HIGH: f64 = 0.9;
 
 /// Options of a running cache
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct CacheArgs {
     /// With --cache: the policy, NAME or NAME:OPTION=VALUE:... (`entresol policies` lists them) [default: the one given
     /// to `format`, else face-gsc]

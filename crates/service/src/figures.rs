@@ -46,6 +46,9 @@ pub struct Figures {
     /// Change of the cache file while in use that may lose data, in words: unlinked, replaced or truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_file: Option<String>,
+    /// New starts of the server since the command began; none without `--restart on`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<RestartFigures>,
     /// Page requests.
     pub requests: Requests,
     /// I/O on the cache device.
@@ -78,6 +81,30 @@ pub struct Figures {
     /// Counts of messages about queries; none if the cache receives none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<HintFigures>,
+}
+
+/// New starts of a server since its command began, by their reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestartFigures {
+    /// Servers that crashed or were killed.
+    pub crashes: u64,
+    /// Servers that were replaced because they gave no sign of life.
+    pub hangs: u64,
+    /// Servers that were replaced by an upgrade.
+    pub upgrades: u64,
+    /// Milliseconds of the last pause: from the end of the server, or the last sign of life of one that hung, until
+    /// the next one served. None before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_pause_ms: Option<f64>,
+}
+
+impl RestartFigures {
+    fn line(&self) -> String {
+        let RestartFigures { crashes, hangs, upgrades, last_pause_ms } = self;
+        let pause = last_pause_ms.map_or_else(String::new, |ms| format!("; the last pause took {}", seconds(ms / 1e3)));
+        format!("{} crashes, {} hangs, {} upgrades{pause}", count(*crashes), count(*hangs), count(*upgrades))
+    }
 }
 
 /// Counts of messages about queries.
@@ -332,6 +359,7 @@ pub(crate) struct State {
     pub(crate) room_pages: u64,
     pub(crate) lost_pages: u64,
     pub(crate) cache_file: Option<String>,
+    pub(crate) restarts: Option<RestartFigures>,
     pub(crate) policy_gauges: Vec<(&'static str, f64)>,
     pub(crate) policy_choice: Option<Choice>,
     /// Calls of the cache device and of the backing store.
@@ -349,7 +377,7 @@ impl Figures {
     /// The figures of this process's cache.
     pub(crate) fn new(state: State, stats: &CacheStats, front_end: FrontEndFigures) -> Self {
         let State { open_s, policy, mode, tiers_pages, room_pages, lost_pages, .. } = state;
-        let State { policy_gauges, policy_choice, devices, objects, mountpoint, hints, cache_file, .. } = state;
+        let State { policy_gauges, policy_choice, devices, objects, mountpoint, hints, cache_file, restarts, .. } = state;
         let (accounts_late, writers, conflicts) = (state.accounts_late, state.writers, state.conflicts);
         let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
         let mut requests = Requests::new(stats);
@@ -370,6 +398,7 @@ impl Figures {
             dirty_age: stats.dirty_age.map(AgeFigures::from),
             lost_pages,
             cache_file,
+            restarts,
             requests,
             cache_device: CacheDevice::new(stats, cache_calls),
             backing: Backing::new(stats, state.directory_sync_errors, backing_calls),
@@ -406,6 +435,7 @@ impl Figures {
         if let Some(change) = &self.cache_file {
             lines.push(("cache file", format!("{change}; it is drained at the end of the process")));
         }
+        lines.extend(self.restarts.as_ref().map(|restarts| ("restarts", restarts.line())));
         if !self.writers.is_empty() {
             lines.push(("writers", format!("without the cache, which loses data: {}", self.writers.join("; "))));
         }

@@ -4,6 +4,7 @@ use super::around;
 use super::backing_record::Paired;
 use super::backing_store::Below;
 use super::cache_args::CacheArgs;
+use super::chosen::{Chosen, Kept};
 use super::config::config;
 use super::directory::{check_outside, refusal};
 use super::hold::{HeldBytes, hold_cache};
@@ -18,12 +19,13 @@ use entresol_cache::CacheConfig;
 use entresol_disk::Caching;
 use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
 use entresol_fsck::{Bytes, Superblock};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Files that bypass the cache
-#[derive(Args, Default)]
+#[derive(Args, Clone, Default)]
 pub struct DirectArgs {
     /// With --cache: files that bypass it, as patterns of names, separated by commas; a directory's name covers all
     /// files in it. `none` names none [default: logs and temporary files of PostgreSQL, InnoDB and SQLite, see
@@ -98,7 +100,8 @@ fn mapped(cache: &Path, directory: &Path) -> Result<Backing> {
 pub type OpenFiles = (OpenCache, Arc<CachedFiles>, entresol_files::Found);
 
 /// Opens a cache and its directory, each for this process alone. A lost cache is recreated or bypassed if that was
-/// asked for or costs nothing. With a holder, what is answered and only memory has outlives this process.
+/// asked for or costs nothing. With a holder, what is answered and only memory has outlives this process, and a later
+/// server opens what the one before had.
 pub fn open(
     path: &Path,
     directory: &Path,
@@ -106,6 +109,9 @@ pub fn open(
     direct: &DirectArgs,
     holder: Option<&Holder>,
 ) -> Result<Opened<OpenFiles>> {
+    if let Some(holder) = holder.filter(|holder| !holder.is_first()) {
+        return open_again(path, directory, arguments, direct, holder).map(Opened::Cached);
+    }
     check_outside(path, directory)?;
     lost::twice(|damage| open_once(path, directory, arguments, direct, holder, damage))
 }
@@ -136,10 +142,51 @@ fn open_once(
         Ok(recreated) => recreated,
         Err(bypass) => return Ok(Opened::Bypassed(bypass)),
     };
+    if let Some(holder) = holder {
+        holder.directory(directory)?;
+    }
+    let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
+    let paths = (path, directory);
+    open_over(paths, backing, arguments, chosen, direct, holder, recreated, started).map(Opened::Cached)
+}
+
+/// Opens what the server before had, which other programs still use. It is no new start for them: nothing is decided
+/// anew, and no other cache can have come in between. The directory is found below any mount that covers it.
+fn open_again(
+    path: &Path,
+    directory: &Path,
+    arguments: &CacheArgs,
+    direct: &DirectArgs,
+    holder: &Holder,
+) -> Result<OpenFiles> {
+    let started = Instant::now();
+    let backing = backing_again(directory, holder)?;
+    let chosen = arguments.chosen(&Kept::of(backing.record()));
+    open_over((path, directory), backing, arguments, chosen, direct, Some(holder), None, started)
+}
+
+/// The directory of the server before, without a look at its path.
+fn backing_again(directory: &Path, holder: &Holder) -> Result<Backing> {
+    let held = holder.directory(directory)?;
+    let by_number = format!("/proc/self/fd/{}/.", held.as_raw_fd());
+    Backing::open(Path::new(&by_number)).map_err(|error| refusal(directory, error))
+}
+
+/// Opens a cache over its locked directory. `paths` are those of the cache and of the directory.
+#[allow(clippy::too_many_arguments)]
+fn open_over(
+    (path, directory): (&Path, &Path),
+    backing: Backing,
+    arguments: &CacheArgs,
+    chosen: Chosen,
+    direct: &DirectArgs,
+    holder: Option<&Holder>,
+    recreated: Option<String>,
+    started: Instant,
+) -> Result<OpenFiles> {
     let store = hold_cache(path, Caching::Buffered)?;
     let executor = store.executor();
     let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
-    let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
     let geometry = geometry(&superblock);
     let arena = holder.map(|holder| holder.arena(&geometry)).transpose()?;
     let config = CacheConfig { arena, ..config(arguments, &chosen, geometry)? };
@@ -162,5 +209,5 @@ fn open_once(
     let sync_after = arguments.sync_after.0;
     let held =
         OpenCache { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log, sync_after };
-    Ok(Opened::Cached((held, files, names)))
+    Ok((held, files, names))
 }

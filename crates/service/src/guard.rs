@@ -63,6 +63,15 @@ impl Guard {
         })
     }
 
+    /// The guard of a directory, file or block device that was checked before, by another process.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn checked(held: File) -> io::Result<Self> {
+        let found = held.metadata()?;
+        Ok(Guard { held, found, writers: Writers::default() })
+    }
+
     /// As [`check`](Self::check); `wait` waits a moment and returns whether to look again for writers that were found.
     fn check_while(path: &Path, writers_ok: bool, quiet: bool, mut wait: impl FnMut() -> bool) -> Result<Self> {
         let held = File::open(path).with_context(|| path.display().to_string())?;

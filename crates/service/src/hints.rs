@@ -46,12 +46,13 @@ impl Advised for Shared {
 }
 
 impl HintArgs {
-    /// Starts the receivers. Must be called before the files are mounted.
+    /// Starts the receivers. `mountpoint` is absolute and without links. Must be called before the files are mounted, or
+    /// with a path of the backing directory that leads below the mount.
     pub fn open(&self, files: &Arc<CachedFiles>, mountpoint: &Path, backing: &Path) -> Result<Heard> {
         if self.hints.is_none() && self.audit_log.is_none() {
             return Ok(Heard { hints: None, socket: None, audit: None, _backing: None });
         }
-        let mountpoint = mountpoint.canonicalize().with_context(|| mountpoint.display().to_string())?;
+        let mountpoint = mountpoint.to_owned();
         let within = self.audit_log.as_ref().map(|_| data_directory(backing)).transpose()?;
         let backing = File::open(backing).with_context(|| backing.display().to_string())?;
         let by_number = PathBuf::from(format!("/proc/self/fd/{}", backing.as_raw_fd()));

@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Name of the file of the arena.
 const ARENA: &str = "cache.arena";
+/// Name of the backing directory, which a mount may cover.
+const DIRECTORY: &str = "cache.directory";
 
 /// The holder, and what former servers left with it.
 pub struct Holder {
@@ -47,6 +50,25 @@ impl Holder {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
     }
 
+    /// True if a former server left the memory of a cache.
+    pub fn has_cache(&self) -> bool {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).contains_key(ARENA)
+    }
+
+    /// The backing directory as it is below any mount. The first server opens it, and it is kept from then on.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or the holder is gone.
+    pub fn directory(&self, path: &Path) -> Result<File> {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if !left.contains_key(DIRECTORY) {
+            let opened = OwnedFd::from(File::open(path).with_context(|| path.display().to_string())?);
+            self.keep(DIRECTORY, &opened).context("the holder")?;
+            left.insert(DIRECTORY.to_owned(), opened);
+        }
+        Ok(left[DIRECTORY].try_clone().context("the backing directory")?.into())
+    }
+
     /// Takes the descriptors that a former server left under names with this beginning.
     pub fn take_all(&self, beginning: &str) -> Vec<(String, OwnedFd)> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,6 +84,11 @@ impl Holder {
     /// As [`Server::keep`].
     pub fn keep(&self, name: &str, descriptor: impl AsFd) -> io::Result<()> {
         self.server.keep(name, descriptor)
+    }
+
+    /// Forgets a kept descriptor. Without the holder there is nothing to forget.
+    pub fn forget(&self, name: &str) {
+        let _ = self.server.forget(name);
     }
 
     /// The arena that a former server left, or a new one for a store of this geometry, which is kept from now on.

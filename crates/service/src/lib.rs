@@ -59,6 +59,7 @@ mod translation;
 mod unseen;
 mod unwritable;
 mod unwritten;
+pub mod upgrade;
 pub mod values;
 pub mod words;
 mod writers;

@@ -7,7 +7,8 @@ use super::cache_args::LOW_BY_HIGH;
 use super::cache_file::{CacheFile, Change};
 use super::config::{above_bytes, one_policy, top_tier};
 use super::control::{Controlled, KeepArg, Recorder};
-use super::figures::{Figures, HintFigures, State};
+use super::figures::{Figures, HintFigures, RestartFigures, State};
+use super::holder::Holder;
 use super::log::{Level, Log};
 use super::memory;
 use super::mode::ModeArg;
@@ -25,9 +26,11 @@ use entresol_cache::{BlockCache, CacheConfig, Mode};
 use entresol_core::Size;
 use entresol_files::{CachedFiles, FileLayer};
 use entresol_hints::Hints;
+use entresol_hold::Start;
 use entresol_sim::PolicySpec;
 use entresol_store::Geometry;
 use serde_json::json;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -71,6 +74,7 @@ pub struct Running {
     log: Log,
     seen: OnceLock<Seen>,
     writers: OnceLock<Writers>,
+    holder: OnceLock<(Arc<Holder>, Option<Duration>)>,
 }
 
 /// State that only a mounted cache of files has.
@@ -103,7 +107,7 @@ impl Running {
         let backing = held.backing.clone();
         let accounts = Accounts::new(cache.clone(), below.clone(), backing.clone());
         let (page_bytes, places) = (held.geometry.page_bytes, held.places());
-        let (started, seen, writers) = (Instant::now(), OnceLock::new(), OnceLock::new());
+        let (started, seen, writers, holder) = (Instant::now(), OnceLock::new(), OnceLock::new(), OnceLock::new());
         let (pair, geometry) = (held.pair.clone(), held.geometry);
         Running {
             cache,
@@ -120,6 +124,7 @@ impl Running {
             log,
             seen,
             writers,
+            holder,
         }
     }
 
@@ -143,6 +148,25 @@ impl Running {
         let mountpoint = mountpoint.to_string_lossy().into_owned();
         // A cache is mounted once.
         let _ = self.seen.set(Seen { mountpoint, hints });
+    }
+
+    /// Sets the holder for which this process serves, and the pause before it did, if there was a server before.
+    pub fn held_by(&self, holder: Arc<Holder>, pause: Option<Duration>) {
+        // A process serves for one holder.
+        let _ = self.holder.set((holder, pause));
+    }
+
+    /// Proves that the cache's lock is free, or will soon be: waits for it. No device is waited for under that lock.
+    pub fn prove_alive(&self) {
+        // A cache that has stopped after a fault answers too.
+        let _ = self.cache.stats();
+    }
+
+    fn restarts(&self) -> Option<RestartFigures> {
+        let (holder, pause) = self.holder.get()?;
+        let Start { crashes, hangs, upgrades, .. } = holder.server().start();
+        let last_pause_ms = pause.map(|pause| pause.as_secs_f64() * 1e3);
+        Some(RestartFigures { crashes, hangs, upgrades, last_pause_ms })
     }
 
     /// Sets the list of processes seen to write to the backing store without the cache.
@@ -349,6 +373,7 @@ impl Controlled for Running {
             room_pages: self.cache.room_pages(),
             lost_pages: self.cache.lost_pages()?.len() as u64,
             cache_file: self.file.look().filter(|change| change.is_loss()).map(Change::said).map(str::to_owned),
+            restarts: self.restarts(),
             policy_gauges: self.cache.policy_gauges()?,
             policy_choice: self.cache.policy_choice()?,
             devices: self.cache.devices(),
@@ -383,6 +408,16 @@ impl Controlled for Running {
             policy: self.policy(),
             mode: word(mode_arg(self.cache.stats()?.mode)),
         })
+    }
+
+    fn upgrade(&self, report: Option<BorrowedFd>) -> Result<()> {
+        let Some((holder, _)) = self.holder.get() else {
+            bail!("no upgrade: it was started without --restart on, so that its end would be that of its users' files")
+        };
+        match report {
+            Some(report) => holder.server().upgrade(Some(report)).context("no upgrade"),
+            None => Ok(()),
+        }
     }
 
     fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>> {

@@ -34,7 +34,7 @@ impl OpenCache {
     /// Reports what the open found, and opens the control socket. A cache whose control socket cannot be opened is
     /// served all the same, with a warning.
     pub fn serve(self, quiet: bool) -> Served {
-        let log = Log::new(self.path.display().to_string(), self.log, quiet);
+        let log = self.new_log(quiet);
         log.event(Level::Info, "open", &self.found.to_string(), self.found.figures());
         if let Some(said) = &self.recreated {
             log.event(Level::Warning, "cache-recreated", said, Value::Null);
@@ -44,6 +44,20 @@ impl OpenCache {
             log.event(Level::Info, "chosen", &said, figures);
         }
         self.mention_layout(&log);
+        self.begin(log)
+    }
+
+    /// As [`serve`](Self::serve), in place of the server before: the open is no event of its own.
+    pub fn serve_on(self, quiet: bool) -> Served {
+        let log = self.new_log(quiet);
+        self.begin(log)
+    }
+
+    fn new_log(&self, quiet: bool) -> Log {
+        Log::new(self.path.display().to_string(), self.log, quiet)
+    }
+
+    fn begin(self, log: Log) -> Served {
         let file = Arc::new(CacheFile::new(&self.path));
         if let Some(mode) = file.close_to_others() {
             let message = format!("the cache file was open to others (mode {mode:04o}); it is 0600 now");

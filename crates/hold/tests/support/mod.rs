@@ -26,8 +26,9 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Settings of a holder: the watchdog's limit, attempts, and the limit of a standby. Times are in milliseconds.
-pub const PATIENT: [&str; 3] = ["60000", "5", "60000"];
+/// Settings of a holder: the watchdog's limit, attempts, the limit of a standby, and the longest pause. Times are in
+/// milliseconds.
+pub const PATIENT: [&str; 4] = ["60000", "5", "60000", "0"];
 
 /// The program of `examples/held.rs`. A plain `cargo test` builds it; one with `--test` does not, and finds an older one.
 fn program() -> PathBuf {
@@ -45,7 +46,7 @@ pub struct Running {
 
 impl Running {
     /// A holder with settings of its own, whose server serves.
-    pub fn with(settings: [&str; 3], environment: &[(&str, &str)]) -> Self {
+    pub fn with(settings: [&str; 4], environment: &[(&str, &str)]) -> Self {
         let held = Self::prepared(settings, environment, |_| ());
         held.ask("pid");
         held
@@ -56,7 +57,7 @@ impl Running {
     }
 
     /// A holder whose directory was prepared before its server starts.
-    pub fn prepared(settings: [&str; 3], environment: &[(&str, &str)], prepare: impl FnOnce(&TempDir)) -> Self {
+    pub fn prepared(settings: [&str; 4], environment: &[(&str, &str)], prepare: impl FnOnce(&TempDir)) -> Self {
         let directory = tempfile::Builder::new().prefix("entresol-hold").tempdir().expect("a directory");
         install(&directory, "first");
         prepare(&directory);

@@ -27,8 +27,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, BufReader, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -64,6 +64,10 @@ pub(crate) trait Controlled: Send + Sync {
 
     /// Ends the conflict of a file; returns the outcome in a line.
     fn resolve(&self, path: &str, keep: KeepArg) -> Result<String>;
+
+    /// Upgrades the server to the program on disk; `report` gets the outcome as a line of text. Without a report it is
+    /// checked only that there is somebody to do it.
+    fn upgrade(&self, report: Option<BorrowedFd>) -> Result<()>;
 
     /// Starts a recording of the requests from now on.
     fn record(&self) -> Result<Recorder>;
@@ -181,6 +185,16 @@ pub fn listen_in(cache: &Path) -> Result<Option<RecordListener>> {
     let limit = reader.get_ref().set_read_timeout(None);
     limit.and_then(|()| reader.get_ref().set_write_timeout(None)).context("the control socket")?;
     Ok(Some(RecordListener::new(value, reader)?))
+}
+
+/// Asks for an upgrade of the process that serves a cache, which must answer within `limit`; the outcome comes within
+/// `outcome` as a line of text. None when no process answers for the cache.
+pub(crate) fn upgrade(cache: &Path, limit: Option<Duration>, outcome: Duration) -> Result<Option<String>> {
+    let Some((_, mut reader)) = open(cache, Question::Upgrade, limit)? else { return Ok(None) };
+    reader.get_ref().set_read_timeout(Some(outcome)).context("the control socket")?;
+    let mut line = String::new();
+    reader.read_line(&mut line).context("no outcome of the upgrade")?;
+    Ok(Some(line.trim_end().to_owned()))
 }
 
 /// Connects within a limit. A connection waits too if a stopped process has a full queue of waiting clients.
@@ -439,6 +453,15 @@ fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
                 Ok(recorder) => return recorder.play(stream, &shared.stopping, &shared.listening),
                 Err(why) => Answer::Refused(why),
             },
+            Ok(Question::Upgrade) => match shared.upgrade(None) {
+                Ok(()) => {
+                    (&mut &*stream).write_all(&protocol::encode_answer(Answer::Done(serde_json::Value::Null)))?;
+                    // The holder answers, since this process will be gone.
+                    let refused = shared.upgrade(Some(stream.as_fd())).err();
+                    return refused.map_or(Ok(()), |why| writeln!(&mut &*stream, "{why}"));
+                }
+                Err(why) => Answer::Refused(why),
+            },
             Ok(question) => shared.answer(&question),
             Err(why) => Answer::Refused(why),
         };
@@ -456,6 +479,11 @@ impl Shared {
         cache.record().map_err(|error| format!("{error:#}"))
     }
 
+    fn upgrade(&self, report: Option<BorrowedFd>) -> Result<(), String> {
+        let cache = self.cache().ok_or(CLOSING)?;
+        cache.upgrade(report).map_err(|error| format!("{error:#}"))
+    }
+
     fn answer(&self, question: &Question) -> Answer {
         // Taken before the cache is looked up: the end first takes the cache away, and then waits for this lock.
         let changes = matches!(question, Question::Set(_) | Question::Resolve { .. });
@@ -467,7 +495,7 @@ impl Shared {
             Question::Stats => cache.stats(),
             Question::Set(settings) => cache.set(settings).map(serde_json::Value::from),
             Question::Resolve { path, keep } => cache.resolve(path, *keep).map(serde_json::Value::from),
-            Question::Record => unreachable!("it takes the connection for itself"),
+            Question::Record | Question::Upgrade => unreachable!("it takes the connection for itself"),
         };
         done.map_or_else(|error| Answer::Refused(format!("{error:#}")), Answer::Done)
     }
@@ -511,6 +539,10 @@ mod tests {
 
         fn resolve(&self, path: &str, _keep: KeepArg) -> Result<String> {
             Ok(path.to_owned())
+        }
+
+        fn upgrade(&self, _report: Option<BorrowedFd>) -> Result<()> {
+            bail!("nobody to do it")
         }
 
         fn record(&self) -> Result<Recorder> {

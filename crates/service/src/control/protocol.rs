@@ -36,6 +36,9 @@ pub(crate) enum Question {
     Resolve { path: String, keep: KeepArg },
     /// Every request from now on, as the recorder reports it, until the client ends its half of the connection.
     Record,
+    /// An upgrade of the server to the program on disk. After the answer comes the outcome, as a line of text from the
+    /// holder, and the end of the connection.
+    Upgrade,
 }
 
 /// A question on the wire.
@@ -133,7 +136,7 @@ mod tests {
         #[test]
         fn what_is_sent_is_what_arrives(pairs in prop::collection::vec((".*", ".*"), 0..5), text in ".*") {
             let resolve = Question::Resolve { path: text.clone(), keep: KeepArg::Below };
-            for ask in [Question::Stats, Question::Set(pairs), resolve] {
+            for ask in [Question::Stats, Question::Set(pairs), resolve, Question::Upgrade] {
                 let sent = encode_question(ask.clone());
                 prop_assert_eq!(sent.iter().filter(|&&byte| byte == b'\n').count(), 1, "one line");
                 prop_assert_eq!(decode_question(&sent), Ok(ask));

@@ -2,7 +2,7 @@
 
 use crate::age::AgeFigures;
 use crate::choice::CandidateFigures;
-use crate::figures::{COUNTERS, Counter, DeviceCalls, DeviceFigures, Figures, HintFigures};
+use crate::figures::{COUNTERS, Counter, DeviceCalls, DeviceFigures, Figures, HintFigures, RestartFigures};
 use crate::objects::ObjectFigures;
 use crate::observed::CallFigures;
 use entresol_disk::TIME_BUCKETS;
@@ -172,6 +172,16 @@ fn state() -> Vec<Family> {
             |f| of_age(f, |age| age.written_pages as f64);
         "entresol_cache_file_lost", "1 if the cache file was unlinked, replaced or truncated while in use.",
             |f| count(f.cache_file.is_some().into());
+        "entresol_restarts_total", "New starts of the server since its command began, with --restart on.",
+            |f| {
+                let samples = |r: &RestartFigures| {
+                    let by_reason = [("crash", r.crashes), ("hang", r.hangs), ("upgrade", r.upgrades)];
+                    by_reason.map(|(reason, starts)| label("reason", reason, starts))
+                };
+                f.restarts.iter().flat_map(samples).collect()
+            };
+        "entresol_restart_pause_seconds", "The last pause at a new start of the server.",
+            |f| f.restarts.iter().filter_map(|r| r.last_pause_ms).flat_map(|ms| one(ms / 1e3)).collect();
         "entresol_conflict_files", "Files that were changed without the cache while it had dirty pages of them.",
             |f| count(f.conflicts.len() as u64);
         "entresol_lost_pages", "Pages whose only copy could not be read.", |f| count(f.lost_pages);
