@@ -328,7 +328,8 @@ fn is_only_child(child: Pid) -> bool {
     };
     let number = |process: &Path| process.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
     let others = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut others = others.filter(|process| number(process).is_some_and(|number: i32| number != child.as_raw_nonzero().get()));
+    let mut others =
+        others.filter(|process| number(process).is_some_and(|number: i32| number != child.as_raw_nonzero().get()));
     !others.any(|process| parent(&process) == Some(own))
 }
 

@@ -377,7 +377,8 @@ impl Figures {
     /// The figures of this process's cache.
     pub(crate) fn new(state: State, stats: &CacheStats, front_end: FrontEndFigures) -> Self {
         let State { open_s, policy, mode, tiers_pages, room_pages, lost_pages, .. } = state;
-        let State { policy_gauges, policy_choice, devices, objects, mountpoint, hints, cache_file, restarts, .. } = state;
+        let State { policy_gauges, policy_choice, devices, objects, mountpoint, hints, cache_file, restarts, .. } =
+            state;
         let (accounts_late, writers, conflicts) = (state.accounts_late, state.writers, state.conflicts);
         let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
         let mut requests = Requests::new(stats);

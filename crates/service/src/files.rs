@@ -19,7 +19,7 @@ use entresol_cache::CacheConfig;
 use entresol_disk::Caching;
 use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
 use entresol_fsck::{Bytes, Superblock};
-use std::os::fd::AsRawFd;
+use std::os::fd::IntoRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -167,8 +167,8 @@ fn open_again(
 
 /// The directory of the server before, without a look at its path.
 fn backing_again(directory: &Path, holder: &Holder) -> Result<Backing> {
-    let held = holder.directory(directory)?;
-    let by_number = format!("/proc/self/fd/{}/.", held.as_raw_fd());
+    // It stays open as long as this process, which goes by its number.
+    let by_number = format!("/proc/self/fd/{}/.", holder.directory(directory)?.into_raw_fd());
     Backing::open(Path::new(&by_number)).map_err(|error| refusal(directory, error))
 }
 

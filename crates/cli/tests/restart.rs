@@ -1,0 +1,581 @@
+//! A server under a holder (`--restart on`) is killed, hangs, is upgraded or loses its holder: its clients see a pause,
+//! and find every answered write. The model is what each client wrote.
+
+mod common;
+
+use common::mounted::{How, Mounted};
+use common::{Scratch, Signal, says, signal};
+use entresol_core::Random;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 120;
+const THREADS: u64 = 4;
+const BOTH: [&str; 4] = ["--cache", "cache", "--backing", "backing"];
+
+/// Children of a process, in order of their start.
+fn children(process: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    children.split_whitespace().map(|child| child.parse().expect("a number")).collect()
+}
+
+/// Waits until a look finds something.
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: in vain");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The server of a holder.
+fn server(holder: u32) -> u32 {
+    until("a server", || children(holder).first().copied())
+}
+
+/// The server of a holder that has this place among its starts, once it serves.
+fn serving(scratch: &Scratch, cache: &str, starts: u64) -> serde_json::Value {
+    until("a server that answers", || {
+        let output = scratch.run(&["stats", "--json", cache]);
+        let figures: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        let restarts = &figures["restarts"];
+        let number = |name: &str| restarts[name].as_u64().expect("a count");
+        (number("crashes") + number("hangs") + number("upgrades") == starts).then_some(figures)
+    })
+}
+
+/// A mount under a holder; none where nothing can be mounted.
+fn held(how: &How, more: &[&str]) -> Option<Mounted> {
+    let mut mounted = Mounted::made(Scratch::new(), how);
+    mounted.start_with(&[&["--restart", "on"], more].concat()).then_some(mounted)
+}
+
+fn with_cache(cache: [&'static str; 2], format: &'static [&'static str], page_cache: &'static str) -> How {
+    How { cache: Some((cache, format)), page_cache, passthrough: "on", nobody: false }
+}
+
+const PLAIN: How =
+    How { cache: Some((["write-back", "face-gsc"], &[])), page_cache: "off", passthrough: "on", nobody: false };
+
+/// Ends a mount in order. The holder's own lines are about kills.
+fn end(mut mounted: Mounted, files: &[(PathBuf, Vec<u8>)]) {
+    mounted.signal(Signal::TERM);
+    let (code, said) = mounted.end();
+    assert_eq!(code, Some(0), "{said}");
+    for line in said.lines() {
+        let known = ["the server ended (signal: 9 (SIGKILL))", "took over after", "upgrade"];
+        assert!(known.iter().any(|part| line.contains(part)), "{said}");
+    }
+    if !mounted.is_direct() {
+        for command in [&["check"][..], &["-q", "drain"], &["check"]] {
+            mounted.scratch.ok(&[command, &BOTH].concat());
+        }
+    }
+    for (name, bytes) in files {
+        let found = fs::read(mounted.below().join(name)).expect("a file");
+        assert!(found == *bytes, "{}: differs from what was written", name.display());
+    }
+}
+
+/// A client of one file, which takes any error for a failure and any older byte for a loss.
+struct Client {
+    directory: PathBuf,
+    name: String,
+    file: File,
+    bytes: Vec<u8>,
+    random: Random,
+    mapped: bool,
+}
+
+impl Client {
+    fn new(directory: &Path, number: u64, seed: u64, mapped: bool) -> Self {
+        let name = format!("file{number}.0");
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(directory.join(&name));
+        let random = Random::new(seed + number);
+        let file = file.expect("a file");
+        file.set_len((PAGES * PAGE) as u64).expect("a length");
+        Client { directory: directory.to_owned(), name, file, bytes: vec![0; PAGES * PAGE], random, mapped }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+
+    fn check(&self, from: usize, until: usize) {
+        let mut found = vec![0; until - from];
+        self.file.read_exact_at(&mut found, from as u64).expect("bytes");
+        let differs = found.iter().zip(&self.bytes[from..until]).position(|(found, wrote)| found != wrote);
+        assert_eq!(differs.map(|at| from + at), None, "{}: an older byte", self.name);
+    }
+
+    /// One change or look.
+    fn step(&mut self) {
+        let page = self.random.below(PAGES as u64) as usize;
+        let (from, until) = match self.random.below(3) {
+            0 => (page * PAGE, (page + 1) * PAGE),
+            _ => {
+                let from = page * PAGE + self.random.below(PAGE as u64 - 1) as usize;
+                (from, (from + 1 + self.random.below(3 * PAGE as u64) as usize).min(PAGES * PAGE))
+            }
+        };
+        match self.random.below(100) {
+            0..45 => {
+                let byte = self.random.next_u64() as u8;
+                self.bytes[from..until].fill(byte);
+                self.file.write_all_at(&self.bytes[from..until], from as u64).expect("a write");
+            }
+            45..85 => self.check(from, until),
+            85..88 => self.file.sync_data().expect("a sync"),
+            88..91 => self.rename(),
+            91..93 if self.mapped => self.write_mapped(page),
+            93..95 => {
+                // Another handle sees the same.
+                self.file = OpenOptions::new().read(true).write(true).open(self.path()).expect("the file");
+                self.check(from, until);
+            }
+            _ => assert_eq!(fs::metadata(self.path()).expect("attributes").len(), (PAGES * PAGE) as u64),
+        }
+    }
+
+    fn rename(&mut self) {
+        let (stem, number) = self.name.split_once('.').expect("a number");
+        let next = format!("{stem}.{}", number.parse::<u64>().expect("a number") + 1);
+        fs::rename(self.path(), self.directory.join(&next)).expect("a rename");
+        assert!(!self.path().exists(), "{}: still there", self.name);
+        self.name = next;
+    }
+
+    /// Writes a page through a shared mapping.
+    fn write_mapped(&mut self, page: usize) {
+        use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+        let byte = self.random.next_u64() as u8;
+        let range = page * PAGE..(page + 1) * PAGE;
+        self.bytes[range.clone()].fill(byte);
+        let (access, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping of a page of a file that has it; nobody else knows its address.
+        unsafe {
+            let at =
+                mmap(std::ptr::null_mut(), PAGE, access, shared, &self.file, range.start as u64).expect("a mapping");
+            std::ptr::copy_nonoverlapping(self.bytes[range].as_ptr(), at.cast(), PAGE);
+            msync(at, PAGE, MsyncFlags::SYNC).expect("a sync");
+            munmap(at, PAGE).expect("its end");
+        }
+    }
+}
+
+/// Kills a server under clients; returns the longest time of a step.
+fn kills(mounted: Mounted, number: u64, seed: u64, mapped: bool) -> Duration {
+    println!("seed {seed} (what is done; when a kill comes is the clock's)");
+    let (holder, ended, steps) = (mounted.process(), AtomicBool::new(false), AtomicU64::new(0));
+    let longest = Mutex::new(Duration::ZERO);
+    let directory = mounted.above();
+    let clients: Vec<Client> = std::thread::scope(|scope| {
+        let client = |number| {
+            let mut client = Client::new(&directory, number, seed, mapped);
+            let (ended, steps, longest) = (&ended, &steps, &longest);
+            scope.spawn(move || {
+                while !ended.load(Relaxed) {
+                    let begun = Instant::now();
+                    client.step();
+                    let mut longest = longest.lock().expect("no panic");
+                    *longest = begun.elapsed().max(*longest);
+                    steps.fetch_add(1, Relaxed);
+                }
+                client.check(0, PAGES * PAGE);
+                client
+            })
+        };
+        let running: Vec<_> = (0..THREADS).map(client).collect();
+        let mut random = Random::new(seed);
+        let mut last = 0;
+        for _ in 0..number {
+            std::thread::sleep(Duration::from_millis(random.below(300)));
+            last = until("another server", || Some(server(holder)).filter(|&process| process != last));
+            signal(last, Signal::KILL);
+        }
+        until("another server", || Some(server(holder)).filter(|&process| process != last));
+        let before = steps.load(Relaxed);
+        until("steps", || (steps.load(Relaxed) > before + 8 * THREADS).then_some(()));
+        ended.store(true, Relaxed);
+        running.into_iter().map(|client| client.join().expect("no error")).collect()
+    });
+    let (longest, steps) = (longest.into_inner().expect("no panic"), steps.into_inner());
+    println!("{number} kills, {steps} steps; the longest took {} ms", longest.as_millis());
+    assert!(steps > 5 * number, "the server was hardly alive");
+    if !mounted.is_direct() {
+        let figures = serving(&mounted.scratch, "cache", number);
+        assert_eq!(figures["restarts"]["crashes"], number);
+        assert!(figures["restarts"]["last_pause_ms"].as_f64().expect("a time") < 60e3);
+        let table = mounted.scratch.ok(&["stats", "mount"]);
+        says(&table, &[&format!("restarts       {number} crashes, 0 hangs, 0 upgrades; the last pause took")]);
+    }
+    let files: Vec<(PathBuf, Vec<u8>)> =
+        clients.into_iter().map(|client| (PathBuf::from(client.name), client.bytes)).collect();
+    end(mounted, &files);
+    longest
+}
+
+/// Caches and more arguments of `mount` for kills.
+fn setups() -> Vec<(How, &'static [&'static str])> {
+    let slots: &[&str] = &["--layout", "slots"];
+    vec![
+        (with_cache(["write-back", "face-gsc"], &[], "on"), &[]),
+        (with_cache(["write-back", "lru"], slots, "off"), &[]),
+        (with_cache(["write-back", "lc"], &[], "off"), &["--dram", "400KiB"]),
+        (with_cache(["write-through", "face-gsc"], &[], "off"), &["--dram", "400KiB"]),
+        (with_cache(["write-around", "arc"], slots, "on"), &[]),
+        (How { cache: None, page_cache: "on", passthrough: "on", nobody: false }, &[]),
+    ]
+}
+
+#[test]
+fn a_killed_server_is_a_pause() {
+    for (number, (how, more)) in setups().into_iter().enumerate() {
+        println!("{how:?}, {more:?}");
+        let Some(mounted) = held(&how, more) else { return };
+        kills(mounted, 4, 1 + number as u64, true);
+    }
+}
+
+#[test]
+#[ignore = "600 kills take minutes: `make test-long` runs it"]
+fn hundreds_of_kills_are_pauses() {
+    for (number, (how, more)) in setups().into_iter().enumerate() {
+        println!("{how:?}, {more:?}");
+        let Some(mounted) = held(&how, more) else { return };
+        kills(mounted, 100, 100 + number as u64, true);
+    }
+}
+
+/// Files whose names were removed are used on, and their bytes are those that were written.
+#[test]
+fn a_file_without_a_name_outlives_its_server() {
+    let Some(mounted) = held(&PLAIN, &[]) else { return };
+    let mut last = 0;
+    for round in 0..4_u64 {
+        let mut client = Client::new(&mounted.above(), round, 7, false);
+        (0..30).for_each(|_| client.step());
+        fs::remove_file(client.path()).expect("a removal");
+        for _ in 0..2 {
+            last = until("another server", || Some(server(mounted.process())).filter(|&process| process != last));
+            signal(last, Signal::KILL);
+            client.check(0, PAGES * PAGE);
+            let byte = client.random.next_u64() as u8;
+            client.bytes[..5 * PAGE].fill(byte);
+            client.file.write_all_at(&client.bytes[..5 * PAGE], 0).expect("a write");
+            client.check(0, PAGES * PAGE);
+        }
+        assert!(!client.path().exists());
+    }
+    end(mounted, &[]);
+}
+
+#[test]
+fn a_server_that_stands_still_is_replaced_and_an_idle_one_is_not() {
+    let Some(mounted) = held(&PLAIN, &["--restart-after", "2s"]) else { return };
+    let first = server(mounted.process());
+    fs::write(mounted.above().join("f"), "written").expect("a file");
+    // Nobody asks it anything for longer than that.
+    std::thread::sleep(Duration::from_millis(3500));
+    assert_eq!(server(mounted.process()), first);
+    signal(first, Signal::STOP);
+    assert_eq!(fs::read_to_string(mounted.above().join("f")).expect("a file"), "written");
+    let restarts = &serving(&mounted.scratch, "cache", 1)["restarts"];
+    assert_eq!((restarts["hangs"].as_u64(), restarts["crashes"].as_u64()), (Some(1), Some(0)));
+    // The pause began with the last sign of life.
+    let pause = restarts["last_pause_ms"].as_f64().expect("a time");
+    assert!((2000.0..30e3).contains(&pause), "{pause} ms");
+    let mut mounted = mounted;
+    mounted.signal(Signal::TERM);
+    let (code, said) = mounted.end();
+    assert_eq!(code, Some(0), "{said}");
+    says(&said, &["gives no sign of life", "the server gave no sign of life; another one took over after"]);
+}
+
+#[test]
+fn without_its_holder_a_server_ends_in_order() {
+    for open in [false, true] {
+        let Some(mut mounted) = held(&PLAIN, &[]) else { return };
+        let process = server(mounted.process());
+        let path = mounted.above().join("f");
+        fs::write(&path, "not synced").expect("a file");
+        let file = open.then(|| File::open(&path).expect("the file"));
+        mounted.signal(Signal::KILL);
+        mounted.end();
+        until("the end", || (!fs::exists(format!("/proc/{process}")).expect("a path")).then_some(()));
+        if let Some(mut file) = file {
+            assert!(file.read(&mut [0; 4]).is_err(), "its mount is gone");
+        }
+        let stats = mounted.scratch.ok(&["stats", "cache"]);
+        says(&stats, &["closed in good order"]);
+        mounted.scratch.ok(&[&["-q", "drain"], &BOTH[..]].concat());
+        assert_eq!(fs::read_to_string(mounted.below().join("f")).expect("a file"), "not synced");
+    }
+}
+
+/// A cache that is not there any more is an error of a later server, and not a lost cache to be made anew.
+#[test]
+fn a_later_server_decides_nothing_anew() {
+    let Some(mut mounted) = held(&PLAIN, &["--if-lost", "recreate"]) else { return };
+    fs::write(mounted.above().join("f"), "in the cache alone").expect("a file");
+    fs::rename(mounted.scratch.path("cache"), mounted.scratch.path("aside")).expect("a rename");
+    signal(server(mounted.process()), Signal::KILL);
+    let (code, said) = mounted.end();
+    assert_eq!(code, Some(2), "{said}");
+    says(&said, &["5 servers in a row ended without getting ready; the holder gives up", "there is no cache here"]);
+    assert!(!mounted.scratch.path("cache").exists() && !said.contains("/proc/"), "{said}");
+}
+
+/// A guard would refuse the files of a database that runs through the mount, if it took them for files below.
+#[test]
+fn a_database_that_runs_through_the_mount_is_no_other_writer() {
+    let Some(mut mounted) = held(&PLAIN, &[]) else { return };
+    let above = mounted.above();
+    fs::create_dir(above.join("main")).expect("a directory");
+    fs::write(above.join("main/PG_VERSION"), "15\n").expect("a file");
+    let open = OpenOptions::new().create(true).append(true).open(above.join("main/1")).expect("a file");
+    let mut sleeper =
+        Command::new("sleep").arg("600").current_dir(above.join("main")).stdout(open).spawn().expect("sleep");
+    fs::write(above.join("main/postmaster.pid"), format!("{}\n/x\n", sleeper.id())).expect("a file");
+    signal(server(mounted.process()), Signal::KILL);
+    assert_eq!(fs::read_to_string(above.join("main/PG_VERSION")).expect("a file"), "15\n");
+    serving(&mounted.scratch, "cache", 1);
+    sleeper.kill().and_then(|()| sleeper.wait()).expect("its end");
+    mounted.signal(Signal::TERM);
+    let (code, said) = mounted.end();
+    assert!(code == Some(0) && !said.contains("postmaster") && !said.contains("/proc/"), "{said}");
+}
+
+/// Copies the program, or another one, over a path as a package does: the file there before stays with its users.
+fn install(program: &Path, place: &Path) {
+    let new = place.with_extension("new");
+    fs::copy(program, &new).expect("a copy");
+    fs::rename(&new, place).expect("a rename");
+}
+
+/// A holder of a program in the scratch directory; none where nothing can be mounted.
+fn installed() -> Option<(Scratch, Child)> {
+    let scratch = Scratch::new();
+    ["backing", "mount"].iter().for_each(|name| fs::create_dir(scratch.path(name)).expect("a directory"));
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+    install(Path::new(common::PROGRAM), &scratch.path("program"));
+    let arguments = ["-q", "mount", "backing", "mount", "--cache", "cache", "--restart", "on"];
+    let mut command = scratch.command(&arguments);
+    let mut program = Command::new(scratch.path("program"));
+    program.args(arguments).current_dir(scratch.path("."));
+    program.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command = program;
+    let mut holder = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
+    if line.is_empty() {
+        let mut said = String::new();
+        holder.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        holder.wait().expect("its end");
+        assert!(common::is_impossible(&said), "{said}");
+        return None;
+    }
+    Some((scratch, holder))
+}
+
+fn end_of(mut holder: Child) -> (Option<i32>, String) {
+    signal(holder.id(), Signal::TERM);
+    let mut said = String::new();
+    holder.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    (holder.wait().expect("its end").code(), said)
+}
+
+#[test]
+fn an_upgrade_is_a_pause_and_one_that_fails_is_none() {
+    let Some((scratch, holder)) = installed() else { return };
+    let (ended, directory) = (AtomicBool::new(false), scratch.path("mount"));
+    let client = std::thread::scope(|scope| {
+        let mut client = Client::new(&directory, 0, 11, false);
+        let ended = &ended;
+        let running = scope.spawn(move || {
+            while !ended.load(Relaxed) {
+                client.step();
+            }
+            client.check(0, PAGES * PAGE);
+            client
+        });
+        for (number, place) in ["cache", "mount"].into_iter().enumerate() {
+            let before = server(holder.id());
+            install(Path::new(common::PROGRAM), &scratch.path("program"));
+            assert_eq!(scratch.ok(&["upgrade", place]), format!("{place}: the upgrade is done\n"));
+            assert_ne!(server(holder.id()), before);
+            let restarts = &serving(&scratch, "cache", 1 + number as u64)["restarts"];
+            assert_eq!(restarts["upgrades"], 1 + number as u64);
+        }
+        let before = server(holder.id());
+        let program = |text: &str| {
+            fs::write(scratch.path("other"), text).expect("a file");
+            fs::set_permissions(scratch.path("other"), fs::Permissions::from_mode(0o755)).expect("a mode");
+            install(&scratch.path("other"), &scratch.path("program"));
+        };
+        install(Path::new("/bin/false"), &scratch.path("program"));
+        says(&scratch.refused(&["upgrade", "cache"]), &["cache: no upgrade: the new program ended (exit status: 1)"]);
+        program("no program");
+        says(&scratch.refused(&["upgrade", "cache"]), &["cache: no upgrade: "]);
+        fs::remove_file(scratch.path("program")).expect("a removal");
+        says(&scratch.refused(&["upgrade", "cache"]), &["no upgrade: ", "No such file"]);
+        assert_eq!(server(holder.id()), before);
+        ended.store(true, Relaxed);
+        running.join().expect("no error")
+    });
+    let (code, said) = end_of(holder);
+    assert_eq!(code, Some(0), "{said}");
+    scratch.ok(&[&["-q", "drain"], &BOTH[..]].concat());
+    assert!(scratch.bytes(&format!("backing/{}", client.name)) == client.bytes);
+}
+
+#[test]
+fn what_cannot_be_held_or_upgraded_is_refused_in_words() {
+    let scratch = Scratch::new();
+    ["b", "m"].iter().for_each(|name| fs::create_dir(scratch.path(name)).expect("a directory"));
+    let emulated = ["mount", "b", "m", "--emulate", "ideal", "--restart", "on"];
+    says(&scratch.refused(&emulated), &["--restart on: an emulated device"]);
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "b", "--size", "2MiB"]);
+    says(&scratch.refused(&["upgrade", "cache"]), &["is not in use"]);
+    let Some(mut mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };
+    says(&mounted.scratch.refused(&["upgrade", "mount"]), &["no upgrade: it was started without --restart on"]);
+    mounted.unmount();
+}
+
+/// `entresol run --restart on` of a shell script, with its process numbers: its own and the holder's.
+fn run(scratch: &Scratch, script: &str) -> Child {
+    let arguments =
+        ["-q", "run", "--backing", "backing", "--cache", "cache", "--restart", "on", "--", "sh", "-c", script];
+    let mut command = scratch.command(&arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs")
+}
+
+/// The next line that the command of `run` prints; none if there is none because nothing can be mounted.
+fn line(running: &mut Child, from: &mut impl BufRead) -> Option<String> {
+    let mut line = String::new();
+    from.read_line(&mut line).expect("text");
+    if line.is_empty() {
+        let mut said = String::new();
+        running.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        assert!(common::is_impossible(&said), "{said}");
+        return None;
+    }
+    Some(line.trim().to_owned())
+}
+
+fn formatted() -> Scratch {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("backing")).expect("a directory");
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+    scratch
+}
+
+#[test]
+fn a_command_outlives_the_server_of_its_files() {
+    let scratch = formatted();
+    // Beside standard input, output and error there is no descriptor but that of the listing itself.
+    let script = "cd backing; exec 5>>f; echo $PPID $(ls /proc/self/fd | wc -l) $(env | grep -c ENTRESOL_RUN); \
+                  while read word; do echo $word >&5 && cat f | tr -d '\\n' && echo; done; \
+                  (sleep 0.3; echo late >>g) & exit 7";
+    let mut running = run(&scratch, script);
+    let mut said = BufReader::new(running.stdout.take().expect("a pipe"));
+    let Some(first) = line(&mut running, &mut said) else { return };
+    assert_eq!(first, format!("{} 5 0", running.id()), "the script has descriptor 5 open too");
+    let mut words = running.stdin.take().expect("a pipe");
+    let (mut expected, mut last) = (String::new(), 0);
+    for word in ["one", "two", "three", "four"] {
+        let holder = children(running.id())[0];
+        last = until("another server", || Some(server(holder)).filter(|&process| process != last));
+        signal(last, Signal::KILL);
+        writeln!(words, "{word}").expect("a reader");
+        expected += word;
+        assert_eq!(line(&mut running, &mut said).as_deref(), Some(&*expected));
+    }
+    drop(words);
+    let output = running.wait_with_output().expect("an end");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{told}");
+    let known = |line: &str| line.contains("another one took over after") || line.contains("another one is started");
+    assert!(told.lines().count() == 8 && told.lines().all(known), "{told}");
+    says(&scratch.ok(&["stats", "cache"]), &["closed in good order"]);
+    scratch.ok(&[&["-q", "drain"], &BOTH[..]].concat());
+    assert_eq!(scratch.read("backing/f"), "one\ntwo\nthree\nfour\n");
+    assert_eq!(scratch.read("backing/g"), "late\n", "what the command left behind had its files too");
+}
+
+#[test]
+fn a_command_is_killed_with_its_holder_and_refused_as_without_one() {
+    let scratch = formatted();
+    let mut running = run(&scratch, "echo here; read word; echo $word");
+    let mut said = BufReader::new(running.stdout.take().expect("a pipe"));
+    let Some(_) = line(&mut running, &mut said) else { return };
+    let holder = children(running.id())[0];
+    let process = server(holder);
+    signal(holder, Signal::KILL);
+    let output = running.wait_with_output().expect("an end");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    says(&told, &["the holder ended (signal: 9 (SIGKILL)) before the command"]);
+    until("the end", || (!fs::exists(format!("/proc/{process}")).expect("a path")).then_some(()));
+    says(&scratch.ok(&["stats", "cache"]), &["closed in good order"]);
+    // The error of the first server's start is that of the command.
+    fs::remove_file(scratch.path("cache")).expect("a removal");
+    let words =
+        ["-q", "run", "--backing", "backing", "--cache", "cache", "--restart", "on", "--if-lost", "refuse", "true"];
+    says(&scratch.refused(&words), &["--if-lost recreate"]);
+}
+
+/// Pauses that a client sees: `cargo test -p entresol --test restart pauses_with_a_gibibyte -- --ignored --nocapture`.
+#[test]
+#[ignore = "a gibibyte is written first: `make test-long` runs it"]
+fn pauses_with_a_gibibyte_cached() {
+    for layout in ["log", "slots"] {
+        let format: &[&str] = match layout {
+            "log" => &["--size", "1400MiB", "--layout", "log"],
+            _ => &["--size", "1400MiB", "--layout", "slots"],
+        };
+        let Some(mounted) = held(&with_cache(["write-back", "lru"], format, "off"), &[]) else { return };
+        let path = mounted.above().join("big");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
+        let block = vec![7; 1 << 20];
+        (0..1024).for_each(|at| file.write_all_at(&block, at << 20).expect("a write"));
+        file.sync_data().expect("a sync");
+        let mut last = 0;
+        let mut pauses: Vec<(Duration, f64)> = Vec::new();
+        let mut random = Random::new(5);
+        for kill in 1..=20 {
+            std::thread::sleep(Duration::from_millis(400));
+            // Some that is not synced yet is to be repeated.
+            (0..200).for_each(|_| file.write_all_at(&block[..PAGE], random.below(1 << 18) << 12).expect("a write"));
+            last = until("another server", || Some(server(mounted.process())).filter(|&process| process != last));
+            let begun = Instant::now();
+            signal(last, Signal::KILL);
+            file.read_exact_at(&mut [0; PAGE], random.below(1 << 18) << 12).expect("bytes");
+            let seen = begun.elapsed();
+            let figures = serving(&mounted.scratch, "cache", kill);
+            pauses.push((seen, figures["restarts"]["last_pause_ms"].as_f64().expect("a time")));
+        }
+        let mut seen: Vec<u128> = pauses.iter().map(|(seen, _)| seen.as_millis()).collect();
+        seen.sort_unstable();
+        let own = pauses.iter().map(|(_, own)| *own).fold(0.0, f64::max);
+        println!(
+            "{layout}: 20 kills; pauses of a client: median {} ms, longest {} ms; of the server: longest {own:.0} ms",
+            seen[10], seen[19]
+        );
+        drop(file);
+        let mut mounted = mounted;
+        mounted.signal(Signal::TERM);
+        let (code, said) = mounted.end();
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
