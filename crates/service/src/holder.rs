@@ -1,26 +1,40 @@
-//! The holder of a served cache: what outlives this process, by name.
+//! The holder of a served cache: what outlives this process, by name, and the signs of life that it expects.
 
 use anyhow::{Context, Result};
 use entresol_hold::{Reason, Server};
 use entresol_store::Geometry;
 use entresol_store::arena::Arena;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Signal, getpid, kill_process};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
+use std::time::Duration;
 
 /// Name of the file of the arena.
 const ARENA: &str = "cache.arena";
 /// Name of the backing directory, which a mount may cover.
 const DIRECTORY: &str = "cache.directory";
 
-/// The holder, and what former servers left with it.
+/// Interval of the signs of life. The holder's patience is several of them.
+const BEAT: Duration = Duration::from_secs(2);
+
+/// The holder, and what former servers left with it. Clones are the same holder.
+#[derive(Clone)]
 pub struct Holder {
-    server: Server,
+    server: Arc<Server>,
     /// Descriptors that no part of this process has taken yet.
-    left: Mutex<BTreeMap<String, OwnedFd>>,
+    left: Arc<Mutex<BTreeMap<String, OwnedFd>>>,
+    /// The server ends in order.
+    is_ending: Arc<AtomicBool>,
 }
 
 impl Holder {
@@ -31,8 +45,8 @@ impl Holder {
     /// If the holder is gone.
     pub fn new(server: Server) -> Result<Arc<Self>> {
         server.standby_ready().context("the holder")?;
-        let left = Mutex::new(server.kept().context("the holder")?);
-        Ok(Arc::new(Holder { server, left }))
+        let left = Arc::new(Mutex::new(server.kept().context("the holder")?));
+        Ok(Arc::new(Holder { server: Arc::new(server), left, is_ending: Arc::default() }))
     }
 
     /// The holder's end of the conversation.
@@ -89,6 +103,76 @@ impl Holder {
     /// Forgets a kept descriptor. Without the holder there is nothing to forget.
     pub fn forget(&self, name: &str) {
         let _ = self.server.forget(name);
+    }
+
+    /// The value that was last kept under this name by [`keep_value`](Self::keep_value); none if there is none.
+    ///
+    /// # Errors
+    /// If it is of another form, or errors of the system.
+    pub fn value<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let Some(file) = self.take(name).map(File::from) else { return Ok(None) };
+        let mut bytes = vec![0; usize::try_from(file.metadata()?.len())?];
+        file.read_exact_at(&mut bytes, 0)?;
+        serde_json::from_slice(&bytes).with_context(|| format!("{name}, which the former server left")).map(Some)
+    }
+
+    /// Keeps a value for the next server, in place of the one of that name. It survives this process once this returns.
+    ///
+    /// # Errors
+    /// As [`keep`](Self::keep), and of the system if there is no memory.
+    pub fn keep_value(&self, name: &str, value: &impl Serialize) -> io::Result<()> {
+        let file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
+        file.write_all_at(&serde_json::to_vec(value)?, 0)?;
+        self.keep(name, file)
+    }
+
+    /// Says that this server serves. From then on a thread says that it is alive, as long as `look` returns. A panic of
+    /// any thread aborts this process, so that the next server serves at once. If the holder is gone, SIGTERM is sent to
+    /// this process, whose handler ends it in order.
+    ///
+    /// # Errors
+    /// If the holder is gone, or no thread can be started.
+    pub fn serving(&self, mut look: impl FnMut() + Send + 'static) -> Result<()> {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            before(info);
+            std::process::abort();
+        }));
+        self.server.ready().context("the holder")?;
+        let (server, is_ending) = (Arc::clone(&self.server), Arc::clone(&self.is_ending));
+        let beats = move || {
+            loop {
+                if !is_ending.load(Relaxed) {
+                    look();
+                }
+                if server.beat().is_err() {
+                    return;
+                }
+                std::thread::sleep(BEAT);
+            }
+        };
+        Builder::new().name("beat".into()).spawn(beats).context("a thread for signs of life")?;
+        let server = Arc::clone(&self.server);
+        let lost = move || {
+            if server.lost().is_ok() {
+                say!("entresol: the holder is gone; the server ends in order");
+                let _ = kill_process(getpid(), Signal::TERM);
+            }
+        };
+        Builder::new().name("holder lost".into()).spawn(lost).context("a thread for the holder's end")?;
+        Ok(())
+    }
+
+    /// Notes that the server ends in order. Signs of life no longer depend on requests. A server that is killed
+    /// meanwhile is followed by another one, which ends in order too.
+    pub fn ending(&self) {
+        self.is_ending.store(true, Relaxed);
+    }
+
+    /// Says that this server has ended in order, with whatever exit code: everything is flushed, and no other follows.
+    pub fn ended(&self) {
+        // The holder may be gone.
+        let _ = self.server.stopping();
     }
 
     /// The arena that a former server left, or a new one for a store of this geometry, which is kept from now on.

@@ -100,6 +100,13 @@ impl Served {
         &self.held.chosen
     }
 
+    /// A call that returns as long as the cache decides on requests, for a sign of life. It waits for no device.
+    pub fn look(&self) -> impl FnMut() + Send + 'static {
+        let cache = Arc::clone(&self.held.cache);
+        // A cache that has stopped after a fault of its own answers so; it does not hang.
+        move || drop(cache.stats())
+    }
+
     /// Log of the cache's events.
     pub fn log(&self) -> &Log {
         &self.log
