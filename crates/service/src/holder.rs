@@ -169,10 +169,12 @@ impl Holder {
         self.is_ending.store(true, Relaxed);
     }
 
-    /// Says that this server has ended in order, with whatever exit code: everything is flushed, and no other follows.
+    /// Says, if the server was [`ending`](Self::ending), that it has ended: no other follows, with whatever exit code.
     pub fn ended(&self) {
-        // The holder may be gone.
-        let _ = self.server.stopping();
+        if self.is_ending.load(Relaxed) {
+            // The holder may be gone.
+            let _ = self.server.stopping();
+        }
     }
 
     /// The arena that a former server left, or a new one for a store of this geometry, which is kept from now on.

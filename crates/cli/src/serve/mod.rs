@@ -92,12 +92,19 @@ impl NbdArgs {
     }
 }
 
+/// Name of the socket that a holder keeps.
+const LISTENER: &str = "nbd.listener";
+
 /// Runs the command; `server` is this process's end of a holder.
 pub fn run(command: &ServeCommand, server: Option<entresol_hold::Server>, quiet: bool) -> Result<ExitCode> {
     let done = match command {
         ServeCommand::Nbd(arguments) => match role(server, &arguments.restart)? {
             Role::Holder(code) => return Ok(code),
-            Role::Server(holder) => serve_nbd(arguments, holder.as_deref(), quiet),
+            Role::Server(holder) => {
+                let done = serve_nbd(arguments, holder.as_deref(), quiet);
+                holder.iter().for_each(|holder| holder.ended());
+                done
+            }
         },
         ServeCommand::Ublk(arguments) => ublk::run(arguments, quiet),
     };
@@ -107,7 +114,7 @@ pub fn run(command: &ServeCommand, server: Option<entresol_hold::Server>, quiet:
 fn serve_nbd(arguments: &NbdArgs, holder: Option<&Holder>, quiet: bool) -> Result<()> {
     match (&arguments.file, &arguments.backing, &arguments.cache) {
         (_, Some(backing), Some(cache)) => cached(arguments, backing, cache, holder, quiet),
-        (Some(file), ..) => plain(arguments, file, quiet),
+        (Some(file), ..) => plain(arguments, file, holder, quiet),
         _ => bail!("neither --file nor --backing and --cache were given"),
     }
 }
@@ -121,7 +128,7 @@ fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, holder: Option<&Hold
         Opened::Cached(held) => held.serve(quiet),
         Opened::Bypassed(bypass) => {
             guard.watch_without(bypass.tell(path, arguments.cached.log, quiet));
-            return past(arguments, backing, bypass.read_only, quiet);
+            return past(arguments, backing, bypass.read_only, holder, quiet);
         }
     };
     guard.watch(&served);
@@ -129,20 +136,20 @@ fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, holder: Option<&Hold
     let description = format!("{}, cached by {policy} in {}", backing.display(), path.display());
     let read_only = served.chosen().mode == ModeArg::ReadOnly;
     let export = Export { block: served.running.block(), name: String::new(), description, read_only };
-    let counts = until_signal(arguments, export, arguments.limits(), quiet)?;
+    let counts = until_signal(arguments, export, arguments.limits(), holder, served.look(), quiet)?;
     served.leave_control();
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
     served.end(&said(&counts))?;
     ending::check_panics()
 }
 
-fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
+fn plain(arguments: &NbdArgs, path: &Path, holder: Option<&Holder>, quiet: bool) -> Result<()> {
     entresol_service::backing_record::check_complete(path)?;
-    past(arguments, path, arguments.read_only, quiet)
+    past(arguments, path, arguments.read_only, holder, quiet)
 }
 
 /// Serves a file without a cache.
-fn past(arguments: &NbdArgs, path: &Path, read_only: bool, quiet: bool) -> Result<()> {
+fn past(arguments: &NbdArgs, path: &Path, read_only: bool, holder: Option<&Holder>, quiet: bool) -> Result<()> {
     let file = FileBlock::open(path, read_only)?;
     if Block::size_bytes(&file) == 0 {
         bail!("{}: is empty; NBD serves a size that does not change", path.display());
@@ -164,7 +171,7 @@ fn past(arguments: &NbdArgs, path: &Path, read_only: bool, quiet: bool) -> Resul
         // The depth of the emulated device is the client's: each request occupies a worker.
         limits.workers_max = limits.requests_max;
     }
-    let counts = until_signal(arguments, export, limits, quiet)?;
+    let counts = until_signal(arguments, export, limits, holder, || (), quiet)?;
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
     if !quiet {
         say!("{}; everything is flushed", said(&counts));
@@ -175,8 +182,15 @@ fn past(arguments: &NbdArgs, path: &Path, read_only: bool, quiet: bool) -> Resul
     Ok(())
 }
 
-/// Serves until a signal ends it in order; returns the result of the last flush.
-fn until_signal(arguments: &NbdArgs, export: Export, limits: Limits, quiet: bool) -> Result<std::io::Result<Counts>> {
+/// Serves until a signal ends it in order; returns the result of the last flush. `look` is a sign of life for a holder.
+fn until_signal(
+    arguments: &NbdArgs,
+    export: Export,
+    limits: Limits,
+    holder: Option<&Holder>,
+    look: impl FnMut() + Send + 'static,
+    quiet: bool,
+) -> Result<std::io::Result<Counts>> {
     let mut signals = ending::signals()?;
     // Checked before the socket exists.
     limits.check().map_err(|error| match error {
@@ -188,21 +202,37 @@ fn until_signal(arguments: &NbdArgs, export: Export, limits: Limits, quiet: bool
         }
         other => other.into(),
     })?;
-    let listener = match (&arguments.socket, arguments.tcp) {
-        (Some(path), _) => Listener::unix(path)?,
-        (None, Some(address)) => Listener::loopback(address)?,
-        (None, None) => bail!("neither --socket nor --tcp was given"),
+    let left = holder.and_then(|holder| holder.take(LISTENER));
+    let is_left = left.is_some();
+    let listener = match (left, &arguments.socket, arguments.tcp) {
+        (Some(socket), path, _) => Listener::left(socket, path.as_deref()),
+        (None, Some(path), _) => Listener::unix(path)?,
+        (None, None, Some(address)) => Listener::loopback(address)?,
+        (None, None, None) => bail!("neither --socket nor --tcp was given"),
     };
+    if let Some(holder) = holder.filter(|_| !is_left) {
+        holder.keep(LISTENER, &listener).context("the holder")?;
+    }
     let uri = listener.uri()?;
     let server = Server::start(listener, export, limits, move |error| {
         if !quiet {
             say!("client: {error}");
         }
     })?;
-    output::announce(&format!("{uri}\n"));
-    notify::ready();
+    if holder.is_none_or(Holder::is_first) {
+        output::announce(&format!("{uri}\n"));
+    }
+    match holder {
+        Some(holder) => holder.serving(look)?,
+        None => notify::ready(),
+    }
     let _ = signals.forever().next();
     notify::stopping();
+    if let Some(holder) = holder {
+        holder.ending();
+        // A server that had to be started before the end makes another socket, as this one accepts no more.
+        let _ = holder.server().forget(LISTENER);
+    }
     Ok(server.stop())
 }
 

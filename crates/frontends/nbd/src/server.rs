@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::{self, BufReader};
 use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -22,6 +23,10 @@ use std::time::{Duration, Instant};
 
 /// Bytes that the path of a Unix socket may have. A server could use a longer path, but its clients could not.
 const SOCKET_PATH_MAX: usize = 107;
+
+/// Clients that the system lets wait until they are accepted, so that those that come while no server runs are not
+/// refused.
+const BACKLOG: i32 = 128;
 
 /// A socket that waits for clients.
 #[derive(Debug)]
@@ -64,7 +69,7 @@ impl Listener {
             // Before `bind`, so that other users can connect at no moment.
             rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-            rustix::net::listen(&socket, 16)?;
+            rustix::net::listen(&socket, BACKLOG)?;
             Ok(socket.into())
         };
         Ok(Self::Unix(bound().map_err(|error| fail(error.into()))?, path.into()))
@@ -80,6 +85,14 @@ impl Listener {
         }
         let listener = TcpListener::bind(address).map_err(|error| PathError::system(address.to_string(), error))?;
         Ok(Self::Loopback(listener))
+    }
+
+    /// The listener whose socket a former server left: at this path, or on a TCP port if there is none.
+    pub fn left(socket: OwnedFd, path: Option<&Path>) -> Self {
+        match path {
+            Some(path) => Self::Unix(socket.into(), path.into()),
+            None => Self::Loopback(socket.into()),
+        }
     }
 
     /// Address that clients connect to, as the URI that libnbd's and QEMU's tools take.
@@ -112,6 +125,15 @@ impl Listener {
             Self::Unix(listener, _) => rustix::net::shutdown(listener, rustix::net::Shutdown::Both),
             Self::Loopback(listener) => rustix::net::shutdown(listener, rustix::net::Shutdown::Both),
         };
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(listener, _) => listener.as_fd(),
+            Self::Loopback(listener) => listener.as_fd(),
+        }
     }
 }
 
