@@ -624,7 +624,7 @@ impl Block for BlockCache {
         let told = self.locks.guard()?.write_back().changes_told;
         let result = self.flush_ahead();
         // A change is reported if the sync that covered it failed, whichever thread made that sync or has reported it.
-        self.locks.guard()?.write_back().tell_failed_changes(told).and(result)
+        self.locks.guard()?.write_back().end_flush(told, result)
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {

@@ -16,11 +16,7 @@ pub(crate) enum PageCopy {
 impl PageCopy {
     /// The newest version of a page, which nothing but memory has. In the arena, if there is one.
     pub fn newest(arena: Option<&Arc<Arena>>, page: u64, bytes: &[u8]) -> Self {
-        match arena.map(|arena| arena.page(page, bytes)) {
-            Some(Ok(slot)) => PageCopy::Kept(slot),
-            // An arena that cannot grow says so itself.
-            Some(Err(_)) | None => bytes.into(),
-        }
+        arena.map_or_else(|| bytes.into(), |arena| PageCopy::Kept(arena.page(page, bytes)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::maintenance::StoreAccess;
 use super::plan::PageBytes;
-use super::{Block, BlockCache, CacheError, Tag};
+use super::{BlockCache, CacheError, Tag};
 use entresol_store::AnyStore;
 use entresol_store::arena::{Arena, ArenaError, Survivors};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,11 +58,15 @@ impl TakenOver {
         for (page, bytes) in survivors.pages() {
             cache.repeat_write(page, bytes)?;
         }
-        if self.arena.is_incomplete() {
-            // What could not be kept again would be lost with this process.
-            cache.flush()?;
+        let is_incomplete = self.arena.is_incomplete();
+        if is_incomplete {
+            // What could not be kept again would be lost with this process. Failures are left for a client to be told.
+            cache.flush_ahead()?;
         }
         survivors.release();
+        if is_incomplete {
+            self.arena.forgive_missed();
+        }
         Ok(())
     }
 }

@@ -11,7 +11,7 @@
 //! With an [arena](crate::arena) the memory outlives the process, and has a list of what the batch does. The list and
 //! the bits of filled blocks are what the next process goes by.
 
-use crate::arena::{Arena, Op, Piece, Slot};
+use crate::arena::{Arena, Missing, Op, Piece, Slot};
 use crate::mutant::{self, Mutant};
 use entresol_disk::AlignedBytes;
 use std::ops::Range;
@@ -29,8 +29,8 @@ const SPARE_MAX: usize = 2;
 
 /// Memory for a batch.
 pub(crate) enum Memory {
-    /// Of this process alone.
-    Private(AlignedBytes),
+    /// Of this process alone; with an arena that could not grow, something is missing in that.
+    Private(AlignedBytes, #[expect(dead_code, reason = "counts as long as it lives")] Option<Missing>),
     /// Of an arena.
     Shared(Piece),
 }
@@ -39,10 +39,9 @@ impl Memory {
     /// Memory of so many bytes, of an arena if there is one.
     pub fn new(arena: Option<&Arc<Arena>>, bytes: usize) -> Self {
         let arena = arena.filter(|_| !mutant::is(Mutant::ArenaBatchPrivate));
-        // An arena that cannot grow says so itself.
-        match arena.map(|arena| arena.batch()) {
+        match arena.map(|arena| arena.batch().map_err(|_| Missing::begin(arena))) {
             Some(Ok(piece)) => Memory::Shared(piece),
-            Some(Err(_)) | None => Memory::Private(AlignedBytes::zeroed(bytes)),
+            missing => Memory::Private(AlignedBytes::zeroed(bytes), missing.and_then(Result::err)),
         }
     }
 
@@ -117,7 +116,7 @@ impl BatchMemory {
     /// Memory for blocks of so many bytes.
     pub fn new(mut owned: Memory, block_bytes: usize) -> Arc<Self> {
         let (start, len) = match &mut owned {
-            Memory::Private(bytes) => (bytes.as_mut_ptr(), bytes.len()),
+            Memory::Private(bytes, _) => (bytes.as_mut_ptr(), bytes.len()),
             Memory::Shared(piece) => piece.blocks(),
         };
         let words = (len / block_bytes).div_ceil(64);
@@ -131,7 +130,7 @@ impl BatchMemory {
 
     fn shared(&self) -> Option<&Piece> {
         match &self.owned {
-            Memory::Private(_) => None,
+            Memory::Private(..) => None,
             Memory::Shared(piece) => Some(piece),
         }
     }

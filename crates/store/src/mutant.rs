@@ -131,6 +131,12 @@ entresol_core::fault_points! {
         ArenaOlderSettles,
         /// Arena: nothing says that the store's version of a page is obsolete.
         ArenaGoneUnsaid,
+        /// Arena: nothing says that something is in memory of the process alone.
+        ArenaMissingUnsaid,
+        /// Arena: nothing says that a sync below has failed that no flush has reported.
+        ArenaFailureUnsaid,
+        /// Arena: nothing says that a sync below is under way whose failure could not be repeated.
+        ArenaSyncUnsaid,
         /// Neither the identity nor the size of the backing store is compared.
         OwnerUnchecked,
         /// A cache whose device failed is not marked as retired.
@@ -175,7 +181,7 @@ impl Mutant {
     ];
 
     /// Mutants that kills of the process alone detect.
-    pub const OF_ARENA: [Mutant; 10] = [
+    pub const OF_ARENA: [Mutant; 13] = [
         Mutant::ArenaOlderSettles,
         Mutant::ArenaBatchPrivate,
         Mutant::ArenaStateEarly,
@@ -186,6 +192,9 @@ impl Mutant {
         Mutant::ArenaVoidUnsaid,
         Mutant::InheritedNotSynced,
         Mutant::ArenaGoneUnsaid,
+        Mutant::ArenaMissingUnsaid,
+        Mutant::ArenaFailureUnsaid,
+        Mutant::ArenaSyncUnsaid,
     ];
 
     /// True if a layout has the step.

@@ -18,10 +18,10 @@ fn file_of(arena: &Arena) -> File {
 #[test]
 fn the_newest_version_of_each_page_is_found_again() {
     let arena = Arena::anonymous(PAGE_BYTES, BLOCKS).expect("memory");
-    let page = |page: u64, byte: u8| arena.page(page, &[byte; PAGE_BYTES]).expect("memory");
+    let page = |page: u64, byte: u8| arena.page(page, &[byte; PAGE_BYTES]);
     // More than one piece of slots; some are given up, one is replaced, one is changed below.
     let mut kept: Vec<_> = (0..20).map(|number| page(number, number as u8)).collect();
-    kept.extend([page(3, 103), arena.void(4).expect("memory")]);
+    kept.extend([page(3, 103), arena.void(4)]);
     drop(kept.remove(7));
     kept[8].settle();
     let left = Arena::open(file_of(&arena)).expect("an arena").survivors().expect("it is whole");
@@ -37,8 +37,8 @@ fn the_newest_version_of_each_page_is_found_again() {
 #[test]
 fn any_contents_are_an_arena_or_an_error() {
     let arena = Arena::anonymous(PAGE_BYTES, BLOCKS).expect("memory");
-    let _kept: Vec<_> = (0..20).map(|page| arena.page(page, &[page as u8; PAGE_BYTES]).expect("memory")).collect();
-    let _void = arena.void(30).expect("memory");
+    let _kept: Vec<_> = (0..20).map(|page| arena.page(page, &[page as u8; PAGE_BYTES])).collect();
+    let _void = arena.void(30);
     let mut whole = vec![0; file_of(&arena).metadata().expect("a file").len() as usize];
     file_of(&arena).read_exact_at(&mut whole, 0).expect("a file");
     let (mut random, mut usable) = (Random::new(11), 0);

@@ -5,6 +5,7 @@ use crate::page_copy::PageCopy;
 use entresol_store::Unfilled;
 use entresol_store::arena::{Arena, Slot};
 use entresol_store::mutant::{self, Mutant};
+use std::ops::Range;
 use std::sync::Arc;
 
 impl WriteBack {
@@ -30,11 +31,43 @@ impl WriteBack {
     /// Notes in the arena that a page was changed below, though the store has a dirty copy.
     pub(super) fn note_void(&self, page: u64) -> Option<Arc<Slot>> {
         let arena = self.arena.as_ref().filter(|_| !mutant::is(Mutant::ArenaVoidUnsaid))?;
-        arena.void(page).ok()
+        Some(arena.void(page))
     }
 
-    /// Notes that a former process may have left writes below unsynced.
+    /// Notes that a former process may have left writes below unsynced, and failures unreported.
     pub fn inherit_unsynced(&mut self) {
         self.inherited = !mutant::is(Mutant::InheritedNotSynced);
+        if let Some(arena) = &self.arena {
+            arena.inherit_sync();
+            self.changes_failed += arena.failures();
+        }
+    }
+
+    /// Notes changes below that cannot be repeated from here, and that no sync covers yet.
+    pub(super) fn note_changed(&mut self, pages: Range<u64>) {
+        self.arena.iter().for_each(|arena| arena.note_change());
+        self.changed.push(pages);
+    }
+
+    /// Notes a failure that may have lost changes which cannot be repeated from here.
+    pub(super) fn note_failed_changes(&mut self) {
+        self.arena.iter().for_each(|arena| arena.note_failure());
+        self.changes_failed += 1;
+    }
+
+    /// Begins a sync of the backing store, which [`synced_below`](WriteBack::synced_below) ends.
+    pub fn begin_sync_below(&self) {
+        self.arena.iter().for_each(|arena| arena.begin_sync());
+    }
+
+    /// Ends it. A failure of it has been noted.
+    pub(super) fn end_sync_below(&self, is_durable: bool) {
+        self.arena.iter().for_each(|arena| arena.end_sync(is_durable));
+    }
+
+    /// Notes that all failures were reported, once a flush after the report has succeeded: this process may be killed
+    /// before its caller gets a report.
+    pub(super) fn failures_reported(&self) {
+        self.arena.iter().for_each(|arena| arena.failures_reported());
     }
 }

@@ -44,7 +44,7 @@ impl WriteBack {
             self.dirty_queue.remove(&page);
         }
         if !mutant::is(Mutant::ForgottenNotSynced) {
-            self.changed.push(pages.clone());
+            self.note_changed(pages.clone());
         }
         self.voiding = Some(pages).filter(|_| !mutant::is(Mutant::VoidQueued));
     }
@@ -78,7 +78,7 @@ impl WriteBack {
     pub fn changes_below(&mut self, pages: Range<u64>) -> (u64, u64) {
         let at = pages.start * self.page_bytes as u64;
         let inside = (self.backing_bytes - at).min((pages.end - pages.start) * self.page_bytes as u64);
-        self.changed.push(pages);
+        self.note_changed(pages);
         (at, inside)
     }
 

@@ -30,7 +30,7 @@ impl WriteBack {
         }
         if self.counts.pages_lost > lost_before {
             // Some may belong to writes that no flush has covered: the next flush must not report them as durable.
-            self.changes_failed += 1;
+            self.note_failed_changes();
         }
         self.store.index_mut().retain_lost();
         // The device may refuse this too; then only a format helps, as the documentation says.

@@ -483,13 +483,15 @@ impl WriteBack {
         self.writing -= usize::from(replaced.is_some_and(|queued| queued.writing));
     }
 
-    /// Reports failures that may have lost changes below. `told` of them were already reported when the flush began.
-    pub fn tell_failed_changes(&mut self, told: u64) -> io::Result<()> {
-        if self.changes_failed == told {
-            return Ok(());
+    /// The result of a flush. It reports failures that may have lost changes below, of which `told` were already
+    /// reported when the flush began.
+    pub fn end_flush(&mut self, told: u64, flushed: io::Result<()>) -> io::Result<()> {
+        if self.changes_failed != told {
+            self.changes_told = self.changes_failed;
+            let said = "an earlier failure of the cache or of the backing store may have lost a change";
+            return Err(io::Error::other(said));
         }
-        self.changes_told = self.changes_failed;
-        Err(io::Error::other("an earlier failure of the cache or of the backing store may have lost a change"))
+        flushed.inspect(|()| self.failures_reported())
     }
 
     /// True if the backing store has something that no sync has made durable.

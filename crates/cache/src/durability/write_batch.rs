@@ -269,8 +269,10 @@ impl WriteBack {
     pub fn synced_below(&mut self, synced: io::Result<()>) -> io::Result<()> {
         if let Err(error) = synced {
             self.queue_again();
+            self.end_sync_below(false);
             return Err(error);
         }
+        self.end_sync_below(true);
         self.counts.below_syncs += 1;
         self.changed.clear();
         self.inherited = false;
@@ -348,7 +350,9 @@ impl WriteBack {
                 }
             }
         }
-        self.changes_failed += u64::from(unknown);
+        if unknown {
+            self.note_failed_changes();
+        }
     }
 }
 

@@ -202,6 +202,7 @@ pub(crate) fn settle(access: &mut impl StoreAccess) -> io::Result<bool> {
     }
     let backing = write_back.backing().clone();
     let sync = write_back.unsynced.begin_sync();
+    write_back.begin_sync_below();
     let synced = access.unlocked(|| if mutant::is(Mutant::NoBackingSync) { Ok(()) } else { backing.sync() })?;
     access.write_back().synced_below(synced)?;
     let mut urgent = false;
@@ -227,6 +228,7 @@ pub(crate) fn flush(access: &mut impl StoreAccess, through: bool) -> io::Result<
 pub(crate) fn flush_without_store(access: &mut impl StoreAccess) -> io::Result<()> {
     write_queue(access)?;
     let backing = access.write_back().backing().clone();
+    access.write_back().begin_sync_below();
     let synced = access.unlocked(|| backing.sync())?;
     // No store is left in which to enter the result.
     let write_back = access.write_back();

@@ -8,10 +8,13 @@
 //! they count, and that word comes before the answer. The order of stores within a process is all that is needed:
 //! after a loss of power nothing of the file is left.
 
+mod changes;
+mod missing;
 mod piece;
 mod slot;
 mod survivors;
 
+pub use missing::Missing;
 pub use slot::{Slot, SlotKind};
 pub use survivors::Survivors;
 
@@ -40,6 +43,8 @@ const AT_UUID: usize = 4;
 const AT_EPOCH: usize = 6;
 const AT_NEXT_EPOCH: usize = 7;
 const AT_MISSING: usize = 8;
+const AT_FAILED: usize = 9;
+const AT_CHANGED: usize = 10;
 
 /// Reason for which an arena cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +97,8 @@ pub struct Arena {
     file: File,
     sizes: Sizes,
     header: Arc<PieceMap>,
+    /// Number of what the former process had in memory of its own alone when it ended.
+    missed: u64,
     inner: Mutex<Inner>,
 }
 
@@ -165,7 +172,8 @@ impl Arena {
 
     fn new(file: File, sizes: Sizes, header: Arc<PieceMap>, pieces: usize) -> Arc<Self> {
         let inner = Inner { next: 1, free: Vec::new(), pieces, slots: Slots::default(), newest: HashMap::new() };
-        Arc::new(Arena { file, sizes, header, inner: Mutex::new(inner) })
+        let missed = header.word(AT_MISSING).load(Relaxed);
+        Arc::new(Arena { file, sizes, header, missed, inner: Mutex::new(inner) })
     }
 
     /// The file, for somebody who keeps it.
@@ -218,12 +226,6 @@ impl Arena {
         self.header.word(AT_EPOCH).store(next, Release);
     }
 
-    /// True if memory of the process alone has had a write, because the file could not grow: after a kill something may
-    /// be missing.
-    pub fn is_incomplete(&self) -> bool {
-        self.header.word(AT_MISSING).load(Relaxed) != 0
-    }
-
     /// Number for a new batch or slot.
     fn number(inner: &mut Inner) -> u64 {
         let number = inner.next;
@@ -238,9 +240,8 @@ impl Arena {
         }
         let (at, len) = (inner.pieces, self.sizes.piece_bytes());
         let offset = ALIGNMENT as u64 + (at * len) as u64;
-        let grown = self.file.set_len(offset + len as u64).and_then(|()| PieceMap::new(&self.file, offset, len));
-        // Memory of the process alone gets what was to be kept here.
-        let piece = grown.inspect_err(|_| self.header.word(AT_MISSING).store(1, Release))?;
+        self.file.set_len(offset + len as u64)?;
+        let piece = PieceMap::new(&self.file, offset, len)?;
         inner.pieces += 1;
         Ok(Arc::new(piece))
     }
@@ -266,33 +267,27 @@ impl Arena {
     }
 
     /// Keeps bytes of a page that no batch has. An older version of the page in a slot no longer counts.
-    ///
-    /// # Errors
-    /// The error of the operating system, if the file would have to grow and cannot.
-    pub fn page(self: &Arc<Self>, page: u64, bytes: &[u8]) -> io::Result<Arc<Slot>> {
+    pub fn page(self: &Arc<Self>, page: u64, bytes: &[u8]) -> Arc<Slot> {
         self.slot(SlotKind::Page, page, bytes)
     }
 
     /// Notes that a page was changed below: versions of it that the store or a slot have do not count.
-    ///
-    /// # Errors
-    /// The error of the operating system, if the file would have to grow and cannot.
-    pub fn void(self: &Arc<Self>, page: u64) -> io::Result<Arc<Slot>> {
+    pub fn void(self: &Arc<Self>, page: u64) -> Arc<Slot> {
         self.slot(SlotKind::Void, page, &[])
     }
 
-    fn slot(self: &Arc<Self>, kind: SlotKind, page: u64, bytes: &[u8]) -> io::Result<Arc<Slot>> {
+    fn slot(self: &Arc<Self>, kind: SlotKind, page: u64, bytes: &[u8]) -> Arc<Slot> {
         let mut inner = self.inner();
         let number = Arena::number(&mut inner);
-        let spot = self.spot(&mut inner, kind)?;
-        let slot = Arc::new(Slot::fill(Arc::clone(self), spot, kind, page, number, bytes));
+        let spot = self.spot(&mut inner, kind);
+        let slot = Arc::new(Slot::fill(Arc::clone(self), spot.ok(), kind, page, number, bytes));
         let older = inner.newest.insert(page, Arc::downgrade(&slot));
         // Dropping the last reference takes the lock again.
         drop(inner);
         if let Some(older) = older.and_then(|older| older.upgrade()) {
             older.settle();
         }
-        Ok(slot)
+        slot
     }
 
     fn spot(&self, inner: &mut Inner, kind: SlotKind) -> io::Result<slot::Spot> {
@@ -310,20 +305,22 @@ impl Arena {
     }
 
     /// Bytes that are about to overwrite a block of a batch.
-    fn again(self: &Arc<Self>, piece: &PieceMap, block: usize, bytes: &[u8]) -> io::Result<Slot> {
+    fn again(self: &Arc<Self>, piece: &PieceMap, block: usize, bytes: &[u8]) -> Slot {
         let mut inner = self.inner();
         let number = Arena::number(&mut inner);
-        let spot = self.spot(&mut inner, SlotKind::Again)?;
+        let spot = self.spot(&mut inner, SlotKind::Again);
         let target = piece.index(self.sizes.piece_bytes()) << 32 | block as u64;
-        Ok(Slot::fill(Arc::clone(self), spot, SlotKind::Again, target, number, bytes))
+        Slot::fill(Arc::clone(self), spot.ok(), SlotKind::Again, target, number, bytes)
     }
 
-    fn give_back_slot(&self, spot: slot::Spot, kind: SlotKind, page: u64) {
+    fn give_back_slot(&self, spot: Option<slot::Spot>, kind: SlotKind, page: u64) {
         let mut inner = self.inner();
         if kind != SlotKind::Again && inner.newest.get(&page).is_some_and(|slot| slot.strong_count() == 0) {
             inner.newest.remove(&page);
         }
-        inner.slots.put(kind, spot);
+        if let Some(spot) = spot {
+            inner.slots.put(kind, spot);
+        }
     }
 
     /// The arena as a kill at this moment leaves it to the next process.

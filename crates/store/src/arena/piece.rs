@@ -196,7 +196,7 @@ impl Piece {
     }
 
     /// Keeps the bytes that are about to overwrite a block, until the result is dropped.
-    pub fn overwriting(&self, block: usize, bytes: &[u8]) -> io::Result<Slot> {
+    pub fn overwriting(&self, block: usize, bytes: &[u8]) -> Slot {
         self.arena.again(&self.map, block, bytes)
     }
 

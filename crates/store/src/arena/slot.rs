@@ -1,7 +1,7 @@
 //! Slots of an arena: single pages that no batch has, and notes that a page was changed below.
 
 use super::piece::{AT_KIND, HEAD_WORDS, MARKERS, PAGES, PieceMap};
-use super::{Arena, Sizes, moment};
+use super::{Arena, Missing, Sizes, moment};
 use crate::mutant::{self, Mutant};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -118,35 +118,53 @@ impl Spot {
     }
 }
 
-/// A page in memory that outlives the process. Dropping it gives the memory back.
+/// A page in memory that outlives the process, unless the file could not grow. Dropping it gives the memory back.
 pub struct Slot {
     arena: Arc<Arena>,
-    spot: Spot,
+    memory: Memory,
     kind: SlotKind,
     page: u64,
     len: usize,
 }
 
+enum Memory {
+    Shared(Spot),
+    /// Of this process alone.
+    Private(Box<[u8]>, #[expect(dead_code, reason = "counts as long as it lives")] Missing),
+}
+
 impl Slot {
-    pub(super) fn fill(arena: Arc<Arena>, spot: Spot, kind: SlotKind, page: u64, number: u64, bytes: &[u8]) -> Self {
+    pub(super) fn fill(
+        arena: Arc<Arena>,
+        spot: Option<Spot>,
+        kind: SlotKind,
+        page: u64,
+        number: u64,
+        bytes: &[u8],
+    ) -> Self {
+        let memory = match spot {
+            Some(spot) => Memory::Shared(spot),
+            None => Memory::Private(bytes.into(), Missing::begin(&arena)),
+        };
         let early = mutant::is(Mutant::ArenaStateEarly);
-        let slot = Slot { arena, spot, kind, page, len: bytes.len() };
+        let slot = Slot { arena, memory, kind, page, len: bytes.len() };
+        let Memory::Shared(spot) = &slot.memory else { return slot };
         if early {
-            slot.count(number);
+            slot.count(spot, number);
         }
         if !bytes.is_empty() {
             // SAFETY: nobody else has the slot.
-            unsafe { slot.spot.map.copy_in(slot.spot.byte, bytes) };
+            unsafe { spot.map.copy_in(spot.byte, bytes) };
             moment();
         }
         if !early {
-            slot.count(number);
+            slot.count(spot, number);
         }
         slot
     }
 
-    fn count(&self, number: u64) {
-        let word = |at: usize| self.spot.map.word(self.spot.word + at);
+    fn count(&self, spot: &Spot, number: u64) {
+        let word = |at: usize| spot.map.word(spot.word + at);
         word(1).store(self.page, Relaxed);
         word(2).store(number, Relaxed);
         word(0).store(self.kind.word(), Release);
@@ -155,21 +173,27 @@ impl Slot {
 
     /// Bytes of the page.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the slot was filled when it was made, and is not written before it is dropped.
-        unsafe { self.spot.bytes(self.len) }
+        match &self.memory {
+            // SAFETY: the slot was filled when it was made, and is not written before it is dropped.
+            Memory::Shared(spot) => unsafe { spot.bytes(self.len) },
+            Memory::Private(bytes, _) => bytes,
+        }
     }
 
     /// Notes that the version no longer counts: a newer one does, or the device or the file below has it.
     pub fn settle(&self) {
-        moment();
-        self.spot.clear();
-        moment();
+        if let Memory::Shared(spot) = &self.memory {
+            moment();
+            spot.clear();
+            moment();
+        }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         self.settle();
-        self.arena.give_back_slot(self.spot.clone(), self.kind, self.page);
+        let spot = if let Memory::Shared(spot) = &self.memory { Some(spot.clone()) } else { None };
+        self.arena.give_back_slot(spot, self.kind, self.page);
     }
 }

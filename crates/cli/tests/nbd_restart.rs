@@ -1,0 +1,378 @@
+//! `entresol serve nbd --restart on`: servers are killed under clients that connect again, and every answer stays true.
+
+mod common;
+
+use common::served::client::{Client, FLUSH, FUA, READ, WRITE, WRITE_ZEROES};
+use common::served::{BACKING, PAGE};
+use common::{Scratch, Signal, says, signal};
+use entresol_core::Random;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Longest pause that a client may see on a busy machine: start, recovery and the wait for a processor.
+const PAUSE_MAX: Duration = Duration::from_secs(20);
+
+/// A holder and its server, over a cache of 2 MiB.
+struct Held {
+    scratch: Scratch,
+    holder: Child,
+    announced: String,
+}
+
+/// A command line of words, in a scratch directory with a formatted cache.
+fn formatted(layout: &str) -> Scratch {
+    let scratch = Scratch::new();
+    scratch.file("disk", vec![0; BACKING]);
+    let format = ["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "2MiB", "--layout", layout];
+    scratch.ok(&format);
+    scratch
+}
+
+impl Held {
+    fn start(scratch: Scratch, arguments: &str) -> Self {
+        let arguments: Vec<&str> =
+            ["serve", "nbd", "--restart", "on"].into_iter().chain(arguments.split(' ')).collect();
+        let mut command = scratch.command(&arguments);
+        let mut holder = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+        let mut announced = String::new();
+        let mut output = BufReader::new(holder.stdout.take().expect("a pipe"));
+        output.read_line(&mut announced).expect("a line");
+        if announced.is_empty() {
+            let mut said = String::new();
+            holder.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+            panic!("the server ended: {said}");
+        }
+        holder.stdout = Some(output.into_inner());
+        Held { scratch, holder, announced }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.scratch.path("s")
+    }
+
+    /// The process that serves; none while one ends and the next begins.
+    fn server(&self) -> Option<u32> {
+        let holder = self.holder.id();
+        let children = std::fs::read_to_string(format!("/proc/{holder}/task/{holder}/children")).expect("a list");
+        children.split_whitespace().next_back().and_then(|number| number.parse().ok())
+    }
+
+    /// The process that serves, once it is another one than `before`.
+    fn server_after(&self, before: u32) -> u32 {
+        let since = Instant::now();
+        loop {
+            if let Some(server) = self.server().filter(|&server| server != before) {
+                return server;
+            }
+            assert!(since.elapsed() < PAUSE_MAX, "no other server is started");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Kills the server that there is, and returns the next one.
+    fn kill(&self) -> u32 {
+        let before = self.server_after(0);
+        signal(before, Signal::KILL);
+        self.server_after(before)
+    }
+
+    /// Ends it by SIGTERM; returns the exit code and both outputs.
+    fn end(self) -> (Scratch, Option<i32>, String, String) {
+        signal(self.holder.id(), Signal::TERM);
+        self.ended()
+    }
+
+    /// Waits for an end that was asked for.
+    fn ended(mut self) -> (Scratch, Option<i32>, String, String) {
+        let (mut more, mut said) = (String::new(), String::new());
+        self.holder.stdout.take().expect("a pipe").read_to_string(&mut more).expect("text");
+        self.holder.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        (self.scratch, self.holder.wait().expect("an end").code(), more, said)
+    }
+}
+
+/// A client that connects again when its connection breaks.
+struct Patient {
+    socket: PathBuf,
+    client: Option<Client>,
+    pause: Duration,
+}
+
+impl Patient {
+    fn new(socket: &Path) -> Self {
+        Patient { socket: socket.to_owned(), client: None, pause: Duration::ZERO }
+    }
+
+    fn attempt(&mut self, command: u16, flags: u16, offset: u64, length: u32, payload: &[u8]) -> io::Result<Vec<u8>> {
+        let client = match &mut self.client {
+            Some(client) => client,
+            // The listening socket is always there.
+            none => none.insert(Client::connect(&self.socket, offset % 2 == 0)?),
+        };
+        let answer = client.call(command, flags, offset, length, payload)?;
+        assert_eq!(answer.errno, 0, "command {command} of {length} bytes at {offset}");
+        Ok(answer.data)
+    }
+
+    /// Requests once; an error if the connection broke before the answer.
+    fn once(&mut self, command: u16, flags: u16, offset: u64, length: u32, payload: &[u8]) -> io::Result<Vec<u8>> {
+        let done = self.attempt(command, flags, offset, length, payload);
+        if let Err(error) = &done {
+            let kind = error.kind();
+            assert_ne!((kind, true), (io::ErrorKind::ConnectionRefused, true), "the socket is the holder's");
+            assert_ne!(kind, io::ErrorKind::NotFound, "the socket is the holder's");
+            self.client = None;
+        }
+        done
+    }
+
+    /// Requests until there is an answer.
+    fn call(&mut self, command: u16, flags: u16, offset: u64, length: u32, payload: &[u8]) -> Vec<u8> {
+        let since = Instant::now();
+        loop {
+            if let Ok(data) = self.once(command, flags, offset, length, payload) {
+                self.pause = self.pause.max(since.elapsed());
+                return data;
+            }
+            assert!(since.elapsed() < PAUSE_MAX, "no answer");
+        }
+    }
+}
+
+/// A part of the disk as a client left it, whose alone it is.
+struct Part {
+    begin: usize,
+    bytes: Vec<u8>,
+    random: Random,
+    patient: Patient,
+    requests: u64,
+    /// Writes that broke off, of which each page was found old or new.
+    halves: u64,
+}
+
+impl Part {
+    fn step(&mut self) {
+        let random = &mut self.random;
+        let length = match random.below(4) {
+            0 => 1 + random.below(3 * PAGE as u64) as usize,
+            1 => 16 * PAGE,
+            _ => PAGE,
+        };
+        let at = match random.below(2) {
+            0 => random.below((self.bytes.len() - length) as u64 + 1) as usize,
+            _ => random.below(((self.bytes.len() - length) / PAGE) as u64 + 1) as usize * PAGE,
+        };
+        let (offset, length) = ((self.begin + at) as u64, length);
+        self.requests += 1;
+        match random.below(20) {
+            0 => drop(self.patient.call(FLUSH, 0, 0, 0, b"")),
+            1..8 => {
+                let found = self.patient.call(READ, 0, offset, length as u32, b"");
+                assert!(found == self.bytes[at..at + length], "{length} bytes at {offset} are not what was answered");
+            }
+            what => {
+                let seed = random.next_u64().to_le_bytes();
+                let zeroes = what == 8;
+                let bytes: Vec<u8> =
+                    (0..length).map(|at| if zeroes { 0 } else { seed[at % 8] ^ (at / 8) as u8 }).collect();
+                let (command, payload) = if zeroes { (WRITE_ZEROES, &[][..]) } else { (WRITE, &bytes[..]) };
+                let flags = if what == 9 { FUA } else { 0 };
+                let repeats = random.chance(0.7);
+                if repeats {
+                    self.patient.call(command, flags, offset, length as u32, payload);
+                    self.bytes[at..at + length].copy_from_slice(&bytes);
+                } else if self.patient.once(command, flags, offset, length as u32, payload).is_ok() {
+                    self.bytes[at..at + length].copy_from_slice(&bytes);
+                } else {
+                    self.broke_off(at, &bytes);
+                }
+            }
+        }
+    }
+
+    /// Each page has what was there before a write that broke off, or what that was to write; then it stays so.
+    fn broke_off(&mut self, at: usize, bytes: &[u8]) {
+        self.halves += 1;
+        let found = self.patient.call(READ, 0, (self.begin + at) as u64, bytes.len() as u32, b"");
+        let mut from = 0;
+        while from < bytes.len() {
+            let to = bytes.len().min(((self.begin + at + from) / PAGE + 1) * PAGE - self.begin - at);
+            let (old, new) = (&self.bytes[at + from..at + to], &bytes[from..to]);
+            assert!([old, new].contains(&&found[from..to]), "neither old nor new, {from} to {to} at {at}");
+            from = to;
+        }
+        self.bytes[at..at + bytes.len()].copy_from_slice(&found);
+    }
+}
+
+/// Kills the server so often under three clients, which check every answer. Returns the longest pause.
+fn kills(number: u32, mode: &str, layout: &str, seed: u64) -> Duration {
+    println!("{mode} over {layout}, seed {seed}");
+    let held = Held::start(formatted(layout), &format!("--cache cache --backing disk --socket s --mode {mode}"));
+    let (mut random, over) = (Random::new(seed), Arc::new(AtomicBool::new(false)));
+    let third = BACKING / 3 / PAGE * PAGE;
+    let clients: Vec<_> = [0..third, third..2 * third, 2 * third..BACKING]
+        .into_iter()
+        .map(|range| {
+            let (random, patient) = (Random::new(random.next_u64()), Patient::new(&held.socket()));
+            let mut part =
+                Part { begin: range.start, bytes: vec![0; range.len()], random, patient, requests: 0, halves: 0 };
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || {
+                while !over.load(Relaxed) {
+                    part.step();
+                }
+                part
+            })
+        })
+        .collect();
+    let mut server = held.server_after(0);
+    for _ in 0..number {
+        // Many are killed in the middle of the recovery, some before they are ready. Five of these in a row are the end.
+        std::thread::sleep(Duration::from_millis(150 + random.below(250)));
+        if clients.iter().any(|client| client.is_finished()) {
+            break;
+        }
+        let killed = server;
+        signal(killed, Signal::KILL);
+        server = held.server_after(killed);
+    }
+    over.store(true, Relaxed);
+    let parts: Vec<Part> = clients.into_iter().map(|client| client.join().expect("the client is content")).collect();
+    let mut patient = Patient::new(&held.socket());
+    for part in &parts {
+        for (at, page) in part.bytes.chunks(PAGE).enumerate() {
+            let offset = (part.begin + at * PAGE) as u64;
+            let found = patient.call(READ, 0, offset, page.len() as u32, b"");
+            assert!(found == page, "the page at {offset} is not what was answered");
+        }
+    }
+    drop(patient);
+    let announced = held.announced.clone();
+    let (scratch, code, more, said) = held.end();
+    assert_eq!((code, more.as_str(), announced.as_str()), (Some(0), "", "nbd+unix:///?socket=s\n"), "{said}");
+    assert!(!scratch.path("s").exists());
+    scratch.ok(&["check", "--cache", "cache", "--backing", "disk"]);
+    scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "disk"]);
+    let whole: Vec<u8> = parts.iter().flat_map(|part| part.bytes.iter().copied()).collect();
+    assert!(scratch.bytes("disk") == whole, "the drained disk is not what was answered");
+    let pause = parts.iter().map(|part| part.patient.pause).max().expect("there are clients");
+    let (requests, halves): (u64, u64) = (parts.iter().map(|p| p.requests).sum(), parts.iter().map(|p| p.halves).sum());
+    println!("{number} kills, {requests} requests, {halves} broken off; the longest pause was {pause:?}");
+    pause
+}
+
+const MODES: [&str; 3] = ["write-back", "write-through", "write-around"];
+
+fn kills_in_all_modes(number: u32, layout: &str, seed: u64) {
+    let pauses = (seed..).zip(MODES).map(|(seed, mode)| kills(number, mode, layout, seed));
+    println!("{layout}: the longest pause of all was {:?}", pauses.max().expect("there are modes"));
+}
+
+#[test]
+fn what_was_answered_outlives_twenty_servers_over_a_log() {
+    kills_in_all_modes(20, "log", 20_261_201);
+}
+
+#[test]
+fn what_was_answered_outlives_twenty_servers_over_slots() {
+    kills_in_all_modes(20, "slots", 20_261_211);
+}
+
+#[test]
+#[ignore = "takes ten minutes: `make test-long` runs it"]
+fn what_was_answered_outlives_three_hundred_servers() {
+    kills_in_all_modes(300, "log", 20_261_221);
+    kills_in_all_modes(300, "slots", 20_261_231);
+}
+
+#[test]
+fn clients_wait_while_no_server_is_there_and_a_socket_of_tcp_stays_the_same() {
+    let scratch = Scratch::new();
+    scratch.file("disk", vec![5; 65536]);
+    let held = Held::start(scratch, "--file disk --tcp 127.0.0.1:0");
+    let address = held.announced.trim_end().strip_prefix("nbd://").expect("an address").to_owned();
+    for _ in 0..3 {
+        signal(held.server_after(0), Signal::KILL);
+        // At some moment of these no server is there.
+        for _ in 0..10 {
+            let mut stream = TcpStream::connect(&address).expect("the holder has the socket");
+            let mut greeting = [0; 18];
+            // A server may be killed after it has accepted a connection.
+            match stream.read_exact(&mut greeting) {
+                Ok(()) => assert_eq!(&greeting[..8], b"NBDMAGIC"),
+                Err(error) => assert_ne!(error.kind(), io::ErrorKind::ConnectionRefused),
+            }
+            let _ = stream.write_all(&[0, 0, 0, 3]);
+        }
+    }
+    let (scratch, code, more, said) = held.end();
+    assert_eq!((code, more.as_str()), (Some(0), ""), "{said}");
+    assert_eq!(scratch.names(), ["disk"]);
+}
+
+#[test]
+fn a_file_without_a_cache_is_served_on_too() {
+    let scratch = Scratch::new();
+    scratch.file("disk", vec![0; 65536]);
+    let held = Held::start(scratch, "--file disk --socket s");
+    let mut patient = Patient::new(&held.socket());
+    patient.call(WRITE, 0, 4096, 4, b"abcd");
+    held.kill();
+    assert_eq!(patient.call(READ, 0, 4096, 4, b""), b"abcd");
+    patient.call(FLUSH, 0, 0, 0, b"");
+    let (scratch, code, _, said) = held.end();
+    assert_eq!((code, &scratch.bytes("disk")[4096..4100]), (Some(0), &b"abcd"[..]), "{said}");
+    assert_eq!(scratch.names(), ["disk"]);
+}
+
+#[test]
+fn a_first_server_that_is_refused_ends_its_holder_with_its_words() {
+    let scratch = Scratch::new();
+    says(&scratch.refused(&["serve", "nbd", "--restart", "on", "--file", "none", "--socket", "s"]), &["none"]);
+    scratch.file("disk", vec![0; 65536]);
+    scratch.file("s", "");
+    says(&scratch.refused(&["serve", "nbd", "--restart", "on", "--file", "disk", "--socket", "s"]), &["not a socket"]);
+}
+
+#[test]
+fn a_server_whose_holder_is_killed_ends_in_order() {
+    let mut held = Held::start(formatted("log"), "--cache cache --backing disk --socket s");
+    let mut patient = Patient::new(&held.socket());
+    patient.call(WRITE, 0, 0, 4, b"abcd");
+    signal(held.holder.id(), Signal::KILL);
+    let mut said = String::new();
+    // The end of the output is the server's.
+    held.holder.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    held.holder.wait().expect("an end");
+    says(&said, &["the holder is gone", "the cache is closed"]);
+    assert!(!held.scratch.path("s").exists());
+    held.scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "disk"]);
+    assert_eq!(held.scratch.bytes("disk")[..4], *b"abcd");
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_ends_is_followed_by_one_that_ends() {
+    let held = Held::start(formatted("log"), "--cache cache --backing disk --socket s");
+    let mut patient = Patient::new(&held.socket());
+    for page in 0..256_u64 {
+        patient.call(WRITE, 0, page * 4096, 4096, &[page as u8; 4096]);
+    }
+    let server = held.server_after(0);
+    signal(held.holder.id(), Signal::TERM);
+    std::thread::sleep(Duration::from_millis(3));
+    if held.server() == Some(server) {
+        signal(server, Signal::KILL);
+    }
+    let (scratch, code, _, said) = held.ended();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!scratch.path("s").exists());
+    scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "disk"]);
+    let disk = scratch.bytes("disk");
+    assert!((0..256).all(|page| disk[page * 4096..][..4096] == [page as u8; 4096]), "{said}");
+}

@@ -1,0 +1,72 @@
+//! Failures of syncs below that no flush has reported, and changes below that no sync has covered. A failed sync may
+//! have lost changes that nobody can repeat.
+
+use super::{AT_CHANGED, AT_FAILED, Arena, moment};
+use crate::mutant::{self, Mutant};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+/// States of the changes below that cannot be repeated.
+const SYNCED: u64 = 0;
+const UNSYNCED: u64 = 1;
+const SYNCING: u64 = 2;
+
+impl Arena {
+    /// Failures, unreported, that may have lost changes below.
+    pub fn failures(&self) -> u64 {
+        self.header.word(AT_FAILED).load(Acquire)
+    }
+
+    /// Notes another failure.
+    pub fn note_failure(&self) {
+        moment();
+        if !mutant::is(Mutant::ArenaFailureUnsaid) {
+            self.header.word(AT_FAILED).fetch_add(1, AcqRel);
+            moment();
+        }
+    }
+
+    /// Notes that all failures have been reported.
+    pub fn failures_reported(&self) {
+        if self.failures() != 0 {
+            self.header.word(AT_FAILED).store(0, Release);
+            moment();
+        }
+    }
+
+    fn set_changed(&self, state: u64) {
+        self.header.word(AT_CHANGED).store(state, Release);
+        moment();
+    }
+
+    /// True if changes below are not known to be durable.
+    fn has_changes(&self) -> bool {
+        self.header.word(AT_CHANGED).load(Acquire) != SYNCED
+    }
+
+    /// Notes a change below that cannot be repeated from here.
+    pub fn note_change(&self) {
+        self.set_changed(UNSYNCED);
+    }
+
+    /// Notes that a sync begins. Its failure may be reported to a process that is killed before it notes that.
+    pub fn begin_sync(&self) {
+        if self.has_changes() && !mutant::is(Mutant::ArenaSyncUnsaid) {
+            self.set_changed(SYNCING);
+        }
+    }
+
+    /// Notes that the sync has ended, and a failure of it been noted. No change came meanwhile.
+    pub fn end_sync(&self, is_durable: bool) {
+        if self.has_changes() {
+            self.set_changed(if is_durable { SYNCED } else { UNSYNCED });
+        }
+    }
+
+    /// Takes over from a former process. If a sync of its changes was under way, nobody knows whether that has failed.
+    pub fn inherit_sync(&self) {
+        if self.header.word(AT_CHANGED).load(Acquire) == SYNCING {
+            self.note_failure();
+            self.set_changed(UNSYNCED);
+        }
+    }
+}
