@@ -289,7 +289,8 @@ impl Oracle {
         let chunks = (0..).zip(bytes.chunks(ATOM as usize)).map(|(at, chunk)| (at, version_of(made, at, chunk), false));
         for (at, found, is_beyond) in chunks.chain(zeros) {
             let [atom, before] = [&one, &two].map(|model| &model.atoms[at as usize]);
-            let is_allowed = |version: &Version| is_beyond || atom.now.contains(version) || before.now.contains(version);
+            let is_allowed =
+                |version: &Version| is_beyond || atom.now.contains(version) || before.now.contains(version);
             let Some(version) = found.filter(is_allowed) else {
                 let allowed = [&atom.now, &before.now];
                 return Err(format!(

@@ -19,8 +19,8 @@ mod removing;
 
 pub use below::{Directory, open_despite_mode};
 pub use cached::{
-    Backing, CachedFiles, Conflict, FileCounts, FilePage, FileStates, FilesDisk, FilesError, Found, HIDDEN, Keep, News, NotWritten,
-    Nowhere, OBJECTS_MAX, Reserved, Standing, standing,
+    Backing, CachedFiles, Conflict, FileCounts, FilePage, FileStates, FilesDisk, FilesError, Found, HIDDEN, Keep, News,
+    NotWritten, Nowhere, OBJECTS_MAX, Reserved, Standing, standing,
 };
 pub use descriptors::allow_many;
 pub use direct::{DirectFile, DirectFiles};

@@ -19,10 +19,13 @@ use entresol_cache::CacheConfig;
 use entresol_disk::Caching;
 use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
 use entresol_fsck::{Bytes, Superblock};
-use std::os::fd::IntoRawFd;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Longest wait for the locks of a server that was killed, whose last I/O may still be under way.
+const LOCKED_MAX: Duration = Duration::from_secs(60);
 
 /// Files that bypass the cache
 #[derive(Args, Clone, Default)]
@@ -144,6 +147,7 @@ fn open_once(
     };
     if let Some(holder) = holder {
         holder.directory(directory)?;
+        backing = backing.keeping(holder.file_states()?);
     }
     let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
     let paths = (path, directory);
@@ -167,9 +171,9 @@ fn open_again(
 
 /// The directory of the server before, without a look at its path.
 fn backing_again(directory: &Path, holder: &Holder) -> Result<Backing> {
-    // It stays open as long as this process, which goes by its number.
-    let by_number = format!("/proc/self/fd/{}/.", holder.directory(directory)?.into_raw_fd());
-    Backing::open(Path::new(&by_number)).map_err(|error| refusal(directory, error))
+    let opened = Backing::open_held(holder.directory(directory)?.as_fd(), directory, LOCKED_MAX);
+    let backing = opened.map_err(|error| refusal(directory, error))?;
+    Ok(backing.keeping(holder.file_states()?).with_open(holder.copies("fuse.node.")?))
 }
 
 /// Opens a cache over its locked directory. `paths` are those of the cache and of the directory.

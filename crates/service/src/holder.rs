@@ -1,6 +1,7 @@
 //! The holder of a served cache: what outlives this process, by name, and the signs of life that it expects.
 
 use anyhow::{Context, Result};
+use entresol_files::FileStates;
 use entresol_hold::{Reason, Server};
 use entresol_store::Geometry;
 use entresol_store::arena::Arena;
@@ -21,6 +22,8 @@ use std::time::Duration;
 
 /// Name of the file of the arena.
 const ARENA: &str = "cache.arena";
+/// Name of the file with the states of cached files.
+const STATES: &str = "cache.files";
 /// Name of the backing directory, which a mount may cover.
 const DIRECTORY: &str = "cache.directory";
 
@@ -81,6 +84,22 @@ impl Holder {
             left.insert(DIRECTORY.to_owned(), opened);
         }
         Ok(left[DIRECTORY].try_clone().context("the backing directory")?.into())
+    }
+
+    /// The states of cached files that a former server left, or new ones, which are kept from now on.
+    pub(crate) fn file_states(&self) -> Result<Arc<FileStates>> {
+        if let Some(file) = self.take(STATES) {
+            return FileStates::open(File::from(file)).context("the states of files of the former server");
+        }
+        let states = FileStates::anonymous().context("memory for the states of files")?;
+        self.keep(STATES, states.file()).context("the holder")?;
+        Ok(states)
+    }
+
+    /// Copies of the descriptors that a former server left under names with this beginning, and that nobody has taken.
+    pub(crate) fn copies(&self, beginning: &str) -> io::Result<Vec<OwnedFd>> {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.iter().filter(|(name, _)| name.starts_with(beginning)).map(|(_, file)| file.try_clone()).collect()
     }
 
     /// Takes the descriptors that a former server left under names with this beginning.

@@ -179,7 +179,8 @@ impl OpenDirectory for SimDirectory {
 
     fn open_file(&self, name: &str, how: For) -> rustix::io::Result<File> {
         let opened = self.open(name);
-        let opened = if how == For::Making && matches!(opened, Err(Errno::NOENT)) { moment(self.create(name)) } else { opened };
+        let opened =
+            if how == For::Making && matches!(opened, Err(Errno::NOENT)) { moment(self.create(name)) } else { opened };
         Ok(File::Simulated(opened?))
     }
 

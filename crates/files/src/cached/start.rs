@@ -147,7 +147,8 @@ impl Backing {
     /// As [`open`](Self::open).
     pub fn open_held(directory: BorrowedFd<'_>, path: &Path, wait: Duration) -> Result<Self, FilesError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::openat(directory, ".", flags, Access::empty()).map_err(|error| at(path)(error.into()))?;
+        let root =
+            rustix::fs::openat(directory, ".", flags, Access::empty()).map_err(|error| at(path)(error.into()))?;
         // The link leads to the directory itself, and not to what is mounted over it.
         let link = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
         Self::open_root(FileSystem::System(System), root.into(), [&link, path], wait)
@@ -642,8 +643,7 @@ impl CachedFiles {
         };
         // The files are not complete while pages are kept from them.
         let record = record.map(|record| Record { complete: record.complete && conflicts.is_empty(), ..record });
-        let contents =
-            Contents { state: State::Open, regions, stamps, leaving, conflicts, record, ..contents };
+        let contents = Contents { state: State::Open, regions, stamps, leaving, conflicts, record, ..contents };
         let contents = contents.of_open(was_left);
         let (cache, (map, started)) = opening.start(|| {
             if let Some(states) = states.as_ref().filter(|_| !takes_over) {

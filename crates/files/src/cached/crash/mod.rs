@@ -79,7 +79,8 @@ fn run_with_kills(seed: u64, layout: Layout) -> Result<Tally, String> {
     let mut random = Random::new(!seed);
     for round in 0..KILLS {
         let killed = history.kill(1 + random.below(40));
-        let killed = killed.and_then(|()| if random.chance(0.25) { history.round(random.below(20), None) } else { Ok(()) });
+        let killed =
+            killed.and_then(|()| if random.chance(0.25) { history.round(random.below(20), None) } else { Ok(()) });
         killed.map_err(|why| format!("kill {round}, {setup:?}: {why}"))?;
     }
     Ok(history.tally)

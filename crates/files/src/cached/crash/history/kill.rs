@@ -214,7 +214,8 @@ impl History {
         self.kept();
         let (cache, below) = (self.cache.clone(), self.below.clone());
         let killing = self.killing.as_mut().expect("a run with kills");
-        let (left, kept, holder) = (Rc::<RefCell<Option<Left>>>::default(), killing.kept.clone(), killing.holder.clone());
+        let (left, kept, holder) =
+            (Rc::<RefCell<Option<Left>>>::default(), killing.kept.clone(), killing.holder.clone());
         let (into, mut passed) = (left.clone(), 0);
         tear_writes(true);
         moments::call(Some(Box::new(move || {
@@ -431,7 +432,11 @@ impl History {
             Request::SyncDirectory(directory) => self.sync_directory_as(directory),
             Request::Rename { from, to, made, replaced } => {
                 let is_there = self.leads_to(&from, made);
-                if is_there { self.rename_as(&from, &to, made, replaced) } else { self.renamed(&from, &to, made, replaced) }
+                if is_there {
+                    self.rename_as(&from, &to, made, replaced)
+                } else {
+                    self.renamed(&from, &to, made, replaced)
+                }
             }
             Request::Unlink { name, made } if self.leads_to(&name, made) => self.unlink_as(&name, made),
             Request::Link { name, other, made } if self.leads_to(&name, made) && self.oracle.at(&other).is_none() => {
