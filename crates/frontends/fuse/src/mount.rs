@@ -194,7 +194,7 @@ impl Mount {
         let (server, config) = parts.server(lock, nodes, &options).map_err(at_mountpoint_of(&mountpoint))?;
         let session = Session::new(server, &mountpoint, &config).map_err(|error| refused(&mountpoint, error))?;
         parts.passthrough.connect(&session)?;
-        let passing = parts.passthrough.attempt(&directory, 0);
+        let passing = parts.passthrough.attempt(&directory, None);
         let Found { device, id, unique } = mount_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
         let offered = parts.offered.get().copied();
         let mut facts = Facts { mountpoint, device, id, unique, ..Facts::default() };
@@ -255,7 +255,7 @@ impl Mount {
         let (mut server, config) = parts.server(lock, nodes, &options)?;
         server.restore(&image);
         let session = take_over::session(server, device.as_fd(), &offered, config)?;
-        let passing = parts.passthrough.attempt(&backing, image.next_backing);
+        let passing = parts.passthrough.attempt(&backing, Some(image.next_backing));
         take_over::resend(device.as_fd())?;
         parts.run(session, facts, &options, passing, Surviving::Kept)
     }

@@ -171,11 +171,10 @@ impl Passthrough {
     }
 
     /// Tries passthrough with a nameless file in the backing directory, so that a refusal is not repeated at each
-    /// `open`. The directory was opened before the mount, which may cover it and is not served yet. A former server
-    /// has entered all ids below `next`, which is 0 if none was registered.
-    pub fn attempt(&self, backing: impl AsFd, next: u32) -> Passing {
-        let able = self.able.load(Relaxed);
-        let tried = (able || next > 0).then(|| self.try_with(backing, next));
+    /// `open`. The directory was opened before the mount, which may cover it and is not served yet. All ids that former
+    /// servers entered, if there were any, are below `next`.
+    pub fn attempt(&self, backing: impl AsFd, next: Option<u32>) -> Passing {
+        let tried = (self.able.load(Relaxed) || next > Some(0)).then(|| self.try_with(backing, next.unwrap_or(0)));
         match tried {
             _ if !self.wanted => Passing::Unwanted,
             None => Passing::Refused(io::Error::other("the kernel cannot (Linux 6.9 can)")),
@@ -187,6 +186,10 @@ impl Passthrough {
             Some(Err(error)) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Passing::Refused(
                 io::Error::other("they lie on a file system that stands on another one itself, as an overlay does"),
             ),
+            Some(Err(error)) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) && next == Some(0) => {
+                let why = "the mount began without, or CAP_SYS_ADMIN is missing";
+                Passing::Refused(io::Error::new(io::ErrorKind::PermissionDenied, why))
+            }
             Some(Err(error)) => Passing::Refused(error),
         }
     }
