@@ -86,8 +86,9 @@ fn main() -> Result<(), Failure> {
     for (work, act) in [("append and fdatasync", append as Act), ("read, O_DIRECT", direct), ("read", plain)] {
         let mut results = [const { Vec::new() }; 3];
         for round in 0..rounds {
-            for (contender, results) in contenders.iter_mut().zip(&mut results) {
-                results.push(run(contender, act, time, round)?);
+            // Each is the first of a round in turn.
+            for at in (0..3).map(|at| (at + round as usize) % 3) {
+                results[at].push(run(&mut contenders[at], act, time, round)?);
             }
         }
         let median = |of: &[(f64, f64)], figure: fn(&(f64, f64)) -> f64| {
