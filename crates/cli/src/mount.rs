@@ -120,6 +120,11 @@ pub fn serve(arguments: &MountArgs, holder: Option<&Arc<Holder>>, checked: bool,
         begun.iter().filter(|_| again.is_none()).for_each(|serving| passing(&served, &serving.mount));
         let seen = (served.log().clone(), Arc::clone(&served.running));
         let has_begun = begun.is_ok();
+        // An audit log may lie in the mount, which is answered only now.
+        let heard = match again.filter(|_| has_begun) {
+            Some(holder) => hear_again(arguments, holder, &served),
+            None => heard,
+        };
         let ended = begun.map(|serving| serving.serve(arguments, &how, Some(seen), quiet));
         let ended = end(served, heard, ended, quiet);
         stopping(holder.filter(|_| has_begun));
@@ -203,17 +208,16 @@ pub fn open(
         Opened::Cached(opened) => opened,
         Opened::Bypassed(bypass) => return Ok(Opened::Bypassed(bypass)),
     };
-    // The path of the directory may lead to the mount by now.
-    let below = again.map(|holder| holder.directory(directory)).transpose()?;
-    let below_path = below.as_ref().map(|held| PathBuf::from(format!("/proc/self/fd/{}/.", held.as_raw_fd())));
     // Before the cache is announced, so that an error of the hint socket is reported first.
-    let heard = match hints.open(&files, &seen, below_path.as_deref().unwrap_or(directory)) {
+    let heard = match again.map_or_else(|| hints.open(&files, &seen, directory), |_| Ok(Heard::none())) {
         Ok(heard) => heard,
         Err(error) => return Err(held.close().err().unwrap_or(error)),
     };
     let (found_dirty, at_open) = (held.found.dirty, held.found.dropped);
     let served = if again.is_some() { held.serve_on(quiet) } else { held.serve(quiet) };
-    served.running.seen_at(&seen, heard.hints());
+    if again.is_none() {
+        served.running.seen_at(&seen, heard.hints());
+    }
     let Found { files: known, gone, changed, touched, conflicts, dropped_pages, removed_pages, beyond_pages } = names;
     let dropped = match (at_open.said(), found_dirty) {
         (none, _) if none.is_empty() => String::new(),
@@ -243,6 +247,28 @@ pub fn open(
     }
     let files = served.running.files(files);
     Ok(Opened::Cached((served, files, heard)))
+}
+
+/// Receives messages about queries for a mount that was taken over. Without receivers the mount is served all the same.
+fn hear_again(arguments: &MountArgs, holder: &Holder, served: &Served) -> Heard {
+    let MountArgs { backing, mountpoint, hints, .. } = arguments;
+    let hear = || {
+        let (seen, files) = (resolved(mountpoint)?, served.cached_files().context("no files")?);
+        let held = holder.directory(backing)?;
+        let below = format!("/proc/self/fd/{}/.", held.as_raw_fd());
+        Ok((hints.open(files, &seen, Path::new(&below))?, seen))
+    };
+    match hear() {
+        Ok((heard, seen)) => {
+            served.running.seen_at(&seen, heard.hints());
+            heard
+        }
+        Err(error) => {
+            let error: anyhow::Error = error;
+            say!("entresol: {error:#}; messages about queries are not received any more");
+            Heard::none()
+        }
+    }
 }
 
 /// Emulated files: each is a device of this profile.

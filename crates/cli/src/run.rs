@@ -139,12 +139,18 @@ fn run_beside(arguments: &RunArgs, quiet: bool) -> Result<u8> {
         Ok(child) => Ok(wait(&child, Some(&holder), &mut signals)?),
         Err(error) => Err(error),
     };
-    if let Ok(Ended { holder: Some(holder), .. }) = &ended {
-        bail!("the holder ended ({holder}) before the command, which was killed if it still ran");
+    let early = ended.as_ref().ok().and_then(|ended| ended.holder);
+    let closed = match early {
+        Some(closed) => closed,
+        None => {
+            // It may end at the same moment.
+            let _ = rustix::process::kill_process(Pid::from_child(&holder), Signal::TERM);
+            holder.wait().context("the holder")?
+        }
+    };
+    if early.is_some() || closed.signal().is_some() {
+        bail!("the holder ended ({closed}); the command was killed if it still ran");
     }
-    // It may end at the same moment.
-    let _ = rustix::process::kill_process(Pid::from_child(&holder), Signal::TERM);
-    let closed = holder.wait().context("the holder")?;
     let status = ended.with_context(|| arguments.command[0].display().to_string())?.command;
     Ok(status.filter(|_| closed.success()).map_or(code(closed), code))
 }

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 ///
 /// The cache must be served with --restart on. Programs that use it see a pause. The new process starts first, and the
 /// one before ends when the new one is in order; if the new one does not get to serve, the program before is started
-/// again. The exit code is 0 if the upgrade was done. SIGUSR2 to the process that was started does the same.
+/// again. The exit code is 0 if the upgrade was done. SIGUSR2 to the holder, which for `mount` is the process that was
+/// started, does the same.
 #[derive(Args)]
 pub struct UpgradeArgs {
     /// The cache, its control socket, or a directory where it is mounted

@@ -50,7 +50,7 @@ impl HintArgs {
     /// with a path of the backing directory that leads below the mount.
     pub fn open(&self, files: &Arc<CachedFiles>, mountpoint: &Path, backing: &Path) -> Result<Heard> {
         if self.hints.is_none() && self.audit_log.is_none() {
-            return Ok(Heard { hints: None, socket: None, audit: None, _backing: None });
+            return Ok(Heard::none());
         }
         let mountpoint = mountpoint.to_owned();
         let within = self.audit_log.as_ref().map(|_| data_directory(backing)).transpose()?;
@@ -85,6 +85,11 @@ fn data_directory(backing: &Path) -> Result<String> {
 }
 
 impl Heard {
+    /// No receivers.
+    pub fn none() -> Self {
+        Heard { hints: None, socket: None, audit: None, _backing: None }
+    }
+
     /// Receiver of the messages about queries, if the cache has one.
     pub fn hints(&self) -> Option<Arc<Hints>> {
         self.hints.clone()

@@ -14,6 +14,7 @@ use super::unwritten::{self, ADVICE, by_file};
 use crate::values::word;
 use anyhow::{Context, Result, bail};
 use entresol_cache::Block;
+use entresol_files::CachedFiles;
 use entresol_store::Layout;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -105,6 +106,14 @@ impl Served {
         let cache = Arc::clone(&self.held.cache);
         // A cache that has stopped after a fault of its own answers so; it does not hang.
         move || drop(cache.stats())
+    }
+
+    /// The files of a directory; none over a file or block device.
+    pub fn cached_files(&self) -> Option<&Arc<CachedFiles>> {
+        match &self.held.below {
+            Below::Files(files) => Some(files),
+            Below::Store => None,
+        }
     }
 
     /// Log of the cache's events.
