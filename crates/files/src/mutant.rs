@@ -70,6 +70,8 @@ entresol_core::fault_points! {
         EndInherited,
         /// After a kill: the removals of a former process count as durable.
         FormerNamesUnsynced,
+        /// After a kill: a sync of the whole file system that fails is not heeded where files were written.
+        WholeSyncUnheeded,
         /// After a kill: pages that are in the arena alone are not looked at where the files are.
         SurvivorsUnseen,
     }
@@ -81,7 +83,7 @@ impl Mutant {
     pub(crate) const CONFLICTS: [Mutant; 4] =
         [Mutant::ConflictUnsynced, Mutant::ResolvedEarly, Mutant::AsideUnsynced, Mutant::CleanNotDropped];
     /// The faults of a start after a kill of the process alone, which runs of their own find.
-    pub(crate) const KILLS: [Mutant; 12] = [
+    pub(crate) const KILLS: [Mutant; 13] = [
         Mutant::UnderWayUnsaid,
         Mutant::FormerStampIgnored,
         Mutant::WriteTimeUnsaid,
@@ -93,6 +95,7 @@ impl Mutant {
         Mutant::StartedAnew,
         Mutant::EndInherited,
         Mutant::FormerNamesUnsynced,
+        Mutant::WholeSyncUnheeded,
         Mutant::SurvivorsUnseen,
     ];
 }

@@ -646,6 +646,13 @@ impl FilesDisk {
         }
     }
 
+    /// Notes that a sync of the whole file system failed: writes of any file may be lost, and only this caller is told.
+    pub(super) fn may_have_lost(&self) {
+        for file in self.files().into_iter().filter(|file| file.unsynced.load(Relaxed)) {
+            file.failed.store(true, Relaxed);
+        }
+    }
+
     fn to_sync(&self) -> MutexGuard<'_, Vec<Arc<Below>>> {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }

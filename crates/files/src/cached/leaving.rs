@@ -198,15 +198,25 @@ impl DirectorySyncs {
     }
 }
 
+/// Syncs the file system of a file; true if that succeeded.
+fn sync_all(file: &CachedFile, shared: &Shared) -> bool {
+    let synced = shared.directory_syncs.count(file.below.file().and_then(|file| Ok(file.sync_file_system()?)));
+    if !synced && !mutant::is(Mutant::WholeSyncUnheeded) {
+        shared.disk.may_have_lost();
+    }
+    synced
+}
+
 /// Syncs the directories of removed files, each once. Returns the files whose directories were synced, and the others.
 fn sync_directories(
     gone: Vec<Arc<CachedFile>>,
-    syncs: &DirectorySyncs,
+    shared: &Shared,
 ) -> (Vec<Arc<CachedFile>>, Vec<Arc<CachedFile>>) {
+    let syncs = &shared.directory_syncs;
     let mut synced: BTreeMap<FileId, bool> = BTreeMap::new();
     gone.into_iter().partition(|file| {
         let directories = file.leaving.directories.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = || syncs.count(file.below.file().and_then(|file| Ok(file.sync_file_system()?)));
+        let all = || sync_all(file, shared);
         if file.leaving.unreadable.load(SeqCst) && !all() {
             return false;
         }
@@ -259,9 +269,7 @@ impl Janitor {
     fn sync_former_names(&self) -> bool {
         let names = &self.shared.names_unsynced;
         if names.load(SeqCst) && !mutant::is(Mutant::FormerNamesUnsynced) {
-            let any = &self.gone[0].below;
-            let synced = any.file().and_then(|file| Ok(file.sync_file_system()?));
-            names.store(!self.shared.directory_syncs.count(synced), SeqCst);
+            names.store(!sync_all(&self.gone[0], &self.shared), SeqCst);
         }
         !names.load(SeqCst) || mutant::is(Mutant::FormerNamesUnsynced)
     }
@@ -273,7 +281,7 @@ impl Janitor {
         if !self.gone.is_empty() && !self.sync_former_names() {
             return;
         }
-        let (over, again) = sync_directories(std::mem::take(&mut self.gone), &self.shared.directory_syncs);
+        let (over, again) = sync_directories(std::mem::take(&mut self.gone), &self.shared);
         for file in over {
             self.shared.drop_file(&file);
             drop(file);

@@ -4,6 +4,7 @@
 
 mod conflict;
 mod history;
+mod killed;
 mod known;
 mod names;
 mod setup;
@@ -105,7 +106,8 @@ fn what_was_answered_is_read_after_a_kill_synced_or_not() {
 #[test]
 fn every_mutant_of_the_files_layer_is_found_out() {
     let (seeds, mut missed) = (number("ENTRESOL_FILE_MUTANT_SEEDS", MUTANT_SEEDS), Vec::new());
-    for mutant in Mutant::ALL.into_iter().filter(|mutant| !Mutant::CONFLICTS.contains(mutant)) {
+    let others = |mutant: &Mutant| !Mutant::CONFLICTS.contains(mutant) && !Mutant::KILLS.contains(mutant);
+    for mutant in Mutant::ALL.into_iter().filter(others) {
         mutant::activate(Some(mutant));
         let known = known::SCENARIOS.iter().any(|scenario| catch_unwind(scenario).is_err());
         let found = random_lives(0..seeds, Layout::Log).and_then(|_| random_lives(0..seeds, Layout::Slots));
@@ -114,6 +116,27 @@ fn every_mutant_of_the_files_layer_is_found_out() {
             (Err(violation), _) => println!("{mutant:?}: {violation}"),
             (Ok(_), true) => println!("{mutant:?}: by a known sequence"),
             (Ok(_), false) => missed.push(mutant),
+        }
+    }
+    assert_eq!(missed, [], "missed within {seeds} lives over each layout");
+}
+
+#[test]
+fn every_mutant_of_a_start_after_a_kill_is_found_out() {
+    let (seeds, mut missed) = (number("ENTRESOL_FILE_KILL_MUTANT_SEEDS", MUTANT_SEEDS), Vec::new());
+    for mutant in Mutant::KILLS {
+        mutant::activate(Some(mutant));
+        let known = killed::SEQUENCES.iter().any(|sequence| catch_unwind(sequence).is_err());
+        let found = match known {
+            true => Err("a known sequence".to_owned()),
+            false => {
+                lives_with_kills(0..seeds, Layout::Log).and_then(|_| lives_with_kills(0..seeds, Layout::Slots)).map(drop)
+            }
+        };
+        mutant::activate(None);
+        match found {
+            Err(violation) => println!("{mutant:?}: {violation}"),
+            Ok(()) => missed.push(mutant),
         }
     }
     assert_eq!(missed, [], "missed within {seeds} lives over each layout");

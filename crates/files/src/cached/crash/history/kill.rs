@@ -9,8 +9,8 @@ use crate::{FileData, FileLayer as _, NamesBelow as _};
 use entresol_crashtest::SimDisk;
 use entresol_crashtest::posix::{ATOM, Change, Name, Oracle};
 use entresol_disk::{Disk, Transfer};
-use entresol_store::Layout;
 use entresol_store::arena::{Arena, moments};
+use entresol_store::{Geometry, Layout};
 use rustix::fs::FallocateFlags;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// A cache device between whose calls the process may be killed.
 #[derive(Clone)]
-pub(super) struct Device(pub SimDisk);
+pub(in super::super) struct Device(pub SimDisk);
 
 impl Disk for Device {
     fn size_bytes(&self) -> u64 {
@@ -58,12 +58,19 @@ impl Disk for Device {
 
 /// Memory that outlives a process.
 #[derive(Clone)]
-pub(super) struct Kept {
+pub(in super::super) struct Kept {
     pub arena: Arc<Arena>,
     pub states: Arc<FileStates>,
 }
 
 impl Kept {
+    /// Of a cache that nobody has used with it.
+    pub fn new(geometry: Geometry) -> Self {
+        let blocks = geometry.segment_pages as usize + usize::from(geometry.layout == Layout::Slots);
+        let arena = Arena::anonymous(geometry.page_bytes as usize, blocks).expect("memory for an arena");
+        Kept { arena, states: FileStates::anonymous().expect("memory for states") }
+    }
+
     /// As the next process finds it.
     pub fn killed(&self) -> Self {
         Kept { arena: self.arena.killed().expect("memory for an arena"), states: self.states.killed() }
@@ -71,15 +78,15 @@ impl Kept {
 }
 
 /// State that a killed process leaves.
-struct Left {
-    cache: SimDisk,
-    below: SimFileSystem,
-    kept: Kept,
+pub(in super::super) struct Left {
+    pub cache: SimDisk,
+    pub below: SimFileSystem,
+    pub kept: Kept,
     held: Vec<Held>,
 }
 
 impl Left {
-    fn of(cache: &SimDisk, below: &SimFileSystem, kept: &Kept, holder: &BTreeMap<u64, bool>) -> Self {
+    pub fn of(cache: &SimDisk, below: &SimFileSystem, kept: &Kept, holder: &BTreeMap<u64, bool>) -> Self {
         let (below, files) = below.fork(&holder.keys().copied().collect::<Vec<_>>());
         let held = |file: SimFile| Held { is_open: holder[&file.inode()], file };
         Left { cache: cache.fork(), below, kept: kept.killed(), held: files.into_iter().map(held).collect() }
@@ -94,7 +101,33 @@ struct Held {
 }
 
 /// A watch for the moment of the kill.
-pub(super) struct Watch(Rc<RefCell<Option<Left>>>);
+pub(in super::super) struct Watch(Rc<RefCell<Option<Left>>>);
+
+impl Watch {
+    /// Takes what a kill leaves, at this moment of this thread counted from now on.
+    pub fn begin(moment: u64, left: impl Fn() -> Left + 'static) -> Self {
+        let taken = Rc::<RefCell<Option<Left>>>::default();
+        let (into, mut passed) = (taken.clone(), 0);
+        tear_writes(true);
+        moments::call(Some(Box::new(move || {
+            passed += 1;
+            if passed == moment {
+                *into.borrow_mut() = Some(left());
+            }
+        })));
+        Watch(taken)
+    }
+
+    /// True if the moment has come.
+    fn is_over(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+
+    /// Ends the watch; none if the moment has not come.
+    pub fn end(self) -> Option<Left> {
+        self.0.take()
+    }
+}
 
 impl Drop for Watch {
     fn drop(&mut self) {
@@ -167,11 +200,7 @@ impl History {
     pub(super) fn kept(&self) -> Option<Kept> {
         let geometry = self.setup.geometry;
         let mut kept = self.killing.as_ref()?.kept.borrow_mut();
-        let kept = kept.get_or_insert_with(|| {
-            let blocks = geometry.segment_pages as usize + usize::from(geometry.layout == Layout::Slots);
-            let arena = Arena::anonymous(geometry.page_bytes as usize, blocks).expect("memory for an arena");
-            Kept { arena, states: FileStates::anonymous().expect("memory for states") }
-        });
+        let kept = kept.get_or_insert_with(|| Kept::new(geometry));
         Some(kept.clone())
     }
 
@@ -186,7 +215,7 @@ impl History {
     pub(super) fn ended(&mut self) -> Outcome<()> {
         let Some(killing) = self.killing.as_mut() else { return Ok(()) };
         let Some(watch) = &killing.watch else { return Ok(()) };
-        if watch.0.borrow().is_some() {
+        if watch.is_over() {
             return Err(Stop::Killed);
         }
         (killing.before, killing.under_way) = (self.oracle.clone(), None);
@@ -214,19 +243,11 @@ impl History {
         self.kept();
         let (cache, below) = (self.cache.clone(), self.below.clone());
         let killing = self.killing.as_mut().expect("a run with kills");
-        let (left, kept, holder) =
-            (Rc::<RefCell<Option<Left>>>::default(), killing.kept.clone(), killing.holder.clone());
-        let (into, mut passed) = (left.clone(), 0);
-        tear_writes(true);
-        moments::call(Some(Box::new(move || {
-            passed += 1;
-            if passed == moment {
-                let kept = kept.borrow();
-                let kept = kept.as_ref().expect("a run with kills");
-                *into.borrow_mut() = Some(Left::of(&cache, &below, kept, &holder.borrow()));
-            }
-        })));
-        killing.watch = Some(Watch(left));
+        let (kept, holder) = (killing.kept.clone(), killing.holder.clone());
+        killing.watch = Some(Watch::begin(moment, move || {
+            let kept = kept.borrow();
+            Left::of(&cache, &below, kept.as_ref().expect("a run with kills"), &holder.borrow())
+        }));
         (killing.before, killing.under_way) = (self.oracle.clone(), None);
     }
 
@@ -280,7 +301,7 @@ impl History {
     /// Ends this process, and starts the next one.
     fn next_process(&mut self, watched: bool) -> Outcome<()> {
         let kept = self.kept().expect("a run with kills");
-        let left = self.killing().watch.take().and_then(|watch| watch.0.take());
+        let left = self.killing().watch.take().and_then(Watch::end);
         let left = match left {
             Some(left) => left,
             None => {
@@ -307,7 +328,7 @@ impl History {
             (self.killing().before, self.killing().under_way) = (before, under_way);
         }
         let opened = self.open();
-        if self.killing().watch.as_ref().is_some_and(|watch| watch.0.borrow().is_some()) {
+        if self.killing().watch.as_ref().is_some_and(Watch::is_over) {
             return Err(Stop::Killed);
         }
         self.killing().watch = None;
@@ -380,7 +401,19 @@ impl History {
             Ok(count) if count == bytes.len() => {}
             read => return Err(Stop::Wrong(format!("{read:?} of {size} bytes are read after a kill"))),
         }
-        self.oracle.check_after_kill(made, &bytes, other).map_err(Stop::Wrong)
+        let checked = self.oracle.check_after_kill(made, &bytes, other);
+        if checked.is_err() && self.traced {
+            let file = &self.live().opened[&made].place;
+            let mut below = vec![0; size as usize];
+            let _ = super::read_whole(file, &mut below);
+            for at in 0..(size / ATOM) as usize {
+                let range = at * ATOM as usize..(at + 1) * ATOM as usize;
+                println!("atom {at}: {:?} below {:?}", &bytes[range.clone()][..4], &below[range][..4]);
+            }
+            let files = &self.live().files;
+            println!("regions {:?}", files.shared.map().contents().regions);
+        }
+        checked.map_err(Stop::Wrong)
     }
 
     /// A handle of a file, which is opened by a name if need be.
