@@ -468,12 +468,12 @@ impl CachedFiles {
         let ours = self.under_way.of(id);
         let below = Below::new(key, file, writable, (Some(left), ours), self.places.clone());
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, None)?);
-        if self.shared.map().contents().leaving.contains(&key) {
-            // A former process had it open when its name went.
-            file.leaving.announced.store(true, SeqCst);
-        }
         files.insert(id, Known { file: file.clone(), handles: 1 });
         drop(files);
+        if self.shared.map().contents().leaving.contains(&key) && !mutant::is(Mutant::NamelessUnsaid) {
+            // A former process had it open when its name went; the record is durable.
+            file.leaving.announced.store(true, SeqCst);
+        }
         file.below.admit();
         Ok(self.handle(id, file))
     }

@@ -3,19 +3,23 @@
 
 use super::history::kill::{Device, Kept, Left, Watch};
 use super::setup::Setup;
-use crate::FileData;
-use crate::below::simulated::{SimFile, SimFileSystem};
+use crate::below::simulated::{Call, SimFile, SimFileSystem, id};
 use crate::below::{File, FileSystem, OpenFile};
 use crate::cached::{Backing, CachedFiles, Found};
+use crate::{FileData, FileLayer as _};
 use entresol_cache::Mode;
 use entresol_crashtest::{Power, SimDisk};
 use entresol_store::Layout;
+use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
 /// The tests, which find mutants too.
-pub(super) const SEQUENCES: [fn(); 3] = [
+pub(super) const SEQUENCES: [fn(); 5] = [
+    what_a_killed_process_did_not_sync_is_synced_by_the_next_one,
+    a_file_that_a_crash_may_take_away_is_known_as_such_after_a_kill,
     a_change_by_somebody_else_is_found_after_a_kill_at_any_moment,
     a_write_back_leaves_the_time_of_modification_though_the_process_is_killed_at_any_moment_of_it,
     a_write_is_in_the_time_of_modification_after_a_kill_at_any_later_moment,
@@ -51,10 +55,15 @@ impl Scene {
     }
 
     fn open(&self) -> (CachedFiles, Found) {
+        self.open_with(&[])
+    }
+
+    fn open_with(&self, held: &[SimFile]) -> (CachedFiles, Found) {
         let backing = Backing::open_in(FileSystem::Simulated(self.below.clone()), Path::new("/")).expect("a map");
         let mut config = self.setup.config();
         config.arena = Some(self.kept.arena.clone());
-        let backing = backing.keeping(self.kept.states.clone());
+        let held = held.iter().map(|file| File::Simulated(file.again())).collect();
+        let backing = backing.keeping(self.kept.states.clone()).with_open_files(held);
         CachedFiles::open(backing, Device(self.cache.clone()), &config, Vec::new()).expect("a cache in good order")
     }
 
@@ -63,7 +72,10 @@ impl Scene {
     }
 
     fn file(&self, files: &CachedFiles) -> Arc<dyn FileData> {
-        let file = self.below_it();
+        Self::opened(files, self.below_it())
+    }
+
+    fn opened(files: &CachedFiles, file: SimFile) -> Arc<dyn FileData> {
         let id = OpenFile::found(&file).expect("attributes").id;
         files.open_file(id, File::Simulated(file), true).expect("a handle")
     }
@@ -79,6 +91,19 @@ impl Scene {
     fn write(&self, file: &Arc<dyn FileData>, fill: u8) {
         let bytes = self.page(fill).repeat(PAGES);
         file.write(0, &bytes).expect("a write");
+    }
+
+    /// The scene that a kill leaves now, with the files of these numbers held by somebody else.
+    fn killed(&self, files: CachedFiles, held: &[u64]) -> (Self, Vec<SimFile>) {
+        let holder = held.iter().map(|&inode| (inode, false)).collect();
+        let left = Left::of(&self.cache, &self.below, &self.kept, &holder);
+        drop(files);
+        let (below, held) = left.below.fork(held);
+        (Scene { below, ..Scene::of(self.setup.clone(), left) }, held)
+    }
+
+    fn regions(files: &CachedFiles) -> usize {
+        files.shared.map().contents().regions.len()
     }
 
     fn left(&self) -> impl Fn() -> Left + use<> {
@@ -163,4 +188,76 @@ fn a_write_is_in_the_time_of_modification_after_a_kill_at_any_later_moment() {
         left.file(&files).settle().expect("a time");
         assert!(left.modified() > before, "{:?} and {before:?}", left.modified());
     });
+}
+
+#[test]
+fn what_a_killed_process_did_not_sync_is_synced_by_the_next_one() {
+    for layout in [Layout::Log, Layout::Slots] {
+        // A size that was changed below, though the next process writes nothing there.
+        let scene = Scene::new(3, layout);
+        let (files, _) = scene.open();
+        let file = scene.file(&files);
+        scene.write(&file, 1);
+        file.sync(false).and_then(|()| file.truncate(0)).expect("it is cut");
+        drop(file);
+        let (scene, _) = scene.killed(files, &[]);
+        let (files, _) = scene.open();
+        scene.below.fail(Call::Sync, 0, Errno::IO);
+        assert!(files.cache().drain().is_err(), "the file is synced");
+        scene.below.heal();
+        // The end of pages beyond the end.
+        let (scene, _) = scene.killed(files, &[]);
+        let (files, _) = scene.open();
+        let file = scene.file(&files);
+        let syncs = scene.cache.counts()[2];
+        file.truncate(100 * u64::from(scene.setup.geometry.page_bytes)).expect("it grows");
+        assert!(scene.cache.counts()[2] > syncs, "it grows after a flush");
+        drop(file);
+        // The name of a file that is still open.
+        let file = scene.file(&files);
+        scene.write(&file, 3);
+        let (inode, root) = (scene.below_it().inode(), scene.below.directory(Path::new("/")));
+        crate::remove(&files, &root, OsStr::new("f")).expect("its name goes");
+        let (scene, held) = scene.killed(files, &[inode]);
+        let (files, found) = scene.open_with(&held);
+        assert_eq!((found.files, found.gone), (1, 0), "{found:?}");
+        files.removed(id(inode));
+        for failed in 1..=2 {
+            scene.below.fail(Call::Sync, 0, Errno::IO);
+            files.run_errands();
+            assert_eq!((files.failed_directory_syncs().0, Scene::regions(&files)), (failed, 1), "it stays until then");
+        }
+        files.run_errands();
+        assert_eq!((files.failed_directory_syncs().0, Scene::regions(&files)), (2, 0));
+    }
+}
+
+#[test]
+fn a_file_that_a_crash_may_take_away_is_known_as_such_after_a_kill() {
+    let may_leave = |files: &CachedFiles, file: &SimFile| {
+        let key = crate::cached::key(&OpenFile::found(file).expect("attributes")).expect("a time of making");
+        files.shared.map().contents().leaving.contains(&key)
+    };
+    for layout in [Layout::Log, Layout::Slots] {
+        let scene = Scene::new(3, layout);
+        let (files, _) = scene.open();
+        let root = scene.below.directory(Path::new("/"));
+        let made: Vec<SimFile> = ["made", "late", "open"].map(|name| root.create(name).expect("a file")).into();
+        let opened: Vec<Arc<dyn FileData>> = made.iter().map(|file| Scene::opened(&files, file.again())).collect();
+        opened[0].write(0, &[1; 512]).expect("a write");
+        crate::remove(&files, &root, OsStr::new("open")).expect("its name goes");
+        let inodes: Vec<u64> = made.iter().map(SimFile::inode).collect();
+        drop(opened);
+        let (scene, held) = scene.killed(files, &inodes);
+        let (files, _) = scene.open_with(&held);
+        assert!(may_leave(&files, &held[0]), "it was made, and not synced");
+        let opened: Vec<Arc<dyn FileData>> = held.iter().map(|file| Scene::opened(&files, file.again())).collect();
+        opened[1].write(0, &[1; 512]).expect("a write");
+        assert!(may_leave(&files, &held[1]), "it was made before the kill, and not synced");
+        for file in &opened {
+            file.write(0, &[2; 512]).and_then(|()| file.sync(false)).expect("a sync");
+        }
+        assert!(!may_leave(&files, &held[0]) && !may_leave(&files, &held[1]), "they are synced");
+        assert!(may_leave(&files, &held[2]), "it has no name");
+    }
 }
