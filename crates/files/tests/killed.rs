@@ -56,6 +56,12 @@ fn config(arena: Arc<Arena>) -> CacheConfig {
     CacheConfig { arena: Some(arena), ..CacheConfig::new(catalogue::info("lru").expect("a policy"), &[pages]) }
 }
 
+/// Time that this thread has had a processor.
+fn on_cpu() -> Duration {
+    let times = fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel counts it");
+    Duration::from_nanos(times.split(' ').next().and_then(|time| time.parse().ok()).expect("nanoseconds"))
+}
+
 fn open(files: &CachedFiles, path: &Path) -> (FileId, Arc<dyn FileData>) {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("a file");
     let found = file.metadata().expect("attributes");
@@ -120,7 +126,7 @@ fn the_next_process_serves_what_a_killed_one_had_answered() {
     // The path leads elsewhere from now on, as it does below a mount.
     fs::rename(&backing, place.join("elsewhere")).and_then(|()| fs::create_dir(&backing)).expect("another directory");
     server.kill().expect("it ends");
-    let started = Instant::now();
+    let (started, on_cpu_before) = (Instant::now(), on_cpu());
     let [arena, states] = memory;
     let states = FileStates::open(states).expect("states");
     let id = {
@@ -134,7 +140,8 @@ fn the_next_process_serves_what_a_killed_one_had_answered() {
     let arena = Arena::open(arena).expect("an arena");
     let opened = CachedFiles::open(next, device(place), &config(arena), Vec::new());
     let (served, found) = opened.expect("a cache in good order");
-    println!("{} files of {} KiB: served after {:?}", files(), bytes() >> 10, started.elapsed());
+    let (took, on_cpu) = (started.elapsed(), on_cpu() - on_cpu_before);
+    println!("{} files of {} KiB: served after {took:?}, {on_cpu:?} of it on a processor", files(), bytes() >> 10);
     server.wait().expect("its end");
     assert_eq!((found.files, found.gone, found.changed, found.conflicts), (files() + 1, 0, 0, 0), "{found:?}");
     for at in 0..files() {

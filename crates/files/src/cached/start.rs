@@ -2,6 +2,7 @@
 
 use super::changed::{Change, kept, remove_aside};
 use super::disk::{Below, FilesDisk, Nowhere, stamp};
+use super::file::CachedFile;
 use super::leaving::{Backlog, DirectorySyncs, Emptied, sync_names};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, Stamp, State};
 use super::states::{FileState, FileStates};
@@ -716,7 +717,8 @@ impl CachedFiles {
         let mut void: Vec<u64> = Vec::new();
         let (mut removed, mut beyond) = (0, 0);
         for &(page, dirty) in held {
-            let nowhere = self.shared.disk.nowhere(page * page_bytes, dirty);
+            let size = |below: &Below| files.get(&below.key).map(|file: &Arc<CachedFile>| file.size());
+            let nowhere = self.shared.disk.nowhere_of(page * page_bytes, dirty, size);
             removed += usize::from(dirty && nowhere == Some(Nowhere::Removed));
             beyond += usize::from(dirty && nowhere == Some(Nowhere::Beyond));
             match self.shared.disk.file_at(page * page_bytes) {

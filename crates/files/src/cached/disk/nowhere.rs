@@ -68,13 +68,23 @@ impl FilesDisk {
     /// A clean copy is outdated if a crash may have come between a change of the file and its record. A dirty copy has
     /// not been written to the file, so it is whole: from before or after the change.
     pub fn nowhere(&self, at: u64, dirty: bool) -> Option<Nowhere> {
+        self.nowhere_of(at, dirty, |file| file.size().ok())
+    }
+
+    /// Like [`nowhere`](Self::nowhere), for a caller that knows the sizes of files in bytes.
+    pub(in super::super) fn nowhere_of(
+        &self,
+        at: u64,
+        dirty: bool,
+        size: impl Fn(&Below) -> Option<u64>,
+    ) -> Option<Nowhere> {
         let Some((file, offset)) = self.file_at(at) else { return Some(Nowhere::Removed) };
         if file.change() == Change::Conflict {
             // Clean pages are dropped. Dirty ones stay until it is decided which bytes count, whatever the file's size
             // is now.
             return (!dirty).then_some(Nowhere::Outdated);
         }
-        if file.size().is_ok_and(|size| offset >= size) {
+        if size(&file).is_some_and(|size| offset >= size) {
             return Some(Nowhere::Beyond);
         }
         let voids = self.voids.lock().unwrap_or_else(PoisonError::into_inner);
