@@ -67,6 +67,8 @@ pub(super) struct Tally {
     pub nameless_checked: u64,
     /// Requests that were sent again after a kill.
     pub sent_again: u64,
+    /// Pages that a start found in the arena.
+    pub repeated: u64,
 }
 
 impl runs::Tally for Tally {
@@ -89,6 +91,7 @@ impl runs::Tally for Tally {
                 tally.clean_checked,
                 tally.nameless_checked,
                 tally.sent_again,
+                tally.repeated,
             ]
         };
         let mut sums = numbers(self).into_iter().zip(numbers(other)).map(|(one, other)| one + other);
@@ -110,6 +113,7 @@ impl runs::Tally for Tally {
             clean_checked: next(),
             nameless_checked: next(),
             sent_again: next(),
+            repeated: next(),
         };
     }
 }
@@ -757,7 +761,7 @@ impl History {
         for (name, made) in checked {
             self.check_file(&name, made, power_lost)?;
         }
-        self.check_clean()?;
+        self.check_clean(&[])?;
         let lost = self.live().files.lost_pages().map_err(|error| error.to_string())?;
         if lost.is_empty() { Ok(()) } else { Err(format!("lost after a crash: {lost:?}")) }
     }
@@ -795,14 +799,15 @@ impl History {
         }
     }
 
-    /// A clean copy equals the backing store's bytes: the cache may drop it at any time.
-    fn check_clean(&mut self) -> Result<(), String> {
+    /// A clean copy equals the backing store's bytes: the cache may drop it at any time. Of some pages, in order, memory
+    /// may have a newer version.
+    fn check_clean(&mut self, newer: &[u64]) -> Result<(), String> {
         let live = self.live.as_ref().expect("a layer that runs");
         let (cache, disk) = (live.files.cache(), &live.files.shared.disk);
         let page_bytes = live.files.shared.page_bytes;
         let held = cache.held_pages().map_err(|error| error.to_string())?;
         let (mut above, mut below) = (vec![0; page_bytes as usize], vec![0; page_bytes as usize]);
-        for (page, _) in held.into_iter().filter(|(_, dirty)| !dirty) {
+        for (page, _) in held.into_iter().filter(|(page, dirty)| !dirty && newer.binary_search(page).is_err()) {
             let at = page * page_bytes;
             let Some((file, offset)) = disk.file_at(at) else { continue };
             let size = file.size().map_err(|error| error.to_string())?;

@@ -168,12 +168,14 @@ pub(super) struct Killing {
     /// The model before the request under way.
     before: Oracle,
     under_way: Option<Request>,
+    /// Pages that the next process repeats, in order.
+    repeated: Vec<u64>,
 }
 
 impl Killing {
     pub fn new() -> Self {
         let (before, holder) = (Oracle::new(), Rc::default());
-        Killing { kept: Rc::default(), holder, held: Vec::new(), watch: None, before, under_way: None }
+        Killing { kept: Rc::default(), holder, held: Vec::new(), watch: None, before, under_way: None, repeated: Vec::new() }
     }
 
     /// The files of the holder, for a start.
@@ -312,11 +314,11 @@ impl History {
                 Left::of(&self.cache, &self.below, &kept, &holder.borrow())
             }
         };
-        self.say(|| {
-            let survivors = left.kept.arena.survivors().expect("an arena");
-            let pages: Vec<u64> = survivors.pages().iter().map(|(page, _)| *page).collect();
-            format!("kill: the arena has pages {pages:?}, voids {:?}", survivors.voids())
-        });
+        let survivors = left.kept.arena.survivors().map_err(|error| Stop::Wrong(error.to_string()))?;
+        let repeated: Vec<u64> = survivors.pages().into_iter().map(|(page, _)| page).collect();
+        self.say(|| format!("kill: the arena has pages {repeated:?}, voids {:?}", survivors.voids()));
+        self.tally.repeated += repeated.len() as u64;
+        self.killing().repeated = repeated;
         (self.tally.crashes, self.tally.kills) = (self.tally.crashes + 1, self.tally.kills + 1);
         (self.live, self.faulty) = (None, false);
         (self.cache, self.below) = (left.cache, left.below);
@@ -369,7 +371,8 @@ impl History {
         let nameless: Vec<u64> = self.live().opened.keys().copied().filter(|made| !checked.contains(made)).collect();
         self.tally.nameless_checked += nameless.len() as u64;
         nameless.into_iter().try_for_each(|made| self.check_answered(&(0, String::new()), made, &mut other))?;
-        self.check_clean().map_err(Stop::Wrong)?;
+        let repeated = std::mem::take(&mut self.killing().repeated);
+        self.check_clean(&repeated).map_err(Stop::Wrong)?;
         let lost = self.live().files.lost_pages().map_err(|error| Stop::Wrong(error.to_string()))?;
         if lost.is_empty() { Ok(()) } else { Err(Stop::Wrong(format!("lost after a kill: {lost:?}"))) }
     }
@@ -401,19 +404,7 @@ impl History {
             Ok(count) if count == bytes.len() => {}
             read => return Err(Stop::Wrong(format!("{read:?} of {size} bytes are read after a kill"))),
         }
-        let checked = self.oracle.check_after_kill(made, &bytes, other);
-        if checked.is_err() && self.traced {
-            let file = &self.live().opened[&made].place;
-            let mut below = vec![0; size as usize];
-            let _ = super::read_whole(file, &mut below);
-            for at in 0..(size / ATOM) as usize {
-                let range = at * ATOM as usize..(at + 1) * ATOM as usize;
-                println!("atom {at}: {:?} below {:?}", &bytes[range.clone()][..4], &below[range][..4]);
-            }
-            let files = &self.live().files;
-            println!("regions {:?}", files.shared.map().contents().regions);
-        }
-        checked.map_err(Stop::Wrong)
+        self.oracle.check_after_kill(made, &bytes, other).map_err(Stop::Wrong)
     }
 
     /// A handle of a file, which is opened by a name if need be.
