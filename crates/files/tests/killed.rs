@@ -106,7 +106,8 @@ fn the_next_process_serves_what_a_killed_one_had_answered() {
     Backing::format(&backing, &made, geometry(), [1; 16], [2; 16]).expect("room");
     drop(made);
     fs::write(backing.join("removed"), "").expect("a file");
-    let held = |path: &Path| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("it is there");
+    let held =
+        |path: &Path| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("it is there");
     let (directory, removed) = (held(&backing), held(&backing.join("removed")));
     let memory = ["arena", "states"].map(|name| {
         let memory = File::from(memfd_create(name, MemfdFlags::CLOEXEC).expect("memory"));

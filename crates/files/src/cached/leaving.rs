@@ -208,10 +208,7 @@ fn sync_all(file: &CachedFile, shared: &Shared) -> bool {
 }
 
 /// Syncs the directories of removed files, each once. Returns the files whose directories were synced, and the others.
-fn sync_directories(
-    gone: Vec<Arc<CachedFile>>,
-    shared: &Shared,
-) -> (Vec<Arc<CachedFile>>, Vec<Arc<CachedFile>>) {
+fn sync_directories(gone: Vec<Arc<CachedFile>>, shared: &Shared) -> (Vec<Arc<CachedFile>>, Vec<Arc<CachedFile>>) {
     let syncs = &shared.directory_syncs;
     let mut synced: BTreeMap<FileId, bool> = BTreeMap::new();
     gone.into_iter().partition(|file| {

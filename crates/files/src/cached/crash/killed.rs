@@ -17,7 +17,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The tests, which find mutants too.
-pub(super) const SEQUENCES: [fn(); 5] = [
+pub(super) const SEQUENCES: [fn(); 6] = [
+    a_file_that_was_cut_shows_nothing_of_before_after_a_kill_at_any_moment,
     what_a_killed_process_did_not_sync_is_synced_by_the_next_one,
     a_file_that_a_crash_may_take_away_is_known_as_such_after_a_kill,
     a_change_by_somebody_else_is_found_after_a_kill_at_any_moment,
@@ -116,7 +117,8 @@ impl Scene {
 /// `act`, kills the process at each moment of it, and checks what is left with the time that was settled.
 fn at_each_moment(again: bool, act: impl Fn(&Scene, &CachedFiles), check: impl Fn(&Scene, (i64, i64))) {
     let mut moments = 0;
-    for (layout, seed) in [Layout::Log, Layout::Slots].into_iter().flat_map(|layout| (0..6).map(move |at| (layout, at))) {
+    for (layout, seed) in [Layout::Log, Layout::Slots].into_iter().flat_map(|layout| (0..6).map(move |at| (layout, at)))
+    {
         for moment in 1.. {
             let scene = Scene::new(seed, layout);
             let (files, _) = scene.open();
@@ -150,6 +152,15 @@ fn a_change_by_somebody_else_is_found_after_a_kill_at_any_moment() {
         assert_eq!(found.changed + found.conflicts, 1, "{found:?}");
         drop(files);
     });
+    // Of a file with pages that the arena alone has.
+    let scene = Scene::new(1, Layout::Log);
+    let (files, _) = scene.open();
+    scene.write(&scene.file(&files), 1);
+    let (scene, _) = scene.killed(files, &[]);
+    scene.below_it().write_all_at(0, &[7; 100]).expect("a write");
+    let (files, found) = scene.open();
+    assert_eq!((found.changed, found.conflicts), (0, 1), "{found:?}");
+    drop(files);
     // Between two requests, without another size.
     let scene = Scene::new(1, Layout::Log);
     let (files, _) = scene.open();
@@ -265,4 +276,24 @@ fn a_file_that_a_crash_may_take_away_is_known_as_such_after_a_kill() {
         assert!(!may_leave(&files, &held[0]) && !may_leave(&files, &held[1]), "they are synced");
         assert!(may_leave(&files, &held[2]), "it has no name");
     }
+}
+
+#[test]
+fn a_file_that_was_cut_shows_nothing_of_before_after_a_kill_at_any_moment() {
+    let cut = |scene: &Scene, files: &CachedFiles| scene.file(files).truncate(0).expect("it is cut");
+    at_each_moment(false, cut, |left, _| {
+        let (files, found) = left.open();
+        assert_eq!((found.changed, found.conflicts), (0, 0), "{found:?}");
+        let file = left.file(&files);
+        let mut bytes = left.page(9).repeat(PAGES);
+        if file.size_bytes().expect("a size") == 0 {
+            file.truncate(bytes.len() as u64).expect("it grows");
+            file.read(0, &mut bytes).expect("a read");
+            assert!(
+                bytes.iter().all(|&byte| byte == 0),
+                "{:?}",
+                bytes.chunks(512).map(|page| page[0]).collect::<Vec<_>>()
+            );
+        }
+    });
 }

@@ -130,9 +130,9 @@ fn every_mutant_of_a_start_after_a_kill_is_found_out() {
         let known = killed::SEQUENCES.iter().any(|sequence| catch_unwind(sequence).is_err());
         let found = match known {
             true => Err("a known sequence".to_owned()),
-            false => {
-                lives_with_kills(0..seeds, Layout::Log).and_then(|_| lives_with_kills(0..seeds, Layout::Slots)).map(drop)
-            }
+            false => lives_with_kills(0..seeds, Layout::Log)
+                .and_then(|_| lives_with_kills(0..seeds, Layout::Slots))
+                .map(drop),
         };
         mutant::activate(None);
         match found {

@@ -175,7 +175,15 @@ pub(super) struct Killing {
 impl Killing {
     pub fn new() -> Self {
         let (before, holder) = (Oracle::new(), Rc::default());
-        Killing { kept: Rc::default(), holder, held: Vec::new(), watch: None, before, under_way: None, repeated: Vec::new() }
+        Killing {
+            kept: Rc::default(),
+            holder,
+            held: Vec::new(),
+            watch: None,
+            before,
+            under_way: None,
+            repeated: Vec::new(),
+        }
     }
 
     /// The files of the holder, for a start.
