@@ -41,7 +41,10 @@ impl WriteBack {
     pub fn begin_void(&mut self, pages: Range<u64>) {
         let queued: Vec<u64> = self.dirty_queue.range(pages.clone()).map(|(&page, _)| page).collect();
         for page in queued {
-            self.dirty_queue.remove(&page);
+            let queued = self.dirty_queue.remove(&page);
+            // What the arena has of a page counts until the page is invalid there: else an older version would, after a
+            // kill meanwhile.
+            self.voided.extend(queued.filter(|_| self.arena.is_some()));
         }
         if !mutant::is(Mutant::ForgottenNotSynced) {
             self.note_changed(pages.clone());
@@ -66,6 +69,7 @@ impl WriteBack {
     /// Ends an invalidation: all of the range is invalid, durably so once the store is durable up to here.
     pub fn end_void(&mut self) {
         self.voiding = None;
+        self.voided.clear();
         self.forgot = self.store.rear();
     }
 

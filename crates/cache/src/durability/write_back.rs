@@ -116,6 +116,8 @@ pub(crate) struct WriteBack {
     pub(super) forgot: u64,
     /// Pages that are being invalidated: none of them is queued, whatever the policy decides meanwhile.
     pub(super) voiding: Option<Range<u64>>,
+    /// Versions that were queued of these pages, until all of them are invalid.
+    pub(super) voided: Vec<QueuedPage>,
     pub(crate) dirty_limits: DirtyLimits,
     pub(crate) aging: Aging,
     /// A decision has moved a page since the maintenance threads were last asked whether they have work.
@@ -164,6 +166,7 @@ impl WriteBack {
             changes_told: 0,
             forgot: 0,
             voiding: None,
+            voided: Vec::new(),
             dirty_limits: DirtyLimits::NONE,
             aging: Aging::new(None),
             stirred: false,

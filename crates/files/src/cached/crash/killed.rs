@@ -10,6 +10,7 @@ use crate::{FileData, FileLayer as _};
 use entresol_cache::Mode;
 use entresol_crashtest::{Power, SimDisk};
 use entresol_store::Layout;
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,7 +18,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The tests, which find mutants too.
-pub(super) const SEQUENCES: [fn(); 6] = [
+pub(super) const SEQUENCES: [fn(); 7] = [
+    a_hole_under_way_brings_back_no_older_page_after_a_kill_at_any_moment,
     a_file_that_was_cut_shows_nothing_of_before_after_a_kill_at_any_moment,
     what_a_killed_process_did_not_sync_is_synced_by_the_next_one,
     a_file_that_a_crash_may_take_away_is_known_as_such_after_a_kill,
@@ -39,7 +41,11 @@ struct Scene {
 
 impl Scene {
     fn new(seed: u64, layout: Layout) -> Self {
-        let setup = Setup { mode: Mode::WriteBack, faults: false, ..Setup::random(seed, layout) };
+        Self::in_mode(seed, layout, Mode::WriteBack)
+    }
+
+    fn in_mode(seed: u64, layout: Layout, mode: Mode) -> Self {
+        let setup = Setup { mode, faults: false, ..Setup::random(seed, layout) };
         let power = Power::steady();
         let cache = SimDisk::new(setup.geometry.size_bytes(), &power);
         let below = SimFileSystem::new(seed, setup.ordered, &power);
@@ -296,4 +302,35 @@ fn a_file_that_was_cut_shows_nothing_of_before_after_a_kill_at_any_moment() {
             );
         }
     });
+}
+
+/// A hole of several pages dropped the newest versions of all of them at once from the queue, and with them from the
+/// arena. A kill then brought back older ones.
+#[test]
+fn a_hole_under_way_brings_back_no_older_page_after_a_kill_at_any_moment() {
+    let modes = [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround];
+    let kinds = modes.into_iter().flat_map(|mode| [Layout::Log, Layout::Slots].map(|layout| (mode, layout)));
+    for (seed, (mode, layout)) in (0..12).flat_map(|seed| kinds.clone().map(move |kind| (seed, kind))) {
+        for moment in 1.. {
+            let scene = Scene::in_mode(seed, layout, mode);
+            let (files, _) = scene.open();
+            let file = scene.file(&files);
+            scene.write(&file, 1);
+            scene.write(&file, 2);
+            let (page, hole) = (scene.page(0).len() as u64, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
+            let watch = Watch::begin(moment, scene.left());
+            file.allocate(hole, page, 4 * page).expect("a hole");
+            let Some(left) = watch.end() else { break };
+            drop((file, files));
+            let left = Scene::of(scene.setup, left);
+            let (files, _) = left.open();
+            let mut bytes = left.page(9).repeat(PAGES);
+            left.file(&files).read(0, &mut bytes).expect("a read");
+            for (at, page) in bytes.chunks(page as usize).enumerate() {
+                let is_hole = (1..5).contains(&at) && page.iter().all(|&byte| byte == 0);
+                let first = page[0];
+                assert!(is_hole || page.iter().all(|&byte| byte == 2), "{seed} {mode:?} {layout:?}: page {at}: {first}");
+            }
+        }
+    }
 }
