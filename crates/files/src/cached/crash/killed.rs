@@ -329,7 +329,10 @@ fn a_hole_under_way_brings_back_no_older_page_after_a_kill_at_any_moment() {
             for (at, page) in bytes.chunks(page as usize).enumerate() {
                 let is_hole = (1..5).contains(&at) && page.iter().all(|&byte| byte == 0);
                 let first = page[0];
-                assert!(is_hole || page.iter().all(|&byte| byte == 2), "{seed} {mode:?} {layout:?}: page {at}: {first}");
+                assert!(
+                    is_hole || page.iter().all(|&byte| byte == 2),
+                    "{seed} {mode:?} {layout:?}: page {at}: {first}"
+                );
             }
         }
     }
