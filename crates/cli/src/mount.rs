@@ -459,7 +459,7 @@ fn end_without_holder(unmounter: &Unmounter) {
     let began = Instant::now();
     while let Err(error) = unmounter.unmount() {
         if began.elapsed() >= WITHOUT_HOLDER {
-            say!("entresol: {error}; everything is flushed, and the mount ends with its open files");
+            say!("entresol: {error}; the mount ends all the same, and the cache is closed");
             // What cannot be detached ends with this process.
             return drop(unmounter.detach());
         }
