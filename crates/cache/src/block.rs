@@ -7,6 +7,7 @@ mod file;
 pub use file::FileBlock;
 
 use std::io;
+use std::sync::Arc;
 
 /// Byte-addressed storage behind a front-end (NBD, FUSE, the SQLite VFS), or below a cache.
 ///
@@ -45,6 +46,11 @@ pub trait Block: Send + Sync {
     /// # Errors
     /// As [`read`](Block::read).
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()>;
+
+    /// The storage as one more client has it, where that is not as every client has it.
+    fn for_client(&self) -> Option<Arc<dyn Block>> {
+        None
+    }
 
     /// Writes `bytes` zeroes from `offset` on.
     ///

@@ -14,7 +14,6 @@ use std::time::Duration;
 const ORDER_MAX: Duration = Duration::from_secs(20);
 
 static PANICKED: AtomicBool = AtomicBool::new(false);
-static CRASHES: AtomicBool = AtomicBool::new(false);
 static LAST_RESORT: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
 /// Signals that end a server in order. From now on a panic in any thread ends it too. A file that reaches this
@@ -61,11 +60,6 @@ pub fn check_panics() -> Result<()> {
     Ok(())
 }
 
-/// Makes a panic in any thread abort the process at once: for a server whose place another one takes.
-pub fn crash_on_panic() {
-    CRASHES.store(true, SeqCst);
-}
-
 /// Makes a panic in any thread end the process as SIGTERM does. A supervisor thread does that, because the panicking
 /// thread may hold locks.
 fn watch_panics() -> Result<()> {
@@ -87,10 +81,6 @@ fn watch_panics() -> Result<()> {
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if CRASHES.load(SeqCst) {
-                before(info);
-                std::process::abort();
-            }
             PANICKED.store(true, SeqCst);
             supervisor.unpark();
             before(info);

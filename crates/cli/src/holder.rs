@@ -7,6 +7,7 @@ use entresol_fuse::Keep;
 use entresol_hold::{Program, Reason, Server, Settings};
 use entresol_service::holder::Holder;
 use entresol_service::log::{Level, Log};
+use entresol_service::running::Running;
 use entresol_service::values::{Limit, OnOff, seconds_or_none};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
 use rustix::time::{ClockId, clock_gettime};
@@ -47,7 +48,7 @@ impl RestartArgs {
     }
 
     /// Time between two signs of life: several fit into the silence that counts as a hang.
-    fn beat(&self) -> Duration {
+    pub fn beat(&self) -> Duration {
         const LONGEST: Duration = Duration::from_secs(1);
         self.restart_after.0.map_or(LONGEST, |limit| (limit / 8).min(LONGEST))
     }
@@ -90,20 +91,45 @@ impl Keep for Keeping {
     }
 
     fn forget(&self, name: &str) {
-        self.0.forget(name);
+        // Without the holder there is nothing to forget.
+        let _ = self.0.forget(name);
     }
 }
 
 /// Time for which nobody served before this process did; none if it is the first server.
-pub fn pause(holder: &Holder) -> Option<Duration> {
+fn pause(holder: &Holder) -> Option<Duration> {
     let now = clock_gettime(ClockId::Monotonic);
     let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
     let since = Duration::from_nanos(holder.server().start().since_ns);
     (!holder.is_first()).then(|| now.saturating_sub(since))
 }
 
+/// Name under which a holder keeps that the front-end was announced.
+const ANNOUNCED: &str = "announced";
+
+/// Begins to serve for a holder. The front-end is announced once; a later server reports the pause before it. `look` is
+/// a sign of life, and `end` ends this process in order if the holder is gone. `name` is that of the front-end.
+pub fn serving(
+    holder: &Holder,
+    seen: Option<&(Log, Arc<Running>)>,
+    name: &Path,
+    announce: impl FnOnce(),
+    look: impl FnMut() + Send + 'static,
+    end: impl FnOnce() + Send + 'static,
+    quiet: bool,
+) -> Result<()> {
+    let pause = pause(holder);
+    holder.serving(look, end)?;
+    holder.once(ANNOUNCED, announce);
+    if let Some(pause) = pause {
+        report(holder, pause, seen.map(|(log, _)| log), name, quiet);
+        seen.iter().for_each(|(_, running)| running.paused(pause));
+    }
+    Ok(())
+}
+
 /// Reports that this server took the place of another one: as an event, or without a cache as a line.
-pub fn report(holder: &Holder, pause: Duration, log: Option<&Log>, name: &Path, quiet: bool) {
+fn report(holder: &Holder, pause: Duration, log: Option<&Log>, name: &Path, quiet: bool) {
     let start = holder.server().start();
     let ms = pause.as_millis();
     let (reason, level, message) = match start.reason {
@@ -129,27 +155,18 @@ pub fn report(holder: &Holder, pause: Duration, log: Option<&Log>, name: &Path, 
     }
 }
 
-/// Gives the holder signs of life of a mount from now on.
+/// A sign of life of a mount: the kernel asks the server for the attributes of the mount's root, which a thread that takes
+/// requests answers without waiting for a device; then the cache is asked.
 ///
-/// Each proves that the server answers: the kernel asks it for the attributes of the mount's root, which a thread that
-/// takes requests answers without waiting for a device; then `prove` asks the cache. So a server that stands still, or
-/// whose threads wait for one another, gives none. An idle server does, and so does one that waits for a slow device
-/// with some requests and answers others.
-pub fn beat(holder: Arc<Holder>, arguments: &RestartArgs, mountpoint: PathBuf, prove: impl Fn() + Send + 'static) {
-    let every = arguments.beat();
-    let beat = move || {
-        loop {
-            // The mount may have ended: that is no hang.
-            let _ = statx(CWD, &mountpoint, AtFlags::STATX_FORCE_SYNC | AtFlags::NO_AUTOMOUNT, StatxFlags::BASIC_STATS);
-            prove();
-            if holder.server().beat().is_err() {
-                return;
-            }
-            std::thread::sleep(every);
-        }
-    };
-    // Without this thread the holder takes the server for hung, and starts another one.
-    let _ = std::thread::Builder::new().name("beat".into()).spawn(beat);
+/// So a server that stands still, or whose threads wait for one another, gives none. An idle server does, and so does
+/// one that waits for a slow device with some requests and answers others.
+pub fn look(mountpoint: &Path, running: Option<Arc<Running>>) -> Result<impl FnMut() + Send + 'static> {
+    let mountpoint = resolved(mountpoint)?;
+    Ok(move || {
+        // The mount may have ended: that is no hang.
+        let _ = statx(CWD, &mountpoint, AtFlags::STATX_FORCE_SYNC | AtFlags::NO_AUTOMOUNT, StatxFlags::BASIC_STATS);
+        running.iter().for_each(|running| running.prove_alive());
+    })
 }
 
 /// The absolute path of a directory without links. The file system mounted there is not asked, so that it may be one

@@ -1,7 +1,7 @@
 //! `entresol mount`: mounts a directory at another place, optionally with a cache or at the speed of another device.
 
 use crate::ending;
-use crate::holder::{Keeping, RestartArgs, Role, beat, pause, report, resolved, role};
+use crate::holder::{Keeping, RestartArgs, Role, look, resolved, role, serving};
 use crate::notify;
 use crate::output;
 use anyhow::{Context, Result, bail};
@@ -94,9 +94,7 @@ pub fn run(arguments: &MountArgs, server: Option<Server>, quiet: bool) -> Result
 
 /// Serves as the arguments say, alone or for a holder. `checked` says that no other process writes to the directory.
 pub fn serve(arguments: &MountArgs, holder: Option<&Arc<Holder>>, checked: bool, quiet: bool) -> Result<()> {
-    if holder.is_some() {
-        ending::crash_on_panic();
-    }
+    holder.map_or(Ok(()), |holder| holder.starting(arguments.restart.beat()))?;
     let again = holder.filter(|holder| !holder.is_first());
     // A server before that had no cache bypassed it, which stays as it is.
     if let Some(cache) = arguments.cache.as_ref().filter(|_| again.is_none_or(|holder| holder.has_cache())) {
@@ -401,7 +399,13 @@ impl Serving {
             }
         })?;
         match &holder {
-            Some(holder) => serve_for(holder, arguments, &mount, how, seen, quiet)?,
+            Some(holder) => {
+                let name = &arguments.mountpoint;
+                let look = look(name, seen.as_ref().map(|(_, running)| Arc::clone(running)))?;
+                let (announce, unmounter) = (|| announce(arguments, how), mount.unmounter());
+                let end = move || end_without_holder(&unmounter);
+                serving(holder, seen.as_ref(), name, announce, look, end, quiet)?;
+            }
             None => announce(arguments, how),
         }
         mount.wait().with_context(|| arguments.mountpoint.display().to_string())
@@ -419,43 +423,12 @@ fn stopping(holder: Option<&Arc<Holder>>) {
     holder.iter().for_each(|holder| drop(holder.server().stopping()));
 }
 
-/// Begins to serve for a holder: the first server announces itself, a later one reports that it took over.
-fn serve_for(
-    holder: &Arc<Holder>,
-    arguments: &MountArgs,
-    mount: &Mount,
-    how: &str,
-    seen: Option<(Log, Arc<Running>)>,
-    quiet: bool,
-) -> Result<()> {
-    let pause = pause(holder);
-    // From now on the holder replaces this server. Before, a failure is that of the start.
-    let _ = holder.server().ready();
-    let (waits, unmounter) = (Arc::clone(holder), mount.unmounter());
-    std::thread::Builder::new().name("holder".into()).spawn(move || {
-        // An error of the system leaves the holder as gone as its end does.
-        let _ = waits.server().lost();
-        end_without_holder(&unmounter);
-    })?;
-    if let Some(pause) = pause {
-        report(holder, pause, seen.as_ref().map(|(log, _)| log), &arguments.mountpoint, quiet);
-    } else {
-        announce(arguments, how);
-    }
-    let running = seen.map(|(_, running)| running);
-    running.iter().for_each(|running| running.held_by(Arc::clone(holder), pause));
-    let prove = move || running.iter().for_each(|running| running.prove_alive());
-    beat(Arc::clone(holder), &arguments.restart, resolved(&arguments.mountpoint)?, prove);
-    Ok(())
-}
-
 /// Time for files to be closed after the holder is gone.
 const WITHOUT_HOLDER: Duration = Duration::from_secs(1);
 
 /// Ends the mount although files may be open: whoever killed the holder wants the end, or starts the command again, and
 /// that waits for this process.
 fn end_without_holder(unmounter: &Unmounter) {
-    say!("entresol: the holder is gone; the server ends");
     let began = Instant::now();
     while let Err(error) = unmounter.unmount() {
         if began.elapsed() >= WITHOUT_HOLDER {

@@ -193,6 +193,11 @@ impl SimDisk {
         state.image[byte as usize] ^= 1 << (bit % 8);
     }
 
+    /// True if an injected fault has not struck yet.
+    pub fn has_faults(&self) -> bool {
+        !self.lock().faults.is_empty()
+    }
+
     /// Removes all injected faults.
     pub fn heal(&self) {
         let mut state = self.lock();

@@ -4,6 +4,7 @@ use super::chosen::{Chosen, Kept};
 use super::log::LogArg;
 use super::lost::IfLost;
 use super::mode::ModeArg;
+use super::settings::Settings;
 use crate::values::{Limit, bytes_or_none, percent, seconds_or_none};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -88,13 +89,21 @@ impl CacheArgs {
         }
     }
 
-    /// Policy and mode of a start with these options; `kept` are those given to `entresol format`.
-    pub(crate) fn chosen(&self, kept: &Kept) -> Chosen {
-        Chosen::new(self.policy.as_deref(), self.mode, kept)
+    /// Policy and mode of a start with these options; `kept` are those given to `entresol format`. Settings that were
+    /// changed while a former server ran come before both.
+    ///
+    /// # Errors
+    /// If this program does not know such a setting.
+    pub(crate) fn chosen(&self, kept: &Kept, settings: Option<&Settings>) -> Result<Chosen> {
+        settings.map_or_else(|| Ok(Chosen::new(self.policy.as_deref(), self.mode, kept)), Settings::chosen)
     }
 
-    /// Applies the options that are not part of the cache's configuration.
-    pub(crate) fn adjust(&self, cache: &BlockCache) -> Result<()> {
+    /// Applies the options that are not part of the cache's configuration, or those settings.
+    pub(crate) fn adjust(&self, cache: &BlockCache, settings: Option<&Settings>) -> Result<()> {
+        if let Some(Settings { dirty_limits: (high, low), sequential_cutoff, .. }) = settings {
+            cache.set_dirty_limits(*high, *low)?;
+            return Ok(cache.set_sequential_cutoff(*sequential_cutoff)?);
+        }
         if let Some(high) = self.dirty_high {
             let low = self.dirty_low.unwrap_or(high * LOW_BY_HIGH);
             cache.set_dirty_limits(high, low).context("--dirty-high, --dirty-low")?;

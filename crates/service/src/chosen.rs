@@ -50,6 +50,11 @@ impl Chosen {
         Chosen { policy, mode: mode.unwrap_or(DEFAULT_MODE), kept: said }
     }
 
+    /// Policy and mode that were set while a former server ran.
+    pub(crate) fn as_set(policy: &str, mode: ModeArg) -> Self {
+        Chosen { policy: policy.to_owned(), mode, kept: Vec::new() }
+    }
+
     /// A line that names the values taken from `entresol format`; none if there are none.
     pub(crate) fn said(&self) -> Option<String> {
         (!self.kept.is_empty()).then(|| format!("{}, as `entresol format` was told", self.kept.join(" and ")))

@@ -3,6 +3,7 @@
 use super::cache_args::CacheArgs;
 use super::chosen::Chosen;
 use super::memory;
+use super::settings::Settings;
 use anyhow::{Result, bail};
 use entresol_cache::CacheConfig;
 use entresol_core::Size;
@@ -10,10 +11,21 @@ use entresol_policy::Info;
 use entresol_sim::PolicySpec;
 use entresol_store::Geometry;
 
-/// Returns the configuration for running a store of this geometry.
-pub(crate) fn config(arguments: &CacheArgs, chosen: &Chosen, geometry: Geometry) -> Result<CacheConfig> {
+/// Returns the configuration for running a store of this geometry. Settings that were changed while a former server
+/// ran come before the options.
+pub(crate) fn config(
+    arguments: &CacheArgs,
+    chosen: &Chosen,
+    geometry: Geometry,
+    settings: Option<&Settings>,
+) -> Result<CacheConfig> {
     let spec = one_policy(&chosen.policy)?;
     let space = geometry.capacity_pages();
+    if let Some(Settings { tiers, dirty_age, .. }) = settings {
+        memory::check(&geometry, above_bytes(tiers, geometry.page_bytes))?;
+        let (mode, dirty_age) = (chosen.mode.into(), *dirty_age);
+        return Ok(CacheConfig { options: spec.options, mode, dirty_age, ..CacheConfig::new(spec.info, tiers) });
+    }
     let held = arguments.cache_size.pages(geometry.page_bytes, space);
     if held == 0 || held > space {
         bail!("--cache-size: {held} pages; the store has room for {space}");

@@ -3,6 +3,7 @@
 use super::age::AgeFigures;
 use super::choice::ChoiceFigures;
 use super::conflicts::ConflictFigures;
+use super::doubt::DoubtFigures;
 use super::objects::{self, ObjectFigures};
 use super::observed::{CallFigures, FrontEndFigures};
 use entresol_cache::{CacheStats, counters};
@@ -81,6 +82,9 @@ pub struct Figures {
     /// Counts of messages about queries; none if the cache receives none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<HintFigures>,
+    /// Doubt whether all is there that a killed server had answered, if there is any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<DoubtFigures>,
 }
 
 /// New starts of a server since its command began, by their reason.
@@ -371,6 +375,7 @@ pub(crate) struct State {
     pub(crate) directory_sync_errors: u64,
     pub(crate) mountpoint: Option<String>,
     pub(crate) hints: Option<HintFigures>,
+    pub(crate) doubt: Option<DoubtFigures>,
 }
 
 impl Figures {
@@ -412,6 +417,7 @@ impl Figures {
             conflicts,
             mountpoint,
             hints,
+            doubt: state.doubt,
         }
     }
 
@@ -437,6 +443,10 @@ impl Figures {
             lines.push(("cache file", format!("{change}; it is drained at the end of the process")));
         }
         lines.extend(self.restarts.as_ref().map(|restarts| ("restarts", restarts.line())));
+        if let Some(DoubtFigures { why, syncs_failed }) = &self.doubt {
+            let said = format!("answered writes may be lost: {why}; {} syncs failed for it", count(*syncs_failed));
+            lines.push(("doubt", said));
+        }
         if !self.writers.is_empty() {
             lines.push(("writers", format!("without the cache, which loses data: {}", self.writers.join("; "))));
         }

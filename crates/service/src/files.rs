@@ -7,11 +7,13 @@ use super::cache_args::CacheArgs;
 use super::chosen::{Chosen, Kept};
 use super::config::config;
 use super::directory::{check_outside, refusal};
-use super::hold::{HeldBytes, hold_cache};
+use super::doubt::{self, Doubt};
+use super::hold::{HeldBytes, hold_cache, patiently};
 use super::holder::Holder;
 use super::lost::{self, IfLost, Opened, dirty_pages, dirty_pages_at};
 use super::mode::ModeArg;
-use super::open_cache::{Dropped, Found, OpenCache};
+use super::open_cache::{Dropped, Found, Inherited, OpenCache};
+use super::settings::Settings;
 use super::translation::geometry;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -19,6 +21,7 @@ use entresol_cache::CacheConfig;
 use entresol_disk::Caching;
 use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
 use entresol_fsck::{Bytes, Superblock};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -84,7 +87,11 @@ pub(crate) fn backing_of(cache: &Path, store: &impl Bytes, directory: &Path) -> 
 
 /// A directory with a file map, held by this process alone.
 fn mapped(cache: &Path, directory: &Path) -> Result<Backing> {
-    match Backing::open(directory) {
+    let open = || match Backing::open(directory) {
+        Err(FilesError::InUse) => Err(io::ErrorKind::WouldBlock.into()),
+        opened => Ok(opened),
+    };
+    match patiently(directory, open).unwrap_or(Err(FilesError::InUse)) {
         Ok(backing) => Ok(backing),
         // A mount point whose file system is not mounted yet looks like a directory that was never formatted.
         Err(FilesError::NotFormatted) if dirty_pages_at(cache) > 0 => {
@@ -113,10 +120,11 @@ pub fn open(
     holder: Option<&Holder>,
 ) -> Result<Opened<OpenFiles>> {
     if let Some(holder) = holder.filter(|holder| !holder.is_first()) {
-        return open_again(path, directory, arguments, direct, holder).map(Opened::Cached);
+        let again = || open_again(path, directory, arguments, direct, holder);
+        return doubt::past_unusable(Some(holder), again).map(Opened::Cached);
     }
     check_outside(path, directory)?;
-    lost::twice(|damage| open_once(path, directory, arguments, direct, holder, damage))
+    doubt::past_unusable(holder, || lost::twice(|damage| open_once(path, directory, arguments, direct, holder, damage)))
 }
 
 /// One attempt to open them; `damage` is what an earlier attempt found.
@@ -137,13 +145,17 @@ fn open_once(
     let (identity, asked, overruled) = (backing.id(), arguments.if_lost, direct.generation_ok);
     let start = lost::Start { cache: path, backing: directory, identity, given: None, asked, overruled };
     let kept = start.kept(&backing)?;
-    let chosen = arguments.chosen(&kept);
+    let settings = Settings::left(holder)?;
+    let chosen = arguments.chosen(&kept, settings.as_ref())?;
     if asked == Some(IfLost::Bypass) && chosen.mode == ModeArg::ReadOnly {
         bail!("--if-lost bypass: it serves writable files, but the mode is read-only");
     }
     let recreated = match start.settle(&mut backing, damage)?.or_bypass(chosen.mode) {
         Ok(recreated) => recreated,
-        Err(bypass) => return Ok(Opened::Bypassed(bypass)),
+        Err(bypass) => {
+            doubt::bypassed(holder)?;
+            return Ok(Opened::Bypassed(bypass));
+        }
     };
     if let Some(holder) = holder {
         holder.directory(directory)?;
@@ -151,7 +163,7 @@ fn open_once(
     }
     let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
     let paths = (path, directory);
-    open_over(paths, backing, arguments, chosen, direct, holder, recreated, started).map(Opened::Cached)
+    open_over(paths, backing, arguments, (chosen, settings), direct, holder, recreated, started).map(Opened::Cached)
 }
 
 /// Opens what the server before had, which other programs still use. It is no new start for them: nothing is decided
@@ -165,8 +177,9 @@ fn open_again(
 ) -> Result<OpenFiles> {
     let started = Instant::now();
     let backing = backing_again(directory, holder)?;
-    let chosen = arguments.chosen(&Kept::of(backing.record()));
-    open_over((path, directory), backing, arguments, chosen, direct, Some(holder), None, started)
+    let settings = Settings::left(Some(holder))?;
+    let chosen = arguments.chosen(&Kept::of(backing.record()), settings.as_ref())?;
+    open_over((path, directory), backing, arguments, (chosen, settings), direct, Some(holder), None, started)
 }
 
 /// The directory of the server before, without a look at its path.
@@ -182,7 +195,7 @@ fn open_over(
     (path, directory): (&Path, &Path),
     backing: Backing,
     arguments: &CacheArgs,
-    chosen: Chosen,
+    (chosen, settings): (Chosen, Option<Settings>),
     direct: &DirectArgs,
     holder: Option<&Holder>,
     recreated: Option<String>,
@@ -192,8 +205,8 @@ fn open_over(
     let executor = store.executor();
     let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
     let geometry = geometry(&superblock);
-    let arena = holder.map(|holder| holder.arena(&geometry)).transpose()?;
-    let config = CacheConfig { arena, ..config(arguments, &chosen, geometry)? };
+    let arena = holder.map(|holder| doubt::arena(holder, &geometry)).transpose()?;
+    let config = CacheConfig { arena, ..config(arguments, &chosen, geometry, settings.as_ref())? };
     let patterns = direct.patterns()?;
     let opened = CachedFiles::open(backing, store, &config, patterns);
     let (files, names) = opened.map_err(|error| match error {
@@ -203,7 +216,7 @@ fn open_over(
     })?;
     let (files, policy) = (Arc::new(files), config.policy);
     let cache = Arc::clone(files.cache());
-    if let Err(error) = arguments.adjust(&cache) {
+    if let Err(error) = arguments.adjust(&cache, settings.as_ref()) {
         return Err(files.close().err().map_or(error, anyhow::Error::from));
     }
     let found = Found::new(&cache.recovered(), started, executor).with_dropped(Dropped::from(&names));
@@ -211,7 +224,23 @@ fn open_over(
     let pair = Arc::clone(&files) as Arc<dyn Paired>;
     let log = arguments.log;
     let sync_after = arguments.sync_after.0;
-    let held =
-        OpenCache { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log, sync_after };
+    let sequential_cutoff = settings.as_ref().map_or(arguments.sequential_cutoff, |set| set.sequential_cutoff);
+    let inherited = Inherited { holder: holder.cloned(), settings, doubt: Doubt::left(holder)? };
+    let held = OpenCache {
+        path,
+        backing,
+        cache,
+        below,
+        pair,
+        found,
+        geometry,
+        policy,
+        chosen,
+        recreated,
+        log,
+        sync_after,
+        sequential_cutoff,
+        inherited,
+    };
     Ok((held, files, names))
 }

@@ -8,6 +8,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Exit code of a check that found damage.
@@ -25,9 +26,24 @@ pub fn is_damage(error: &anyhow::Error) -> bool {
 
 /// Longest wait for a lock of another process.
 ///
-/// When a process is killed, the kernel reports its end first. It releases the process's io_uring requests, and with
-/// them its files, some time later. Without this wait, a process that starts at once would be refused.
+/// When a process is killed, the kernel reports its end first. An io_uring request that is under way keeps its file
+/// open, and a file keeps its lock (flock) as long as it is open (Linux, `__fput` in fs/file_table.c). So the lock is free only once no write of the killed
+/// process can come any more: none can overtake those of the next process. Writes by other system calls end before the
+/// process does. Without this wait, a process that starts at once would be refused.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The same of a server that follows a killed one: its clients wait, and a device may take long for the last requests.
+const PATIENCE_AFTER_KILL: Duration = Duration::from_secs(600);
+
+/// Wait for a lock after which that is said.
+const SAID_AFTER: Duration = Duration::from_secs(1);
+
+static FOLLOWS_KILL: AtomicBool = AtomicBool::new(false);
+
+/// Notes that this process follows a server that was killed.
+pub(crate) fn follow_killed() {
+    FOLLOWS_KILL.store(true, Relaxed);
+}
 
 /// Opens a cache for this process alone.
 pub(crate) fn hold_cache(path: &Path, caching: Caching) -> Result<FileDisk> {
@@ -40,14 +56,24 @@ pub(crate) fn hold_cache(path: &Path, caching: Caching) -> Result<FileDisk> {
 
 /// Opens a file or block device for this process alone.
 pub(crate) fn hold(path: &Path, caching: Caching) -> Result<FileDisk> {
-    patiently(|| FileDisk::open(path, caching)).map_err(|error| in_use_or(path, error))
+    patiently(path, || FileDisk::open(path, caching)).map_err(|error| in_use_or(path, error))
 }
 
-pub(crate) fn patiently<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    let since = Instant::now();
+pub(crate) fn patiently<T>(path: &Path, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let patience = if FOLLOWS_KILL.load(Relaxed) { PATIENCE_AFTER_KILL } else { PATIENCE };
+    let (since, mut is_said) = (Instant::now(), false);
     loop {
         match open() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && since.elapsed() < PATIENCE => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && since.elapsed() < patience => {
+                if !is_said && since.elapsed() >= SAID_AFTER {
+                    let name = path.display();
+                    say!(
+                        "entresol: {name}: still in use: I/O of the killed server is under way, or another process has \
+                         it; waits for at most {} s",
+                        patience.as_secs()
+                    );
+                    is_said = true;
+                }
                 std::thread::sleep(Duration::from_millis(5));
             }
             other => return other,
@@ -80,7 +106,7 @@ impl ReadFile {
             let size_bytes = file.seek(SeekFrom::End(0))?;
             Ok(ReadFile { file, size_bytes })
         };
-        patiently(open).map_err(|error| in_use_or(path, error))
+        patiently(path, open).map_err(|error| in_use_or(path, error))
     }
 }
 

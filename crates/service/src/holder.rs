@@ -1,12 +1,10 @@
 //! The holder of a served cache: what outlives this process, by name, and the signs of life that it expects.
 
+use super::hold::follow_killed;
 use anyhow::{Context, Result};
 use entresol_files::FileStates;
 use entresol_hold::{Reason, Server};
-use entresol_store::Geometry;
-use entresol_store::arena::Arena;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Signal, getpid, kill_process};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -21,24 +19,25 @@ use std::thread::Builder;
 use std::time::Duration;
 
 /// Name of the file of the arena.
-const ARENA: &str = "cache.arena";
+pub(crate) const ARENA: &str = "cache.arena";
 /// Name of the file with the states of cached files.
-const STATES: &str = "cache.files";
+pub(crate) const STATES: &str = "cache.files";
 /// Name of the backing directory, which a mount may cover.
 const DIRECTORY: &str = "cache.directory";
-
-/// Interval of the signs of life. The holder's patience is several of them.
-const BEAT: Duration = Duration::from_secs(2);
 
 /// The holder, and what former servers left with it. Clones are the same holder.
 #[derive(Clone)]
 pub struct Holder {
     server: Arc<Server>,
-    /// Descriptors that no part of this process has taken yet.
+    /// Descriptors that no part of this process has taken, and values.
     left: Arc<Mutex<BTreeMap<String, OwnedFd>>>,
     /// The server ends in order.
     is_ending: Arc<AtomicBool>,
+    /// The sign of life of a server that serves; none before.
+    look: Arc<Mutex<Option<Look>>>,
 }
+
+type Look = Box<dyn FnMut() + Send>;
 
 impl Holder {
     /// The holder that started this process as a server. An upgrade's server waits here until the one before is gone,
@@ -49,7 +48,11 @@ impl Holder {
     pub fn new(server: Server) -> Result<Arc<Self>> {
         server.standby_ready().context("the holder")?;
         let left = Arc::new(Mutex::new(server.kept().context("the holder")?));
-        Ok(Arc::new(Holder { server: Arc::new(server), left, is_ending: Arc::default() }))
+        let holder = Holder { server: Arc::new(server), left, is_ending: Arc::default(), look: Arc::default() };
+        if !holder.is_first() {
+            follow_killed();
+        }
+        Ok(Arc::new(holder))
     }
 
     /// The holder's end of the conversation.
@@ -88,8 +91,9 @@ impl Holder {
 
     /// The states of cached files that a former server left, or new ones, which are kept from now on.
     pub(crate) fn file_states(&self) -> Result<Arc<FileStates>> {
-        if let Some(file) = self.take(STATES) {
-            return FileStates::open(File::from(file)).context("the states of files of the former server");
+        // Without the states that belong to it a start is right too, and slower.
+        if let Some(states) = self.take(STATES).and_then(|file| FileStates::open(File::from(file)).ok()) {
+            return Ok(states);
         }
         let states = FileStates::anonymous().context("memory for the states of files")?;
         self.keep(STATES, states.file()).context("the holder")?;
@@ -100,6 +104,21 @@ impl Holder {
     pub(crate) fn copies(&self, beginning: &str) -> io::Result<Vec<OwnedFd>> {
         let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left.iter().filter(|(name, _)| name.starts_with(beginning)).map(|(_, file)| file.try_clone()).collect()
+    }
+
+    /// Another descriptor of what a former server left.
+    pub(crate) fn left(&self, name: &str) -> io::Result<Option<OwnedFd>> {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.get(name).map(|file| file.try_clone()).transpose()
+    }
+
+    /// Forgets a descriptor, so that no later server gets it.
+    ///
+    /// # Errors
+    /// As [`Server::forget`].
+    pub fn forget(&self, name: &str) -> io::Result<()> {
+        self.take(name);
+        self.server.forget(name)
     }
 
     /// Takes the descriptors that a former server left under names with this beginning.
@@ -119,17 +138,12 @@ impl Holder {
         self.server.keep(name, descriptor)
     }
 
-    /// Forgets a kept descriptor. Without the holder there is nothing to forget.
-    pub fn forget(&self, name: &str) {
-        let _ = self.server.forget(name);
-    }
-
     /// The value that was last kept under this name by [`keep_value`](Self::keep_value); none if there is none.
     ///
     /// # Errors
     /// If it is of another form, or errors of the system.
     pub fn value<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
-        let Some(file) = self.take(name).map(File::from) else { return Ok(None) };
+        let Some(file) = self.left(name)?.map(File::from) else { return Ok(None) };
         let mut bytes = vec![0; usize::try_from(file.metadata()?.len())?];
         file.read_exact_at(&mut bytes, 0)?;
         serde_json::from_slice(&bytes).with_context(|| format!("{name}, which the former server left")).map(Some)
@@ -142,40 +156,64 @@ impl Holder {
     pub fn keep_value(&self, name: &str, value: &impl Serialize) -> io::Result<()> {
         let file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
         file.write_all_at(&serde_json::to_vec(value)?, 0)?;
-        self.keep(name, file)
+        self.keep(name, &file)?;
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), file.into());
+        Ok(())
     }
 
-    /// Says that this server serves. From then on a thread says that it is alive, as long as `look` returns. A panic of
-    /// any thread aborts this process, so that the next server serves at once. If the holder is gone, SIGTERM is sent to
-    /// this process, whose handler ends it in order.
+    /// Does something that no former server has done; twice only if one was killed in the middle of it.
+    pub fn once(&self, name: &str, act: impl FnOnce()) {
+        if self.take(name).is_none() {
+            act();
+            // It fails if the holder is gone, and there is no later server then.
+            let _ = self.keep_value(name, &true);
+        }
+    }
+
+    /// Says from now on, in a thread, that this process is alive, for a service manager whose patience a start may exceed:
+    /// each time after `every`, of which several fit into the holder's patience.
     ///
     /// # Errors
-    /// If the holder is gone, or no thread can be started.
-    pub fn serving(&self, mut look: impl FnMut() + Send + 'static) -> Result<()> {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            before(info);
-            std::process::abort();
-        }));
-        self.server.ready().context("the holder")?;
-        let (server, is_ending) = (Arc::clone(&self.server), Arc::clone(&self.is_ending));
+    /// If no thread can be started.
+    pub fn starting(&self, every: Duration) -> Result<()> {
+        let Holder { server, is_ending, look, .. } = self.clone();
         let beats = move || {
             loop {
-                if !is_ending.load(Relaxed) {
+                // While that waits, this process gives no sign of life.
+                if let Some(look) = look.lock().unwrap_or_else(PoisonError::into_inner).as_mut()
+                    && !is_ending.load(Relaxed)
+                {
                     look();
                 }
                 if server.beat().is_err() {
                     return;
                 }
-                std::thread::sleep(BEAT);
+                std::thread::sleep(every);
             }
         };
         Builder::new().name("beat".into()).spawn(beats).context("a thread for signs of life")?;
+        Ok(())
+    }
+
+    /// Says that this server serves, after [`starting`](Self::starting). From then on it counts as alive as long as
+    /// `look` returns. A panic of any thread aborts this process, so that the next server serves at once. `end` is to end
+    /// this process in order if the holder is gone.
+    ///
+    /// # Errors
+    /// If the holder is gone, or no thread can be started.
+    pub fn serving(&self, look: impl FnMut() + Send + 'static, end: impl FnOnce() + Send + 'static) -> Result<()> {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            before(info);
+            std::process::abort();
+        }));
+        *self.look.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(look));
+        self.server.ready().context("the holder")?;
         let server = Arc::clone(&self.server);
         let lost = move || {
             if server.lost().is_ok() {
-                say!("entresol: the holder is gone; the server ends in order");
-                let _ = kill_process(getpid(), Signal::TERM);
+                say!("entresol: the holder is gone; the server ends");
+                end();
             }
         };
         Builder::new().name("holder lost".into()).spawn(lost).context("a thread for the holder's end")?;
@@ -194,16 +232,5 @@ impl Holder {
             // The holder may be gone.
             let _ = self.server.stopping();
         }
-    }
-
-    /// The arena that a former server left, or a new one for a store of this geometry, which is kept from now on.
-    pub(crate) fn arena(&self, geometry: &Geometry) -> Result<Arc<Arena>> {
-        if let Some(file) = self.take(ARENA) {
-            return Arena::open(File::from(file)).context("the arena of the former server");
-        }
-        let made = Arena::anonymous(geometry.page_bytes as usize, geometry.batch_blocks());
-        let arena = made.context("memory for the arena")?;
-        self.keep(ARENA, arena.file()).context("the holder")?;
-        Ok(arena)
     }
 }

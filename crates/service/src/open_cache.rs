@@ -3,8 +3,11 @@
 use super::backing_record::Paired;
 use super::backing_store::Below;
 use super::chosen::Chosen;
+use super::doubt::Doubt;
+use super::holder::Holder;
 use super::log::LogArg;
 use super::places::PlacesOf;
+use super::settings::Settings;
 use super::words::counted;
 use anyhow::{Context, Result};
 use entresol_cache::{BlockCache, CacheStats};
@@ -38,6 +41,20 @@ pub struct OpenCache {
     pub(crate) log: LogArg,
     /// Age at which an unsynced write is flushed; none: never.
     pub(crate) sync_after: Option<Duration>,
+    /// Bytes of a stream after which its rest bypasses the cache.
+    pub(crate) sequential_cutoff: u64,
+    /// The holder, and what a former server left with it.
+    pub(crate) inherited: Inherited,
+}
+
+/// The holder of a cache, if there is one, and what a former server left with it.
+#[derive(Default)]
+pub(crate) struct Inherited {
+    pub(crate) holder: Option<Holder>,
+    /// Settings that were changed while a former server ran.
+    pub(crate) settings: Option<Settings>,
+    /// Doubt whether all is there that a former server had answered.
+    pub(crate) doubt: Option<Arc<Doubt>>,
 }
 
 impl OpenCache {

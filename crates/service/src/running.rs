@@ -7,6 +7,7 @@ use super::cache_args::LOW_BY_HIGH;
 use super::cache_file::{CacheFile, Change};
 use super::config::{above_bytes, one_policy, top_tier};
 use super::control::{Controlled, KeepArg, Recorder};
+use super::doubt::{self, Doubt};
 use super::figures::{Figures, HintFigures, RestartFigures, State};
 use super::holder::Holder;
 use super::log::{Level, Log};
@@ -17,6 +18,7 @@ use super::open_cache::OpenCache;
 use super::places::PlacesOf;
 use super::reserving::Reserving;
 use super::resolve;
+use super::settings::Settings;
 use super::writers::Writers;
 use crate::values::{Limit, bytes_or_none, percent, seconds_or_none, word};
 use anyhow::{Context, Result, anyhow, bail};
@@ -32,7 +34,7 @@ use entresol_store::Geometry;
 use serde_json::json;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Settings that a running cache takes, and their values.
@@ -74,7 +76,20 @@ pub struct Running {
     log: Log,
     seen: OnceLock<Seen>,
     writers: OnceLock<Writers>,
-    holder: OnceLock<(Arc<Holder>, Option<Duration>)>,
+    holder: Option<Holder>,
+    /// Time for which nobody served before this server did, once that is known.
+    pause: OnceLock<Duration>,
+    doubt: Option<Arc<Doubt>>,
+    /// Settings that the cache does not know as they were given.
+    given: Mutex<Given>,
+}
+
+/// Settings that the cache does not know as they were given.
+#[derive(Default)]
+struct Given {
+    sequential_cutoff: u64,
+    place_rate: Option<u64>,
+    placed: Vec<String>,
 }
 
 /// State that only a mounted cache of files has.
@@ -107,9 +122,11 @@ impl Running {
         let backing = held.backing.clone();
         let accounts = Accounts::new(cache.clone(), below.clone(), backing.clone());
         let (page_bytes, places) = (held.geometry.page_bytes, held.places());
-        let (started, seen, writers, holder) = (Instant::now(), OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let (started, seen, writers, pause) = (Instant::now(), OnceLock::new(), OnceLock::new(), OnceLock::new());
         let (pair, geometry) = (held.pair.clone(), held.geometry);
-        Running {
+        let (holder, doubt) = (held.inherited.holder.clone(), held.inherited.doubt.clone());
+        let given = Mutex::new(Given { sequential_cutoff: held.sequential_cutoff, ..Given::default() });
+        let running = Running {
             cache,
             calls,
             file,
@@ -125,22 +142,61 @@ impl Running {
             seen,
             writers,
             holder,
+            pause,
+            doubt,
+            given,
+        };
+        running.place_again(held.inherited.settings.as_ref());
+        running
+    }
+
+    /// Places what was placed while a former server ran.
+    fn place_again(&self, settings: Option<&Settings>) {
+        let Some(Settings { place_rate, placed, .. }) = settings else { return };
+        let rate = place_rate.iter().map(|&bytes| Setting::PlaceRate(bytes));
+        for setting in rate.chain(placed.iter().cloned().map(Setting::Place)) {
+            if let Err(error) = self.apply(setting) {
+                let message = format!("a setting of the former server is forgotten: {error:#}");
+                self.log.event(Level::Warning, "set", &message, json!({ "error": format!("{error:#}") }));
+            }
         }
     }
 
+    /// The settings as they are.
+    fn settings(&self) -> Result<Settings> {
+        let CacheConfig { tiers, dirty_age, mode, .. } = self.cache.config();
+        let (policy, mode, dirty_limits) = (self.policy(), word(mode_arg(mode)), self.cache.dirty_limits()?);
+        let given = self.given();
+        let (sequential_cutoff, place_rate, placed) = (given.sequential_cutoff, given.place_rate, given.placed.clone());
+        Ok(Settings { mode, policy, tiers, dirty_limits, dirty_age, sequential_cutoff, place_rate, placed })
+    }
+
+    fn given(&self) -> std::sync::MutexGuard<'_, Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the settings outlive this process, so that they are promised only then.
+    fn keep_settings(&self) -> Result<()> {
+        let Some(holder) = &self.holder else { return Ok(()) };
+        self.settings()?.keep(holder).context("it is changed, but a later server would not know")
+    }
+
     /// The cache as a front-end for a block serves it.
-    pub fn block(&self) -> Arc<ObservedBlock> {
+    pub fn block(&self) -> Arc<dyn Block> {
         let block = Arc::clone(&self.cache) as Arc<dyn Block>;
         let block = match self.cache.config().mode {
             Mode::ReadOnly => block,
-            _ => Reserving::over(block, &self.backing, self.page_bytes),
+            _ => {
+                let is_inherited = self.holder.as_ref().is_some_and(|holder| !holder.is_first());
+                Reserving::over(block, &self.backing, self.page_bytes, is_inherited)
+            }
         };
-        Arc::new(ObservedBlock::new(block, Arc::clone(&self.calls)))
+        doubt::block(Arc::new(ObservedBlock::new(block, Arc::clone(&self.calls))), self.doubt.clone())
     }
 
     /// Files over the cache as a front-end serves them.
-    pub fn files(&self, files: Arc<dyn FileLayer>) -> Arc<ObservedFiles> {
-        Arc::new(ObservedFiles::new(files, Arc::clone(&self.calls)))
+    pub fn files(&self, files: Arc<dyn FileLayer>) -> Arc<dyn FileLayer> {
+        doubt::files(Arc::new(ObservedFiles::new(files, Arc::clone(&self.calls))), self.doubt.clone(), true)
     }
 
     /// Sets the mountpoint and the receiver of messages about queries.
@@ -150,10 +206,10 @@ impl Running {
         let _ = self.seen.set(Seen { mountpoint, hints });
     }
 
-    /// Sets the holder for which this process serves, and the pause before it did, if there was a server before.
-    pub fn held_by(&self, holder: Arc<Holder>, pause: Option<Duration>) {
-        // A process serves for one holder.
-        let _ = self.holder.set((holder, pause));
+    /// Sets the time for which nobody served before this server did.
+    pub fn paused(&self, pause: Duration) {
+        // A process begins to serve once.
+        let _ = self.pause.set(pause);
     }
 
     /// Proves that the cache's lock is free, or will soon be: waits for it. No device is waited for under that lock.
@@ -163,9 +219,8 @@ impl Running {
     }
 
     fn restarts(&self) -> Option<RestartFigures> {
-        let (holder, pause) = self.holder.get()?;
-        let Start { crashes, hangs, upgrades, .. } = holder.server().start();
-        let last_pause_ms = pause.map(|pause| pause.as_secs_f64() * 1e3);
+        let Start { crashes, hangs, upgrades, .. } = self.holder.as_ref()?.server().start();
+        let last_pause_ms = self.pause.get().map(|pause| pause.as_secs_f64() * 1e3);
         Some(RestartFigures { crashes, hangs, upgrades, last_pause_ms })
     }
 
@@ -237,6 +292,7 @@ impl Running {
             }
             Setting::SequentialCutoff(bytes) => {
                 self.cache.set_sequential_cutoff(bytes).context("sequential-cutoff")?;
+                self.given().sequential_cutoff = bytes;
                 let which = if bytes == 0 { "no pages".to_owned() } else { format!("pages after {bytes} bytes") };
                 Ok(format!("{which} of a sequential stream bypass the cache"))
             }
@@ -253,6 +309,7 @@ impl Running {
             Setting::Unplace(path) => self.unplace(&path).context("unplace"),
             Setting::PlaceRate(bytes) => {
                 self.placing().context("place-rate")?.set_place_rate(bytes);
+                self.given().place_rate = Some(bytes);
                 let limit = if bytes == 0 { "has no limit".to_owned() } else { format!("is {bytes} bytes a second") };
                 Ok(format!("the rate of placing {limit}"))
             }
@@ -270,7 +327,12 @@ impl Running {
 
     fn place(&self, path: &str) -> Result<String> {
         match self.placing()?.place(Path::new(path))? {
-            Some(true) => Ok(format!("{path} is fetched into the cache, and stays")),
+            Some(true) => {
+                let mut given = self.given();
+                given.placed.retain(|placed| placed != path);
+                given.placed.push(path.to_owned());
+                Ok(format!("{path} is fetched into the cache, and stays"))
+            }
             Some(false) => bail!("{path} does not fit into the cache beside the other placed files"),
             None => bail!("the cache never had a page of {path}"),
         }
@@ -278,7 +340,10 @@ impl Running {
 
     fn unplace(&self, path: &str) -> Result<String> {
         match self.placing()?.unplace(Path::new(path))? {
-            true => Ok(format!("{path} leaves the cache")),
+            true => {
+                self.given().placed.retain(|placed| placed != path);
+                Ok(format!("{path} leaves the cache"))
+            }
             false => bail!("the cache never had a page of {path}"),
         }
     }
@@ -387,6 +452,7 @@ impl Controlled for Running {
             writers: self.writers.get().map(Writers::seen).unwrap_or_default(),
             mountpoint: seen.map(|seen| seen.mountpoint.clone()),
             hints: hints.map(|hints| HintFigures::new(hints.counts(), hints.running())),
+            doubt: self.doubt.as_ref().map(|doubt| doubt.figures()),
         };
         Ok(serde_json::to_value(Figures::new(state, &stats, self.calls.figures()))?)
     }
@@ -411,7 +477,7 @@ impl Controlled for Running {
     }
 
     fn upgrade(&self, report: Option<BorrowedFd>) -> Result<()> {
-        let Some((holder, _)) = self.holder.get() else {
+        let Some(holder) = &self.holder else {
             bail!("no upgrade: it was started without --restart on, so that its end would be that of its users' files")
         };
         match report {
@@ -425,7 +491,7 @@ impl Controlled for Running {
         let settings = settings.iter().map(parse).collect::<Result<Vec<_>>>()?;
         let mut done = Vec::new();
         for setting in settings {
-            match self.apply(setting) {
+            match self.apply(setting).and_then(|line| self.keep_settings().map(|()| line)) {
                 Ok(line) => {
                     let now = json!({ "policy": self.policy(), "mode": word(mode_arg(self.cache.config().mode)) });
                     self.log.event(Level::Info, "set", &line, now);

@@ -5,11 +5,13 @@ use super::backing_store::Below;
 use super::cache_args::CacheArgs;
 use super::chosen::{Chosen, Kept};
 use super::config::config;
+use super::doubt::{self, Doubt};
 use super::hold::{HeldBytes, ReadFile, check_apart, hold, hold_cache, in_use_or, patiently};
 use super::holder::Holder;
 use super::identity::{self, Identity};
 use super::lost::{self, Opened};
-use super::open_cache::{Found, OpenCache};
+use super::open_cache::{Found, Inherited, OpenCache};
+use super::settings::Settings;
 use super::translation::geometry;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -53,7 +55,7 @@ pub fn open(
     holder: Option<&Holder>,
 ) -> Result<Opened<OpenCache>> {
     check_apart(path, backing)?;
-    lost::twice(|damage| open_once(path, backing, arguments, devices, holder, damage))
+    doubt::past_unusable(holder, || lost::twice(|damage| open_once(path, backing, arguments, devices, holder, damage)))
 }
 
 /// One attempt to open them; `damage` is what an earlier attempt found.
@@ -79,10 +81,14 @@ fn open_once(
         overruled: devices.generation_ok,
     };
     let mut without = lost::Store { place: &*place, disk: &below, identity };
-    let chosen = arguments.chosen(&start.kept(&without)?);
+    let settings = Settings::left(holder)?;
+    let chosen = arguments.chosen(&start.kept(&without)?, settings.as_ref())?;
     let recreated = match start.settle(&mut without, damage)?.or_bypass(chosen.mode) {
         Ok(recreated) => recreated,
-        Err(bypass) => return Ok(Opened::Bypassed(bypass)),
+        Err(bypass) => {
+            doubt::bypassed(holder)?;
+            return Ok(Opened::Bypassed(bypass));
+        }
     };
     let store = hold_cache(path, devices.caching())?;
     let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
@@ -97,7 +103,8 @@ fn open_once(
     check_size(backing, Disk::size_bytes(&below), &superblock)?;
     let place = (place, devices.generation_ok);
     let superblock = (&superblock, known_as);
-    let held = open_over(path, backing, store, below, superblock, arguments, chosen, place, holder, started)?;
+    let inherited = (holder, settings);
+    let held = open_over(path, backing, store, below, superblock, arguments, chosen, place, inherited, started)?;
     Ok(Opened::Cached(OpenCache { recreated, ..held }))
 }
 
@@ -135,12 +142,12 @@ pub(crate) fn open_to_drain(
     check_apart(path, backing)?;
     let started = Instant::now();
     let store = hold_cache(path, Caching::Buffered)?;
-    let below = patiently(|| GrowingFile::open(backing, true, CAPACITY_BYTES));
+    let below = patiently(backing, || GrowingFile::open(backing, true, CAPACITY_BYTES));
     let below = below.map_err(|error| in_use_or(backing, error))?;
     let known_as = identity::check(path, &superblock, backing, identity)?;
     let place = (backing_record::place(backing, known_as)?, generation_ok);
-    let chosen = arguments.chosen(&Kept::default());
-    open_over(path, backing, store, below, (&superblock, known_as), &arguments, chosen, place, None, started)
+    let chosen = arguments.chosen(&Kept::default(), None)?;
+    open_over(path, backing, store, below, (&superblock, known_as), &arguments, chosen, place, (None, None), started)
 }
 
 /// True for the cache of a database of the SQLite VFS, whose backing size is a constant whatever the database's own
@@ -159,24 +166,41 @@ fn open_over(
     arguments: &CacheArgs,
     chosen: Chosen,
     (place, overruled): (Box<dyn RecordPlace>, bool),
-    holder: Option<&Holder>,
+    (holder, settings): (Option<&Holder>, Option<Settings>),
     started: Instant,
 ) -> Result<OpenCache> {
     let (executor, geometry) = (store.executor(), geometry(superblock));
-    let arena = holder.map(|holder| holder.arena(&geometry)).transpose()?;
-    let config = CacheConfig { arena, ..config(arguments, &chosen, geometry)? };
+    let arena = holder.map(|holder| doubt::arena(holder, &geometry)).transpose()?;
+    let config = CacheConfig { arena, ..config(arguments, &chosen, geometry, settings.as_ref())? };
     let name = || path.display().to_string();
     let opening = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1));
     let mut opening = opening.with_context(name)?;
     opening.rename_backing(known_as);
     let pair = backing_record::start(path, opening, place, overruled)?;
     let (cache, pair) = (Arc::clone(pair.cache()), pair as Arc<dyn Paired>);
-    arguments.adjust(&cache)?;
+    arguments.adjust(&cache, settings.as_ref())?;
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
     let (below, policy) = (Below::Store, config.policy);
     let (recreated, log, sync_after) = (None, arguments.log, arguments.sync_after.0);
-    Ok(OpenCache { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log, sync_after })
+    let sequential_cutoff = settings.as_ref().map_or(arguments.sequential_cutoff, |set| set.sequential_cutoff);
+    let inherited = Inherited { holder: holder.cloned(), settings, doubt: Doubt::left(holder)? };
+    Ok(OpenCache {
+        path,
+        backing,
+        cache,
+        below,
+        pair,
+        found,
+        geometry,
+        policy,
+        chosen,
+        recreated,
+        log,
+        sync_after,
+        sequential_cutoff,
+        inherited,
+    })
 }
 
 /// Refuses sizes that are no multiple of a block: O_DIRECT moves whole blocks, and half a block cannot be written

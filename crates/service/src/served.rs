@@ -44,6 +44,13 @@ impl OpenCache {
             let figures = json!({ "policy": self.chosen.policy, "mode": word(self.chosen.mode) });
             log.event(Level::Info, "chosen", &said, figures);
         }
+        if let Some(doubt) = &self.inherited.doubt {
+            let message = format!(
+                "answered writes of the former server may be lost: {}; the first sync of each file or connection fails",
+                doubt.why()
+            );
+            log.event(Level::Warning, "doubt", &message, json!({ "why": doubt.why() }));
+        }
         self.mention_layout(&log);
         self.begin(log)
     }
@@ -99,13 +106,6 @@ impl Served {
     /// Policy and mode at the open.
     pub fn chosen(&self) -> &Chosen {
         &self.held.chosen
-    }
-
-    /// A call that returns as long as the cache decides on requests, for a sign of life. It waits for no device.
-    pub fn look(&self) -> impl FnMut() + Send + 'static {
-        let cache = Arc::clone(&self.held.cache);
-        // A cache that has stopped after a fault of its own answers so; it does not hang.
-        move || drop(cache.stats())
     }
 
     /// The files of a directory; none over a file or block device.

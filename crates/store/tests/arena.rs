@@ -35,6 +35,63 @@ fn the_newest_version_of_each_page_is_found_again() {
 }
 
 #[test]
+fn what_a_file_that_cannot_grow_does_not_have_is_said_as_long_as_it_is_needed() {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    let file = memfd_create("sealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
+    let arena = Arena::create(file.into(), PAGE_BYTES, BLOCKS).expect("memory");
+    let page = |page: u64| arena.page(page, &[page as u8; PAGE_BYTES]);
+    let mut pages: Vec<_> = (0..BLOCKS as u64).map(page).collect();
+    fcntl_add_seals(arena.file(), SealFlags::GROW).expect("a seal");
+    assert!(!arena.is_incomplete(), "the first piece is there");
+    pages.push(page(8));
+    let void = arena.void(9);
+    assert_eq!((pages[8].bytes(), arena.is_incomplete()), (&[8; PAGE_BYTES][..], true));
+    let next = Arena::open(file_of(&arena)).expect("an arena");
+    assert!(next.was_incomplete() && next.is_incomplete());
+    assert_eq!(next.survivors().expect("the rest is whole").pages().len(), BLOCKS);
+    drop(void);
+    assert!(arena.is_incomplete(), "a page is left");
+    pages.pop();
+    assert!(!arena.is_incomplete());
+    // The place of a page that is no longer needed is used again.
+    pages.pop();
+    pages.push(page(10));
+    assert!(!arena.is_incomplete() && !Arena::open(file_of(&arena)).expect("an arena").was_incomplete());
+    let missing = arena.void(11);
+    let next = Arena::open(file_of(&arena)).expect("an arena");
+    std::mem::forget(missing);
+    next.forgive_missed();
+    assert!(next.was_incomplete() && !next.is_incomplete(), "it was repeated, and is durable");
+}
+
+#[test]
+fn a_failed_sync_is_known_to_the_next_process_until_it_was_reported() {
+    let arena = Arena::anonymous(PAGE_BYTES, BLOCKS).expect("memory");
+    let next = || {
+        let next = Arena::open(file_of(&arena)).expect("an arena");
+        next.inherit_sync();
+        next.failures()
+    };
+    arena.begin_sync();
+    assert_eq!(next(), 0, "nothing was changed that could not be repeated");
+    arena.end_sync(true);
+    arena.note_change();
+    assert_eq!(next(), 0);
+    arena.begin_sync();
+    arena.end_sync(true);
+    assert_eq!(next(), 0);
+    arena.note_change();
+    arena.begin_sync();
+    arena.note_failure();
+    arena.end_sync(false);
+    assert_eq!(next(), 1);
+    arena.failures_reported();
+    assert_eq!(next(), 0);
+    arena.begin_sync();
+    assert_eq!((next(), next()), (1, 1), "nobody knows how it ended, and once is enough");
+}
+
+#[test]
 fn any_contents_are_an_arena_or_an_error() {
     let arena = Arena::anonymous(PAGE_BYTES, BLOCKS).expect("memory");
     let _kept: Vec<_> = (0..20).map(|page| arena.page(page, &[page as u8; PAGE_BYTES])).collect();

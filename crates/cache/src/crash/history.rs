@@ -190,6 +190,10 @@ pub(super) struct Tally {
     pub kills: u64,
     /// Kills while a cache was being opened.
     pub kills_in_recovery: u64,
+    /// Kills that lost memory of the process alone.
+    pub kills_incomplete: u64,
+    /// Kills after a sync below had failed and before a flush has succeeded since.
+    pub kills_unreported: u64,
     /// Changes that the next process repeated.
     pub repeated: u64,
 }
@@ -215,6 +219,8 @@ impl runs::Tally for Tally {
         self.plans_held += other.plans_held;
         self.kills += other.kills;
         self.kills_in_recovery += other.kills_in_recovery;
+        self.kills_incomplete += other.kills_incomplete;
+        self.kills_unreported += other.kills_unreported;
         self.repeated += other.repeated;
     }
 }

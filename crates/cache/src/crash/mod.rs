@@ -77,6 +77,7 @@ fn what_was_answered_is_read_after_a_kill_synced_or_not() {
         println!("{layout:?}: {seeds:?}: {tally:?}");
         if seeds.end - seeds.start >= 100 {
             assert!(tally.kills_in_recovery > 0 && tally.repeated > tally.kills && tally.plans_held > 0, "{tally:?}");
+            assert!(tally.kills_incomplete > 0 && tally.kills_unreported > 0, "{tally:?}");
         }
     }
 }

@@ -55,6 +55,12 @@ impl WriteBack {
         self.changes_failed += 1;
     }
 
+    /// Notes, for a later process alone, that the cache device may lack what memory no longer has. The next flush that
+    /// succeeds ends that.
+    pub(super) fn note_failed_device(&self) {
+        self.arena.iter().for_each(|arena| arena.note_failure());
+    }
+
     /// Begins a sync of the backing store, which [`synced_below`](WriteBack::synced_below) ends.
     pub fn begin_sync_below(&self) {
         self.arena.iter().for_each(|arena| arena.begin_sync());

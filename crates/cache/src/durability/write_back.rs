@@ -193,7 +193,11 @@ impl WriteBack {
 
     /// Notes that the cache device has failed; the first description stays.
     pub fn fail(&mut self, why: &impl std::fmt::Display) {
-        self.failure.get_or_insert_with(|| why.to_string());
+        if self.failure.is_none() {
+            // A process that is killed before the device is given up leaves a cache that seems to be in order.
+            self.note_failed_device();
+            self.failure = Some(why.to_string());
+        }
     }
 
     /// Passes a result of the cache device on, and notes a failure.

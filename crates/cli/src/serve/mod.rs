@@ -3,7 +3,7 @@
 mod ublk;
 
 use crate::ending;
-use crate::holder::{RestartArgs, Role, role};
+use crate::holder::{RestartArgs, Role, role, serving};
 use crate::notify;
 use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
@@ -13,12 +13,16 @@ use entresol_device::emulated::{EmulatedDevice, WallClock};
 use entresol_device::{Device, profile};
 use entresol_nbd::{Counts, Error, Export, Limits, Listener, Peers, Server};
 use entresol_service::cache_args::CacheArgs;
+use entresol_service::doubt::{self, Doubt};
 use entresol_service::guard::Guard;
 use entresol_service::holder::Holder;
+use entresol_service::log::Log;
 use entresol_service::lost::{Opened, without_backing};
 use entresol_service::mode::ModeArg;
+use entresol_service::running::Running;
 use entresol_service::serve::DeviceArgs;
 use entresol_service::values::bytes;
+use rustix::process::{Signal, getpid, kill_process};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -112,6 +116,9 @@ pub fn run(command: &ServeCommand, server: Option<entresol_hold::Server>, quiet:
 }
 
 fn serve_nbd(arguments: &NbdArgs, holder: Option<&Holder>, quiet: bool) -> Result<()> {
+    // The arena is a file too, and may grow at the open.
+    ending::heed_size_limit()?;
+    holder.map_or(Ok(()), |holder| holder.starting(arguments.restart.beat()))?;
     match (&arguments.file, &arguments.backing, &arguments.cache) {
         (_, Some(backing), Some(cache)) => cached(arguments, backing, cache, holder, quiet),
         (Some(file), ..) => plain(arguments, file, holder, quiet),
@@ -136,7 +143,8 @@ fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, holder: Option<&Hold
     let description = format!("{}, cached by {policy} in {}", backing.display(), path.display());
     let read_only = served.chosen().mode == ModeArg::ReadOnly;
     let export = Export { block: served.running.block(), name: String::new(), description, read_only };
-    let counts = until_signal(arguments, export, arguments.limits(), holder, served.look(), quiet)?;
+    let seen = (served.log().clone(), Arc::clone(&served.running));
+    let counts = until_signal(arguments, export, arguments.limits(), holder, Some(seen), quiet)?;
     served.leave_control();
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
     served.end(&said(&counts))?;
@@ -165,13 +173,14 @@ fn past(arguments: &NbdArgs, path: &Path, read_only: bool, holder: Option<&Holde
         None => format!("{}, no cache", path.display()),
         Some(model) => format!("{}, as slow as {model}", path.display()),
     };
+    let block = doubt::block(block, Doubt::left(holder)?);
     let export = Export { block, name: String::new(), description, read_only };
     let mut limits = arguments.limits();
     if emulated.is_some() {
         // The depth of the emulated device is the client's: each request occupies a worker.
         limits.workers_max = limits.requests_max;
     }
-    let counts = until_signal(arguments, export, limits, holder, || (), quiet)?;
+    let counts = until_signal(arguments, export, limits, holder, None, quiet)?;
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
     if !quiet {
         say!("{}; everything is flushed", said(&counts));
@@ -182,13 +191,13 @@ fn past(arguments: &NbdArgs, path: &Path, read_only: bool, holder: Option<&Holde
     Ok(())
 }
 
-/// Serves until a signal ends it in order; returns the result of the last flush. `look` is a sign of life for a holder.
+/// Serves until a signal ends it in order; returns the result of the last flush. `seen` is the cache, if there is one.
 fn until_signal(
     arguments: &NbdArgs,
     export: Export,
     limits: Limits,
     holder: Option<&Holder>,
-    look: impl FnMut() + Send + 'static,
+    seen: Option<(Log, Arc<Running>)>,
     quiet: bool,
 ) -> Result<std::io::Result<Counts>> {
     let mut signals = ending::signals()?;
@@ -219,19 +228,28 @@ fn until_signal(
             say!("client: {error}");
         }
     })?;
-    if holder.is_none_or(Holder::is_first) {
-        output::announce(&format!("{uri}\n"));
-    }
+    let announce = || output::announce(&format!("{uri}\n"));
     match holder {
-        Some(holder) => holder.serving(look)?,
-        None => notify::ready(),
+        Some(holder) => {
+            let running = seen.as_ref().map(|(_, running)| Arc::clone(running));
+            let look = move || running.iter().for_each(|running| running.prove_alive());
+            // The handler of the signal ends this process in order.
+            let end = || {
+                let _ = kill_process(getpid(), Signal::TERM);
+            };
+            serving(holder, seen.as_ref(), Path::new(&uri), announce, look, end, quiet)?;
+        }
+        None => {
+            announce();
+            notify::ready();
+        }
     }
     let _ = signals.forever().next();
     notify::stopping();
     if let Some(holder) = holder {
         holder.ending();
         // A server that had to be started before the end makes another socket, as this one accepts no more.
-        let _ = holder.server().forget(LISTENER);
+        let _ = holder.forget(LISTENER);
     }
     Ok(server.stop())
 }

@@ -21,6 +21,12 @@ impl Reserved {
         Reserved { file: file.into(), blocks: Blocks::default(), unsynced: AtomicBool::new(false) }
     }
 
+    /// The same file, of which a killed process may have taken blocks that are not durable yet.
+    pub fn inherited(self) -> Self {
+        self.unsynced.store(true, SeqCst);
+        self
+    }
+
     /// Takes blocks for a range of the file, whose size is `size` bytes.
     ///
     /// # Errors

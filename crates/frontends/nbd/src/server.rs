@@ -393,7 +393,9 @@ fn connection(shared: &Shared, stream: &Stream) {
 }
 
 fn serve<R: io::Read, W: io::Write + Send>(shared: &Shared, stream: &Stream, reader: R, mut writer: W) -> Result<u64> {
-    let Shared { export, limits, budget, .. } = shared;
+    let Shared { limits, budget, .. } = shared;
+    let own = shared.export.block.for_client().map(|block| Export { block, ..shared.export.clone() });
+    let export = own.as_ref().unwrap_or(&shared.export);
     let until = Cell::new(Some(Instant::now() + limits.negotiation_max));
     let mut reader = BufReader::with_capacity(READ_AHEAD, Timed::new(reader, stream, &until));
     // A request of the offered size always finds memory.

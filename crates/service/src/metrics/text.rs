@@ -184,6 +184,10 @@ fn state() -> Vec<Family> {
             |f| f.restarts.iter().filter_map(|r| r.last_pause_ms).flat_map(|ms| one(ms / 1e3)).collect();
         "entresol_conflict_files", "Files that were changed without the cache while it had dirty pages of them.",
             |f| count(f.conflicts.len() as u64);
+        "entresol_doubt", "1 if writes that a killed server had answered may be lost.",
+            |f| count(f.doubt.is_some().into());
+        "entresol_doubt_syncs_failed_total", "Syncs that failed so that their callers learn of that.",
+            |f| count(f.doubt.as_ref().map_or(0, |doubt| doubt.syncs_failed));
         "entresol_lost_pages", "Pages whose only copy could not be read.", |f| count(f.lost_pages);
     }
 }

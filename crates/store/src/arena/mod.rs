@@ -100,6 +100,9 @@ pub struct Arena {
     /// Number of what the former process had in memory of its own alone when it ended.
     missed: u64,
     inner: Mutex<Inner>,
+    /// True if a test wants the file not to grow.
+    #[cfg(any(test, feature = "mutants"))]
+    full: std::sync::atomic::AtomicBool,
 }
 
 struct Inner {
@@ -173,7 +176,15 @@ impl Arena {
     fn new(file: File, sizes: Sizes, header: Arc<PieceMap>, pieces: usize) -> Arc<Self> {
         let inner = Inner { next: 1, free: Vec::new(), pieces, slots: Slots::default(), newest: HashMap::new() };
         let missed = header.word(AT_MISSING).load(Relaxed);
-        Arc::new(Arena { file, sizes, header, missed, inner: Mutex::new(inner) })
+        Arc::new(Arena {
+            file,
+            sizes,
+            header,
+            missed,
+            inner: Mutex::new(inner),
+            #[cfg(any(test, feature = "mutants"))]
+            full: Default::default(),
+        })
     }
 
     /// The file, for somebody who keeps it.
@@ -237,6 +248,10 @@ impl Arena {
     fn take(&self, inner: &mut Inner) -> io::Result<Arc<PieceMap>> {
         if let Some(piece) = inner.free.pop() {
             return Ok(piece);
+        }
+        #[cfg(any(test, feature = "mutants"))]
+        if self.full.load(Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         let (at, len) = (inner.pieces, self.sizes.piece_bytes());
         let offset = ALIGNMENT as u64 + (at * len) as u64;
@@ -321,6 +336,13 @@ impl Arena {
         if let Some(spot) = spot {
             inner.slots.put(kind, spot);
         }
+    }
+
+    /// Has the file not grow from now on, or grow again.
+    #[cfg(any(test, feature = "mutants"))]
+    #[doc(hidden)]
+    pub fn stop_growing(&self, full: bool) {
+        self.full.store(full, Relaxed);
     }
 
     /// The arena as a kill at this moment leaves it to the next process.
