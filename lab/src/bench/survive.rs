@@ -440,8 +440,9 @@ impl Bench<'_> {
         faults.extend(server.check()?);
         server.stop()?;
         mounted.close()?;
-        let cache = text_of(&self.place.cache());
-        let checked = entresol(self.arguments, self.place, &["check", &cache]).output().context("entresol check")?;
+        let [cache, work] = [self.place.cache(), self.place.work()].map(|path| text_of(&path));
+        let words = ["check", "--cache", &cache, "--backing", &work];
+        let checked = entresol(self.arguments, self.place, &words).output().context("entresol check")?;
         if !checked.status.success() {
             faults.push(format!("entresol check: {}", String::from_utf8_lossy(&checked.stderr).trim()));
         }
