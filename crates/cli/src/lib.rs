@@ -71,7 +71,7 @@ pub fn main() -> ExitCode {
         let server = Server::inherited().context("the holder")?;
         match &cli.command {
             // The exit code is that of the command that was run.
-            Command::Run(arguments) => run::run(arguments, server, cli.quiet).map(ExitCode::from),
+            Command::Run(arguments) => run::run(arguments, server, cli.quiet),
             // The exit code is that of the holder's last server.
             Command::Mount(arguments) => mount::run(arguments, server, cli.quiet),
             Command::Serve(command) => serve::run(command, server, cli.quiet),

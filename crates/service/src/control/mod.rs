@@ -677,6 +677,10 @@ mod tests {
             Ok(String::new())
         }
 
+        fn upgrade(&self, _report: Option<BorrowedFd>) -> Result<()> {
+            bail!("nobody to do it")
+        }
+
         fn record(&self) -> Result<Recorder> {
             bail!("nothing to listen to")
         }
