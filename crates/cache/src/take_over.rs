@@ -52,7 +52,11 @@ impl TakenOver {
     /// Repeats what is left, once the store is in use. No request and no thread comes before.
     pub fn repeat(self, cache: &BlockCache) -> io::Result<()> {
         self.arena.end_epoch();
-        let Some(survivors) = self.survivors else { return Ok(()) };
+        let Some(survivors) = self.survivors else {
+            // A process that was killed before the store was in use has answered nothing.
+            self.arena.forgive_missed();
+            return Ok(());
+        };
         let voids = survivors.voids();
         cache.make_void_again(&voids)?;
         for (page, bytes) in survivors.pages() {

@@ -264,7 +264,7 @@ fn kills(number: u32, mode: &str, layout: &str, seed: u64) -> Duration {
             while answers.load(Relaxed) <= before + 1 && !is_failed() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            std::thread::sleep(Duration::from_millis(random.below(200)));
+            std::thread::sleep(Duration::from_millis(random.below(400)));
         }
         if is_failed() {
             break;
@@ -274,7 +274,8 @@ fn kills(number: u32, mode: &str, layout: &str, seed: u64) -> Duration {
         server = held.server_after(killed);
     }
     over.store(true, Relaxed);
-    let parts: Vec<Part> = clients.into_iter().map(|client| client.join().expect("the client is content")).collect();
+    let parts: Vec<Part> =
+        clients.into_iter().map(|client| client.join().unwrap_or_else(|_| panic!("{}", held.said_so_far()))).collect();
     let mut patient = Patient::new(&held.socket());
     for part in &parts {
         for (at, page) in part.bytes.chunks(PAGE).enumerate() {

@@ -150,7 +150,7 @@ impl Doubt {
 pub(crate) fn arena(holder: &Holder, geometry: &Geometry) -> Result<Arc<Arena>> {
     if let Some(file) = holder.left(ARENA)? {
         let arena = Arena::open(File::from(file)).map_err(CacheError::from)?;
-        if arena.was_incomplete() {
+        if arena.was_incomplete() && !arena.is_new() {
             Doubt::begin(holder, "memory for answered writes was not to be had")?;
         }
         return Ok(arena);
@@ -220,7 +220,7 @@ pub fn files(layer: Arc<dyn FileLayer>, doubt: Option<Arc<Doubt>>, is_cached: bo
 struct DoubtedBlock {
     block: Arc<dyn Block>,
     doubt: Arc<Doubt>,
-    /// Flushes of the client. The first one fails, the second notes that; there are none left for who is no client.
+    /// Flushes of the client. The first one fails, the second notes that; a user who is no client has none left to fail.
     flushes: AtomicU64,
 }
 
@@ -412,7 +412,7 @@ mod tests {
     fn the_first_sync_of_each_file_fails_through_whichever_descriptor_and_no_other() {
         let scratch = tempfile::tempdir().expect("a directory");
         let [one, two, new] = ["one", "two", "new"].map(|name| scratch.path().join(name));
-        [&one, &two].map(|path| fs::write(path, "x").expect("a file"));
+        [&one, &two].iter().for_each(|path| fs::write(path, "x").expect("a file"));
         // File systems may give a new file the time of their last tick.
         std::thread::sleep(Duration::from_millis(20));
         let (doubt, kept) = doubt(Noted { since: SystemTime::now() - CLOCK_SLACK, ..Noted::begin("a test") });

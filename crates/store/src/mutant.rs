@@ -133,6 +133,8 @@ entresol_core::fault_points! {
         ArenaGoneUnsaid,
         /// Arena: nothing says that something is in memory of the process alone.
         ArenaMissingUnsaid,
+        /// Arena: a process that is killed at its start leaves the epoch that the one before it had found.
+        ArenaEpochOld,
         /// Arena: nothing says that a sync below has failed that no flush has reported.
         ArenaFailureUnsaid,
         /// Arena: nothing says that a sync below is under way whose failure could not be repeated.
@@ -181,7 +183,7 @@ impl Mutant {
     ];
 
     /// Mutants that kills of the process alone detect.
-    pub const OF_ARENA: [Mutant; 13] = [
+    pub const OF_ARENA: [Mutant; 14] = [
         Mutant::ArenaOlderSettles,
         Mutant::ArenaBatchPrivate,
         Mutant::ArenaStateEarly,
@@ -193,6 +195,7 @@ impl Mutant {
         Mutant::InheritedNotSynced,
         Mutant::ArenaGoneUnsaid,
         Mutant::ArenaMissingUnsaid,
+        Mutant::ArenaEpochOld,
         Mutant::ArenaFailureUnsaid,
         Mutant::ArenaSyncUnsaid,
     ];

@@ -65,6 +65,20 @@ fn what_a_file_that_cannot_grow_does_not_have_is_said_as_long_as_it_is_needed() 
 }
 
 #[test]
+fn processes_killed_at_their_start_one_after_the_other_leave_an_arena_that_is_believed() {
+    let (arena, uuid) = (Arena::anonymous(PAGE_BYTES, BLOCKS).expect("memory"), [7; 16]);
+    let next = || Arena::open(file_of(&arena)).expect("an arena");
+    arena.begin_epoch(uuid, 5);
+    assert!(next().is_of(uuid, 4) && next().is_of(uuid, 5), "whether the device has the epoch or not");
+    // It has; the process was killed before it noted so, and so is the next one, before the device has its epoch.
+    next().begin_epoch(uuid, 6);
+    assert!(next().is_of(uuid, 5) && next().is_of(uuid, 6) && !next().is_of(uuid, 4) && !next().is_of([8; 16], 5));
+    next().begin_epoch(uuid, 6);
+    next().end_epoch();
+    assert!(next().is_of(uuid, 6) && !next().is_of(uuid, 5) && !next().is_of(uuid, 7));
+}
+
+#[test]
 fn a_failed_sync_is_known_to_the_next_process_until_it_was_reported() {
     let arena = Arena::anonymous(PAGE_BYTES, BLOCKS).expect("memory");
     let next = || {

@@ -20,6 +20,7 @@ pub use survivors::Survivors;
 
 pub(crate) use piece::{Op, Piece};
 
+use crate::mutant::{self, Mutant};
 use piece::PieceMap;
 use slot::Slots;
 use std::collections::HashMap;
@@ -219,22 +220,25 @@ impl Arena {
         found == uuid_words(uuid) && [word(AT_EPOCH), word(AT_NEXT_EPOCH)].contains(&epoch)
     }
 
-    /// Notes which store is about to be in use, in which epoch.
+    /// Notes which store is about to be in use, in which epoch. The device has the epoch before.
     pub fn begin_epoch(&self, uuid: [u8; 16], epoch: u64) {
         for (word, at) in uuid_words(uuid).into_iter().zip(AT_UUID..) {
             self.header.word(at).store(word, Relaxed);
         }
-        // The epoch that the device has now: an earlier process may have been killed before it noted that, or have been the
-        // first.
-        self.header.word(AT_EPOCH).store(epoch - 1, Release);
-        moment();
+        // The process that wrote that one to the device may have been killed before it noted so, or have been the first.
+        if !mutant::is(Mutant::ArenaEpochOld) {
+            self.header.word(AT_EPOCH).store(epoch - 1, Release);
+            moment();
+        }
         self.header.word(AT_NEXT_EPOCH).store(epoch, Release);
+        moment();
     }
 
     /// Notes that the device says so too.
     pub fn end_epoch(&self) {
         let next = self.header.word(AT_NEXT_EPOCH).load(Relaxed);
         self.header.word(AT_EPOCH).store(next, Release);
+        moment();
     }
 
     /// Number for a new batch or slot.

@@ -142,6 +142,21 @@ impl History {
         }
     }
 
+    /// Kills the next process too, at a moment of its open or after it.
+    fn kill_open(&mut self) -> Result<(), String> {
+        let arena = self.arena.take().expect("a run with kills has one");
+        self.arena = Some(Arc::clone(&arena));
+        let moment = 1 + self.random.below(12);
+        let watch = Watch::begin(self, &arena, moment);
+        let opened = self.open();
+        let left = watch.end().unwrap_or_else(|| Left::of(&self.cache, &self.backing, &arena));
+        let cache = opened.map_err(wrong)?;
+        open_plans::give_up();
+        drop(cache);
+        (self.cache, self.backing, self.arena) = (left.cache, left.backing, Some(left.arena));
+        Ok(())
+    }
+
     fn is_as_answered(
         &mut self,
         before: (entresol_crashtest::pages::Oracle, BTreeSet<u64>),
@@ -150,6 +165,9 @@ impl History {
         is_incomplete: bool,
         has_failed: bool,
     ) -> Result<(), String> {
+        while self.random.chance(0.3) {
+            self.kill_open()?;
+        }
         let after = std::mem::replace(&mut self.oracle, before.0);
         self.discarded.extend(before.1);
         self.setup.geometry = entresol_store::geometry(&self.cache).map_err(|error| error.to_string())?;
