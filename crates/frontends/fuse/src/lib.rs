@@ -23,6 +23,7 @@ mod nodes;
 mod passthrough;
 mod pool;
 mod reply;
+mod request_memory;
 mod server;
 mod settle;
 mod table;

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 /// The largest read and write that the kernel may send.
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
+pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
 /// Requests that the kernel may have under way without a waiting caller: asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 256;
