@@ -72,6 +72,9 @@ entresol_core::fault_points! {
         FormerNamesUnsynced,
         /// After a kill: a sync of the whole file system that fails is not heeded where files were written.
         WholeSyncUnheeded,
+        /// After a kill: a file that was only read loses its name before the record that says so is durable, though the
+        /// cache may have taken its pages for dirty.
+        InheritedNotHeeded,
         /// After a kill: pages that are in the arena alone are not looked at where the files are.
         SurvivorsUnseen,
     }
@@ -83,7 +86,7 @@ impl Mutant {
     pub(crate) const CONFLICTS: [Mutant; 4] =
         [Mutant::ConflictUnsynced, Mutant::ResolvedEarly, Mutant::AsideUnsynced, Mutant::CleanNotDropped];
     /// The faults of a start after a kill of the process alone, which runs of their own find.
-    pub(crate) const KILLS: [Mutant; 13] = [
+    pub(crate) const KILLS: [Mutant; 14] = [
         Mutant::UnderWayUnsaid,
         Mutant::FormerStampIgnored,
         Mutant::WriteTimeUnsaid,
@@ -96,6 +99,7 @@ impl Mutant {
         Mutant::EndInherited,
         Mutant::FormerNamesUnsynced,
         Mutant::WholeSyncUnheeded,
+        Mutant::InheritedNotHeeded,
         Mutant::SurvivorsUnseen,
     ];
 }

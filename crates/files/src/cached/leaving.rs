@@ -132,7 +132,8 @@ impl CachedFile {
         // A write noted from now on sees `announced`; a write noted earlier is seen by the check that follows.
         self.leaving.announced.store(true, SeqCst);
         let Leaving { forgot, voided, .. } = &self.leaving;
-        let may_be_dirty = self.may_be_dirty() || forgot.load(SeqCst) || voided.load(SeqCst);
+        let reads_are_dirty = self.shared().reads_are_dirty && !mutant::is(Mutant::InheritedNotHeeded);
+        let may_be_dirty = self.may_be_dirty() || forgot.load(SeqCst) || voided.load(SeqCst) || reads_are_dirty;
         if may_be_dirty && !mutant::is(Mutant::LeavingUnsynced) { map.sync() } else { Ok(()) }
     }
 

@@ -150,6 +150,8 @@ struct Shared {
     directory_syncs: DirectorySyncs,
     /// States of files that outlive the process.
     states: Option<Arc<FileStates>>,
+    /// The cache goes on after a kill: until its first sync it takes pages that it reads for dirty.
+    reads_are_dirty: bool,
     /// Names that a former process removed may not be removed durably.
     names_unsynced: AtomicBool,
     /// The map cannot be written: no page may become dirty without a record in it.

@@ -575,6 +575,7 @@ impl CachedFiles {
         let page_bytes = entresol_store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
         let former_start = backing.former_start(config);
         let takes_over = former_start.is_some();
+        let reads_are_dirty = config.arena.as_ref().is_some_and(|arena| !arena.is_new());
         let (present, absent) = backing.present(true, takes_over)?;
         let (missing, missing_aside) = (backing.missing(&present), backing.missing_aside(&present, page_bytes)?);
         let disk = Arc::new(FilesDisk::new(page_bytes));
@@ -679,6 +680,7 @@ impl CachedFiles {
             backlog: Backlog::default(),
             directory_syncs: DirectorySyncs::default(),
             states,
+            reads_are_dirty,
             names_unsynced: AtomicBool::new(names_unsynced),
             read_only,
         };

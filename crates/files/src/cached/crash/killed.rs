@@ -262,8 +262,10 @@ fn a_file_that_a_crash_may_take_away_is_known_as_such_after_a_kill() {
     };
     for layout in [Layout::Log, Layout::Slots] {
         let scene = Scene::new(3, layout);
-        let (files, _) = scene.open();
         let root = scene.below.directory(Path::new("/"));
+        let read = root.create("read").expect("a file");
+        read.set_size(4096).and_then(|()| read.sync_all()).expect("a size");
+        let (files, _) = scene.open();
         let made: Vec<SimFile> = ["made", "late", "open"].map(|name| root.create(name).expect("a file")).into();
         let opened: Vec<Arc<dyn FileData>> = made.iter().map(|file| Scene::opened(&files, file.again())).collect();
         opened[0].write(0, &[1; 512]).expect("a write");
@@ -273,6 +275,12 @@ fn a_file_that_a_crash_may_take_away_is_known_as_such_after_a_kill() {
         let (scene, held) = scene.killed(files, &inodes);
         let (files, _) = scene.open_with(&held[2..]);
         assert!(may_leave(&files, &held[0]), "it was made, and not synced");
+        let root = scene.below.directory(Path::new("/"));
+        Scene::opened(&files, root.open("read").expect("a file")).read(0, &mut [0; 4096]).expect("a read");
+        scene.below.fail(Call::Sync, 0, Errno::IO);
+        let refused = crate::remove(&files, &root, OsStr::new("read"));
+        assert!(refused.is_err(), "its pages may be dirty, so the map is synced first");
+        scene.below.heal();
         let opened: Vec<Arc<dyn FileData>> = held.iter().map(|file| Scene::opened(&files, file.again())).collect();
         opened[1].write(0, &[1; 512]).expect("a write");
         assert!(may_leave(&files, &held[1]), "it was made before the kill, and not synced");
