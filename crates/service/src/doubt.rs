@@ -460,7 +460,7 @@ mod tests {
         assert!(is_eio(client(&served).flush()), "nobody may have got the answer");
         assert!(!is_eio(clients[0].flush()));
         assert!(!is_eio(client(&served).flush()), "it was never connected to the killed server");
-        drop(served);
+        drop((served, clients));
         let kept = kept.lock().expect("no panic").clone().expect("the first flush is kept");
         assert!(!is_eio(client(&of(Doubt::new(kept, |_| ()))).flush()));
     }
