@@ -24,6 +24,7 @@ const COMMANDS: &[&[&str]] = &[
     &["drain"],
     &["stats"],
     &["set"],
+    &["upgrade"],
 ];
 
 /// Options at the top of the file, which mean the same to every command.

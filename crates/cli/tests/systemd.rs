@@ -8,6 +8,7 @@ use common::served::client::{Client, FLUSH};
 use common::{Scratch, says};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -282,6 +283,13 @@ impl Service {
         }
     }
 
+    /// Process that serves, a child of the unit's main one; empty while there is none.
+    fn server(&self) -> String {
+        let main = self.systemd.property(self.unit, "MainPID");
+        let children = self.systemd.run("cat", &[&format!("/proc/{main}/task/{main}/children")]);
+        String::from_utf8_lossy(&children.stdout).trim().to_owned()
+    }
+
     fn client(&self) -> Client {
         Client::connect(&self.systemd.inside("/run/entresol-a/s"), false).expect("a connection")
     }
@@ -360,6 +368,62 @@ fn write_back(test: &str, front_end: FrontEnd) {
     fs::write(service.cache(), cache).expect("the cache");
     service.is_active();
     service.reads(7);
+}
+
+/// A reload, a kill and a hang of the process that serves: pauses for clients, and for systemd the same service.
+fn outlives(test: &str, front_end: FrontEnd) {
+    let Some(mut service) = Service::new(test, front_end, "write-back") else { return };
+    let configured = service.systemd.scratch.read("a.toml");
+    service.systemd.scratch.file("a.toml", configured + "restart-after = \"2s\"\n");
+    service.ask("restart");
+    service.write(1);
+    let file = (front_end == FrontEnd::Mount).then(|| {
+        let file = File::options().read(true).write(true).open(service.systemd.inside("/srv/mnt/f"));
+        file.expect("a file")
+    });
+    let shown = |service: &Service, name: &str| service.systemd.property(service.unit, name);
+    let unchanged = |service: &Service| ["MainPID", "NRestarts", "ActiveState"].map(|name| shown(service, name));
+    let before = unchanged(&service);
+    for (byte, what) in [(2, "reload"), (3, "KILL"), (4, "STOP"), (5, "reload")] {
+        // Answered, and not synced.
+        match &file {
+            Some(file) => file.write_all_at(&vec![byte; BYTES], 0).expect("a write"),
+            None => service.client().write(0, &vec![byte; BYTES], 0),
+        }
+        let former = service.server();
+        match what {
+            "reload" => service.ask("reload"),
+            signal => service.systemd.ok("kill", &[&format!("-{signal}"), &former]),
+        }
+        service.systemd.eventually("another process serves", || {
+            let now = service.server();
+            now != former && !now.is_empty() && !now.contains(' ')
+        });
+        if let Some(file) = &file {
+            let mut found = vec![0; BYTES];
+            file.read_exact_at(&mut found, 0).expect("a read");
+            assert!(found == vec![byte; BYTES], "other bytes after {what}");
+        }
+        service.reads(byte);
+        assert_eq!(unchanged(&service), before, "after {what}");
+    }
+    drop(file);
+    service.says(&["the server was upgraded", "the server crashed or was killed", "gave no sign of life"]);
+    service.ask("stop");
+    assert_eq!(shown(&service, "Result"), "success");
+    service.says(&["is closed"]);
+    service.ask("start");
+    service.reads(5);
+}
+
+#[test]
+fn a_mount_outlives_its_server_under_systemd() {
+    outlives("a_mount_outlives_its_server_under_systemd", FrontEnd::Mount);
+}
+
+#[test]
+fn an_nbd_server_outlives_its_process_under_systemd() {
+    outlives("an_nbd_server_outlives_its_process_under_systemd", FrontEnd::Nbd);
 }
 
 #[test]
