@@ -73,6 +73,9 @@ const KILLS: u64 = 20;
 /// First seed of runs whose processes are killed.
 const KILLED: u64 = 6_000_000;
 
+/// Runs over a log that found faults of a start after a kill, beyond those of a test.
+const FOUND_BY_KILLS: [u64; 3] = [938, 2017, 107_942];
+
 /// One random run whose processes are killed again and again; at times the power goes after that.
 fn run_with_kills(seed: u64, layout: Layout) -> Result<Tally, String> {
     let setup = Setup::random(KILLED + seed, layout);
@@ -101,6 +104,13 @@ fn what_was_answered_is_read_after_a_kill_synced_or_not() {
         let recoveries = tally.crashes_in_recovery;
         let happened = [tally.sent_again, tally.nameless_checked, tally.repeated, recoveries, tally.renames_over];
         assert!(seeds < 100 || happened.iter().all(|&times| times > seeds), "{tally:?}");
+    }
+}
+
+#[test]
+fn what_kills_have_found_is_not_so_any_more() {
+    for seed in FOUND_BY_KILLS {
+        run_with_kills(seed, Layout::Log).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
     }
 }
 
