@@ -1,5 +1,5 @@
-//! A server is killed, and the next process goes on: with the backing directory and a removed file by descriptors alone,
-//! and the memory that outlived the server.
+//! A server is killed, and the next process goes on. It has the backing directory and a removed file by descriptors
+//! alone, and the memory that outlived the server.
 #![cfg(target_os = "linux")]
 
 use entresol_cache::CacheConfig;

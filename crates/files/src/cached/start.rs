@@ -140,9 +140,9 @@ impl Backing {
         Self::open_root(system, root, [path, path], Duration::ZERO)
     }
 
-    /// Like [`open`](Self::open), for a directory that a mount may cover. The descriptor `directory` leads to it (one of
-    /// `O_PATH` serves), and `path` names it in messages. The lock of a process that is ending is waited for, within
-    /// `wait` at most.
+    /// Like [`open`](Self::open), for a directory that a mount may cover. The descriptor `directory`, perhaps of `O_PATH`,
+    /// leads to it; `path` names it in messages. The lock of a process that is ending is waited for, within `wait` at
+    /// most.
     ///
     /// # Errors
     /// As [`open`](Self::open).

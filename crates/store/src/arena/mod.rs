@@ -225,11 +225,10 @@ impl Arena {
         for (word, at) in uuid_words(uuid).into_iter().zip(AT_UUID..) {
             self.header.word(at).store(word, Relaxed);
         }
-        // The process that wrote that one to the device may have been killed before it noted so, or have been the first.
-        if !mutant::is(Mutant::ArenaEpochOld) {
-            self.header.word(AT_EPOCH).store(epoch - 1, Release);
-            moment();
-        }
+        // The epoch that the device has now: an earlier process may have been killed before it noted that, and the first
+        // has not noted any.
+        self.header.word(AT_EPOCH).store(epoch - 1, Release);
+        moment();
         self.header.word(AT_NEXT_EPOCH).store(epoch, Release);
         moment();
     }

@@ -119,8 +119,8 @@ impl Scene {
     }
 }
 
-/// Writes a file in front of caches of many kinds, settles its times and at times writes it again, as `again` says. Runs
-/// `act`, kills the process at each moment of it, and checks what is left with the time that was settled.
+/// Writes a file in front of caches of many kinds, settles its times, and writes it once more if `again`. Runs `act`,
+/// kills the process at each moment of it, and checks what is left with the time that was settled.
 fn at_each_moment(again: bool, act: impl Fn(&Scene, &CachedFiles), check: impl Fn(&Scene, (i64, i64))) {
     let mut moments = 0;
     for (layout, seed) in [Layout::Log, Layout::Slots].into_iter().flat_map(|layout| (0..6).map(move |at| (layout, at)))
