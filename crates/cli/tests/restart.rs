@@ -330,6 +330,37 @@ fn without_its_holder_a_server_ends_in_order() {
     }
 }
 
+/// A cache that somebody drained while no server was there: what was answered may be older than what is read now, so the
+/// first sync of a file fails, once.
+#[test]
+fn a_cache_that_was_drained_between_two_servers_is_in_doubt() {
+    let Some(mounted) = held(&PLAIN, &[]) else { return };
+    let path = mounted.above().join("f");
+    fs::write(&path, "not synced").expect("a file");
+    let file = OpenOptions::new().read(true).write(true).open(&path).expect("the file");
+    signal(mounted.process(), Signal::STOP);
+    let killed = server(mounted.process());
+    signal(killed, Signal::KILL);
+    // Its locks go with it, a moment after its end.
+    until("a drain", || mounted.scratch.run(&[&["-q", "drain"], &BOTH[..]].concat()).status.success().then_some(()));
+    signal(mounted.process(), Signal::CONT);
+    let figures = serving(&mounted.scratch, "cache", 1);
+    says(
+        figures["doubt"]["why"].as_str().expect("a reason"),
+        &["the memory that the former server left cannot be used"],
+    );
+    assert_eq!(file.sync_all().expect_err("what was answered may be missing").raw_os_error(), Some(5));
+    file.write_all_at(b"written again", 0).expect("a write");
+    file.sync_all().expect("the second sync");
+    assert_eq!(fs::read_to_string(&path).expect("a file"), "written again");
+    let (mut mounted, below) = (mounted, path.file_name().map(PathBuf::from).expect("a name"));
+    mounted.signal(Signal::TERM);
+    let (code, said) = mounted.end();
+    assert_eq!(code, Some(0), "{said}");
+    mounted.scratch.ok(&[&["-q", "drain"], &BOTH[..]].concat());
+    assert_eq!(fs::read_to_string(mounted.below().join(below)).expect("a file"), "written again");
+}
+
 /// A cache that is not there any more is an error of a later server, and not a lost cache to be made anew.
 #[test]
 fn a_later_server_decides_nothing_anew() {
