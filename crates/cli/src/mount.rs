@@ -94,7 +94,11 @@ pub fn run(arguments: &MountArgs, server: Option<Server>, quiet: bool) -> Result
 
 /// Serves as the arguments say, alone or for a holder. `checked` says that no other process writes to the directory.
 pub fn serve(arguments: &MountArgs, holder: Option<&Arc<Holder>>, checked: bool, quiet: bool) -> Result<()> {
-    holder.map_or(Ok(()), |holder| holder.starting(arguments.restart.beat()))?;
+    if let Some(holder) = holder {
+        // The arena is a file too, and may grow at the open.
+        ending::heed_size_limit()?;
+        holder.starting(arguments.restart.beat())?;
+    }
     let again = holder.filter(|holder| !holder.is_first());
     // A server before that had no cache bypassed it, which stays as it is.
     if let Some(cache) = arguments.cache.as_ref().filter(|_| again.is_none_or(|holder| holder.has_cache())) {

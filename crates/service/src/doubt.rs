@@ -220,7 +220,7 @@ pub fn files(layer: Arc<dyn FileLayer>, doubt: Option<Arc<Doubt>>, is_cached: bo
 struct DoubtedBlock {
     block: Arc<dyn Block>,
     doubt: Arc<Doubt>,
-    /// Flushes of the client. The first one fails, the second notes that; a user who is no client has none left to fail.
+    /// Flushes of the client. The first one fails, the second notes that. A user who is no client begins at the third.
     flushes: AtomicU64,
 }
 

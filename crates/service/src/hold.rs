@@ -27,9 +27,9 @@ pub fn is_damage(error: &anyhow::Error) -> bool {
 /// Longest wait for a lock of another process.
 ///
 /// When a process is killed, the kernel reports its end first. An io_uring request that is under way keeps its file
-/// open, and a file keeps its lock (flock) as long as it is open (Linux, `__fput` in fs/file_table.c). So the lock is free only once no write of the killed
-/// process can come any more: none can overtake those of the next process. Writes by other system calls end before the
-/// process does. Without this wait, a process that starts at once would be refused.
+/// open, and a file keeps its lock (flock) as long as it is open (Linux, `__fput` in fs/file_table.c). So the lock is
+/// free only once no write of the killed process can come any more: none can overtake those of the next process. Writes
+/// by other system calls end before the process does. Without this wait, a process that starts at once would be refused.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The same of a server that follows a killed one: its clients wait, and a device may take long for the last requests.
