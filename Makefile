@@ -429,15 +429,15 @@ built: deps
 # SURVIVE_AT must be a directory that every user may enter.
 SURVIVE_AT := /var/tmp/entresol-survive
 SURVIVE_ROUNDS := 300
-SURVIVE = $(SURVIVE_AT)/entresol-lab -q bench survive --program $(SURVIVE_AT)/entresol --scratch $(SURVIVE_AT) --between 1500ms
+SURVIVE = $(SURVIVE_AT)/entresol-lab -q bench survive --program $(SURVIVE_AT)/entresol --scratch $(SURVIVE_AT)
 .PHONY: survive
 survive: $(ENTRESOL) $(LAB)
 	mkdir -p -m 1777 $(SURVIVE_AT) && cp $(ENTRESOL) $(LAB) $(SURVIVE_AT)
-	$(SURVIVE) --rounds $(SURVIVE_ROUNDS)
-	$(SURVIVE) --rounds $(SURVIVE_ROUNDS) --db mariadb
-	$(SURVIVE) --rounds $(SURVIVE_ROUNDS) --load pgbench --scale 2
-	$(SURVIVE) --rounds $(SURVIVE_ROUNDS) --layout slots --policy h-arc --mode write-through --page-cache off
-	$(SURVIVE) --rounds 20 --by upgrade
+	$(SURVIVE) --between 1500ms --rounds $(SURVIVE_ROUNDS)
+	$(SURVIVE) --between 1500ms --rounds $(SURVIVE_ROUNDS) --db mariadb
+	$(SURVIVE) --between 1500ms --rounds $(SURVIVE_ROUNDS) --load pgbench --scale 2
+	$(SURVIVE) --between 1500ms --rounds $(SURVIVE_ROUNDS) --layout slots --policy h-arc --mode write-through --page-cache off
+	$(SURVIVE) --between 1500ms --rounds 20 --by upgrade
 	$(SURVIVE) --rounds 20 --by hang --between 6s
 
 # The tuners live, in the engine's buffer over emulated tiers with counted time: lab/results/adaptive-live.md, from what

@@ -39,7 +39,7 @@ pub struct SurviveArgs {
     /// The load: TPC-C's mix, or pgbench's own script on PostgreSQL
     #[arg(long, value_enum, default_value = "tpcc")]
     pub load: Load,
-    /// What befalls the server of the mount
+    /// Fate of the server of the mount
     #[arg(long, value_enum, default_value = "kill")]
     pub by: By,
     /// Number of times

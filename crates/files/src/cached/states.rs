@@ -101,7 +101,7 @@ struct Inner {
     free: Vec<u64>,
     /// Slots in the file.
     slots: u64,
-    /// What a former process left: slots by file.
+    /// Slots that a former process left, by file.
     former: HashMap<FileKey, (u64, FileState)>,
 }
 

@@ -1,4 +1,4 @@
-//! What memory of the process alone has, because the file could not grow: after a kill it is missing.
+//! Memory of the process alone, where the file could not grow: what it has is missing after a kill.
 
 use super::{AT_MISSING, Arena, Word, moment};
 use crate::mutant::{self, Mutant};

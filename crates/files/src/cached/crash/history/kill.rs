@@ -82,19 +82,19 @@ pub(in super::super) struct Left {
     pub cache: SimDisk,
     pub below: SimFileSystem,
     pub kept: Kept,
-    held: Vec<Held>,
+    held: Vec<HeldFile>,
 }
 
 impl Left {
     pub fn of(cache: &SimDisk, below: &SimFileSystem, kept: &Kept, holder: &BTreeMap<u64, bool>) -> Self {
         let (below, files) = below.fork(&holder.keys().copied().collect::<Vec<_>>());
-        let held = |file: SimFile| Held { is_open: holder[&file.inode()], file };
+        let held = |file: SimFile| HeldFile { is_open: holder[&file.inode()], file };
         Left { cache: cache.fork(), below, kept: kept.killed(), held: files.into_iter().map(held).collect() }
     }
 }
 
 /// A file whose descriptor somebody else holds.
-struct Held {
+struct HeldFile {
     file: SimFile,
     /// A program has the file open. Else the kernel remembers it a while longer.
     is_open: bool,
@@ -163,7 +163,7 @@ pub(super) struct Killing {
     /// Numbers of the files that somebody else holds, and whether a program has each open.
     holder: Rc<RefCell<BTreeMap<u64, bool>>>,
     /// Handles of these files after a kill, until the next process has them open.
-    held: Vec<Held>,
+    held: Vec<HeldFile>,
     watch: Option<Watch>,
     /// The model before the request under way.
     before: Oracle,
@@ -343,7 +343,7 @@ impl History {
         }
         self.killing().watch = None;
         opened?;
-        for Held { file, is_open } in std::mem::take(&mut self.killing().held) {
+        for HeldFile { file, is_open } in std::mem::take(&mut self.killing().held) {
             if is_open {
                 self.adopt(file)?;
             } else {
