@@ -169,10 +169,10 @@ pub fn look(mountpoint: &Path, running: Option<Arc<Running>>) -> Result<impl FnM
     })
 }
 
-/// The absolute path of a directory without links. The file system mounted there is not asked, so that it may be one
+/// The absolute path of a file or directory without links. The file system mounted there is not asked: it may be one
 /// that this process is about to serve.
 pub fn resolved(path: &Path) -> Result<PathBuf> {
-    let found = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let found = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let found = found.with_context(|| path.display().to_string())?;
     read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).with_context(|| path.display().to_string())
 }
