@@ -225,7 +225,9 @@ fn caches_that_are_worse_than_none_are_told() {
     let text = scratch.ok(&[&words[..], &more].concat());
     let advice: Value = serde_json::from_str(&scratch.read("w.json")).expect("json");
     let warnings = advice["warnings"].as_array().expect("warnings");
-    let (slower, cramped): (Vec<_>, Vec<_>) = warnings.iter().partition(|warning| warning["slower"].is_object());
+    // Devices this small wear out soon, which `devices_that_wear_out_early_are_named` looks at.
+    let of_caches = warnings.iter().filter(|warning| !warning["worn"].is_object());
+    let (slower, cramped): (Vec<_>, Vec<_>) = of_caches.partition(|warning| warning["slower"].is_object());
     assert!(slower.len() == 2 && cramped.len() == 1 && cramped[0]["cramped"]["pages"] == 488, "{warnings:?}");
     assert!(slower.iter().all(|warning| warning["slower"]["times"].as_f64().expect("a factor") < 1.0), "{slower:?}");
     for told in [text, scratch.read("w.html")] {

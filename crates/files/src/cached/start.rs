@@ -231,6 +231,17 @@ impl Backing {
         self.states.as_ref().filter(|_| is_left)?.former_start(self.contents.id)
     }
 
+    /// Syncs the file system if a sync of a killed process failed that no flush has reported, or if nobody knows how one
+    /// ended: it reports what was lost, and else nothing was. A failure that is not settled here fails the first flush,
+    /// which may be that of a write.
+    fn settle_syncs(&self, config: &CacheConfig) {
+        if let Some(arena) = config.arena.as_ref().filter(|arena| arena.has_doubtful_sync())
+            && self.root.sync_file_system().is_ok()
+        {
+            arena.changes_are_durable();
+        }
+    }
+
     pub(super) fn contents(&self) -> &Contents {
         &self.contents
     }
@@ -575,6 +586,7 @@ impl CachedFiles {
         let page_bytes = entresol_store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
         let former_start = backing.former_start(config);
         let takes_over = former_start.is_some();
+        backing.settle_syncs(config);
         let reads_are_dirty = config.arena.as_ref().is_some_and(|arena| !arena.is_new());
         let (present, absent) = backing.present(true, takes_over)?;
         let (missing, missing_aside) = (backing.missing(&present), backing.missing_aside(&present, page_bytes)?);

@@ -7,11 +7,12 @@
 //! pages of these buffers are there from the beginning, stay there, and are no other process's: a fork would make the
 //! next copy bring a page in once more.
 //!
-//! fuser allocates a buffer of [`BUFFER_BYTES`] zeroed bytes for each thread that takes requests, and gives no access to
-//! it. The program's allocator knows it by its size.
+//! fuser allocates a buffer of [`BUFFER_BYTES`] bytes for each thread that takes requests, and gives no access to it. The
+//! program's allocator knows it by its size, and maps it apart from all other memory.
 
-use rustix::mm::{Advice, madvise, mlock};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr;
 
 /// Bytes of fuser's buffers (fuser 0.18, `BUFFER_SIZE`).
 const BUFFER_BYTES: usize = (16 << 20) + 4096;
@@ -19,57 +20,88 @@ const BUFFER_BYTES: usize = (16 << 20) + 4096;
 const USED_BYTES: usize = super::server::REQUEST_BYTES_MAX as usize + 4096;
 const PAGE_BYTES: usize = 4096;
 
-/// The system's allocator, which prepares buffers for requests.
+/// The system's allocator, but for buffers of requests.
 struct Allocator;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-// SAFETY: every call is the system allocator's. Its answers are returned as they are.
+/// True for a buffer. All memory of this size is mapped, whoever asks for it.
+#[inline]
+fn is_buffer(layout: Layout) -> bool {
+    layout.size() == BUFFER_BYTES && layout.align() <= PAGE_BYTES
+}
+
+// SAFETY: memory is the system allocator's, or a mapping of its own, by its layout alone.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_buffer(layout) {
+            return map();
+        }
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    #[inline]
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // SAFETY: as the caller promises.
-        unsafe { System.realloc(memory, layout, bytes) }
+        // SAFETY: as the caller promises; a buffer was mapped by `map`.
+        unsafe {
+            if is_buffer(layout) {
+                // It fails only for what is no mapping.
+                let _ = munmap(memory.cast(), BUFFER_BYTES);
+            } else {
+                System.dealloc(memory, layout);
+            }
+        }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller promises.
-        let memory = unsafe { System.alloc_zeroed(layout) };
-        if layout.size() == BUFFER_BYTES && !memory.is_null() {
-            prepare(memory);
+        if is_buffer(layout) {
+            return map();
         }
-        memory
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: as the caller promises: the size is one that a layout may have.
+        let wanted = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
+        if !is_buffer(layout) && !is_buffer(wanted) {
+            // SAFETY: as the caller promises.
+            return unsafe { System.realloc(memory, layout, bytes) };
+        }
+        // SAFETY: both are as long as what is copied, and distinct.
+        unsafe {
+            let moved = self.alloc(wanted);
+            if !moved.is_null() {
+                ptr::copy_nonoverlapping(memory, moved, layout.size().min(bytes));
+                self.dealloc(memory, layout);
+            }
+            moved
+        }
     }
 }
 
-/// Brings the pages of a buffer in, and keeps them there. Where the limit of locked memory forbids that, they are
-/// brought in alone.
+/// Maps a buffer, brings its pages in, and keeps them there. Where the limit of locked memory forbids that, they are
+/// brought in alone. Null if there is no memory.
 #[cold]
-fn prepare(memory: *mut u8) {
-    let within = memory.addr() % PAGE_BYTES;
-    let (start, bytes) = (memory.wrapping_sub(within).cast(), (within + USED_BYTES).next_multiple_of(PAGE_BYTES));
-    // SAFETY: the range begins in the page of the first byte and ends within the buffer. Its contents stay as they are in
-    // this process. A child has no such memory, and executes another program without a use of it.
+fn map() -> *mut u8 {
+    // SAFETY: a new mapping touches no memory that is in use, and the advice concerns this mapping alone. A child has no
+    // such memory, and executes another program without a use of it.
     unsafe {
-        if mlock(start, bytes).is_err() {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let Ok(start) = mmap_anonymous(ptr::null_mut(), BUFFER_BYTES, protection, MapFlags::PRIVATE) else {
+            return ptr::null_mut();
+        };
+        if mlock(start, USED_BYTES).is_err() {
             // Without that a request is at risk in the moment in which a page is first used.
-            let _ = madvise(start, bytes, Advice::LinuxPopulateWrite);
+            let _ = madvise(start, USED_BYTES, Advice::LinuxPopulateWrite);
         }
-        let _ = madvise(start, bytes, Advice::LinuxDontFork);
+        let _ = madvise(start, BUFFER_BYTES, Advice::LinuxDontFork);
+        start.cast()
     }
 }
 
@@ -99,6 +131,30 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_that_size_is_like_any_other() {
+        let mut grown = vec![1_u8; BUFFER_BYTES - 1];
+        grown.reserve_exact(1);
+        grown.push(2);
+        assert_eq!((grown.capacity(), grown[BUFFER_BYTES - 2], grown[BUFFER_BYTES - 1]), (BUFFER_BYTES, 1, 2));
+        let buffer = vec![0_u8; BUFFER_BYTES];
+        assert!(buffer.iter().all(|&byte| byte == 0) && buffer.as_ptr().addr() % PAGE_BYTES == 0);
+        grown.truncate(5);
+        grown.shrink_to_fit();
+        assert_eq!(grown, [1; 5]);
+        let mut larger = buffer;
+        larger.reserve_exact(PAGE_BYTES);
+        larger.push(3);
+        assert_eq!((larger[0], larger[BUFFER_BYTES]), (0, 3));
+        // A child finds all other memory.
+        let text = "x".repeat(10_000);
+        let mut command = std::process::Command::new("sh");
+        let command = command.args(["-c", "test ${#1} = 10000", "sh", &text]);
+        // SAFETY: nothing is done between fork and exec. With a closure, the process is forked.
+        let status = unsafe { std::os::unix::process::CommandExt::pre_exec(command, || Ok(())) }.status();
+        assert!(status.expect("a shell").success());
+    }
+
+    #[test]
     fn every_buffer_for_requests_is_there_before_it_is_used() {
         if !std::path::Path::new("/dev/fuse").exists() {
             entresol_skip::skipped!("/dev/fuse", "no buffer for requests is made");
@@ -122,7 +178,8 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(10));
         };
         println!("{found:?}");
-        assert!(found.iter().all(|&(bytes, there)| bytes >= USED_BYTES && there == bytes), "{found:?}");
+        let there: usize = found.iter().map(|(_, there)| there).sum();
+        assert!(there >= 3 * USED_BYTES, "{found:?}");
         drop(mount);
     }
 }

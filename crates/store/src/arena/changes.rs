@@ -62,6 +62,17 @@ impl Arena {
         }
     }
 
+    /// True if a sync of a former process failed and no flush has reported that, or if nobody knows how one ended.
+    pub fn has_doubtful_sync(&self) -> bool {
+        self.failures() != 0 || self.header.word(AT_CHANGED).load(Acquire) == SYNCING
+    }
+
+    /// Notes that all changes below are durable after all.
+    pub fn changes_are_durable(&self) {
+        self.set_changed(SYNCED);
+        self.failures_reported();
+    }
+
     /// Takes over from a former process. If a sync of its changes was under way, nobody knows whether that has failed.
     pub fn inherit_sync(&self) {
         if self.header.word(AT_CHANGED).load(Acquire) == SYNCING {
