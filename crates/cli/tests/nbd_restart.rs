@@ -129,7 +129,7 @@ impl Patient {
         let client = match &mut self.client {
             Some(client) => client,
             // The listening socket is always there.
-            none => none.insert(Client::connect(&self.socket, offset % 2 == 0)?),
+            none => none.insert(Client::connect(&self.socket, offset.is_multiple_of(2))?),
         };
         let answer = client.call(command, flags, offset, length, payload)?;
         assert_eq!(answer.errno, 0, "command {command} of {length} bytes at {offset}");

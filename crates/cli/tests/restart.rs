@@ -353,6 +353,8 @@ fn a_cache_that_was_drained_between_two_servers_is_in_doubt() {
     file.write_all_at(b"written again", 0).expect("a write");
     file.sync_all().expect("the second sync");
     assert_eq!(fs::read_to_string(&path).expect("a file"), "written again");
+    // The mount ends as soon as nothing in it is open.
+    drop(file);
     let (mut mounted, below) = (mounted, path.file_name().map(PathBuf::from).expect("a name"));
     mounted.signal(Signal::TERM);
     let (code, said) = mounted.end();

@@ -137,7 +137,7 @@ mod tests {
         grown.push(2);
         assert_eq!((grown.capacity(), grown[BUFFER_BYTES - 2], grown[BUFFER_BYTES - 1]), (BUFFER_BYTES, 1, 2));
         let buffer = vec![0_u8; BUFFER_BYTES];
-        assert!(buffer.iter().all(|&byte| byte == 0) && buffer.as_ptr().addr() % PAGE_BYTES == 0);
+        assert!(buffer.iter().all(|&byte| byte == 0) && buffer.as_ptr().addr().is_multiple_of(PAGE_BYTES));
         grown.truncate(5);
         grown.shrink_to_fit();
         assert_eq!(grown, [1; 5]);
