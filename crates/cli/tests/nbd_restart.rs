@@ -385,9 +385,8 @@ fn what_was_answered_outlives_an_upgrade() {
 }
 
 #[test]
-#[ignore = "waits for the watchdog, half a minute: `make test-long` runs it"]
 fn what_was_answered_outlives_a_server_that_hangs() {
-    let held = Restarting::start(formatted("log"), "--cache cache --backing disk --socket s");
+    let held = Restarting::start(formatted("log"), "--cache cache --backing disk --socket s --restart-after 2s");
     let mut client = Client::connect(&held.socket(), false).expect("a connection");
     client.write(4096, b"abcd", 0);
     let server = held.server_after(0);

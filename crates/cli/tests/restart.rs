@@ -359,6 +359,7 @@ fn a_cache_that_was_drained_between_two_servers_is_in_doubt() {
     mounted.signal(Signal::TERM);
     let (code, said) = mounted.end();
     assert_eq!(code, Some(0), "{said}");
+    says(&said, &["answered writes of the former server may be lost"]);
     mounted.scratch.ok(&[&["-q", "drain"], &BOTH[..]].concat());
     assert_eq!(fs::read_to_string(mounted.below().join(below)).expect("a file"), "written again");
 }

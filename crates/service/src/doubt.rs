@@ -155,7 +155,8 @@ pub(crate) fn arena(holder: &Holder, geometry: &Geometry) -> Result<Arc<Arena>> 
         }
         return Ok(arena);
     }
-    if holder.value(HAD_ARENA)? == Some(true) {
+    // A second attempt of the first server to open a cache finds the arena of the first attempt, which served nobody.
+    if !holder.is_first() && holder.value(HAD_ARENA)? == Some(true) {
         Doubt::begin(holder, "the memory that the former server left is gone")?;
     }
     let made = Arena::anonymous(geometry.page_bytes as usize, geometry.batch_blocks());

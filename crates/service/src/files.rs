@@ -124,10 +124,10 @@ pub fn open(
         return doubt::past_unusable(Some(holder), again).map(Opened::Cached);
     }
     check_outside(path, directory)?;
-    doubt::past_unusable(holder, || lost::twice(|damage| open_once(path, directory, arguments, direct, holder, damage)))
+    lost::twice(|damage| open_once(path, directory, arguments, direct, holder, damage))
 }
 
-/// One attempt to open them; `damage` is what an earlier attempt found.
+/// One attempt of a first server to open them; `damage` is what an earlier attempt found.
 fn open_once(
     path: &Path,
     directory: &Path,
@@ -145,17 +145,13 @@ fn open_once(
     let (identity, asked, overruled) = (backing.id(), arguments.if_lost, direct.generation_ok);
     let start = lost::Start { cache: path, backing: directory, identity, given: None, asked, overruled };
     let kept = start.kept(&backing)?;
-    let settings = Settings::left(holder)?;
-    let chosen = arguments.chosen(&kept, settings.as_ref())?;
+    let chosen = arguments.chosen(&kept, None)?;
     if asked == Some(IfLost::Bypass) && chosen.mode == ModeArg::ReadOnly {
         bail!("--if-lost bypass: it serves writable files, but the mode is read-only");
     }
     let recreated = match start.settle(&mut backing, damage)?.or_bypass(chosen.mode) {
         Ok(recreated) => recreated,
-        Err(bypass) => {
-            doubt::bypassed(holder)?;
-            return Ok(Opened::Bypassed(bypass));
-        }
+        Err(bypass) => return Ok(Opened::Bypassed(bypass)),
     };
     if let Some(holder) = holder {
         holder.directory(directory)?;
@@ -163,7 +159,7 @@ fn open_once(
     }
     let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
     let paths = (path, directory);
-    open_over(paths, backing, arguments, (chosen, settings), direct, holder, recreated, started).map(Opened::Cached)
+    open_over(paths, backing, arguments, (chosen, None), direct, holder, recreated, started).map(Opened::Cached)
 }
 
 /// Opens what the server before had, which other programs still use. It is no new start for them: nothing is decided

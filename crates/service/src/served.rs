@@ -44,13 +44,6 @@ impl OpenCache {
             let figures = json!({ "policy": self.chosen.policy, "mode": word(self.chosen.mode) });
             log.event(Level::Info, "chosen", &said, figures);
         }
-        if let Some(doubt) = &self.inherited.doubt {
-            let message = format!(
-                "answered writes of the former server may be lost: {}; the first sync of each file or connection fails",
-                doubt.why()
-            );
-            log.event(Level::Warning, "doubt", &message, json!({ "why": doubt.why() }));
-        }
         self.mention_layout(&log);
         self.begin(log)
     }
@@ -66,6 +59,13 @@ impl OpenCache {
     }
 
     fn begin(self, log: Log) -> Served {
+        if let Some(doubt) = &self.inherited.doubt {
+            let message = format!(
+                "answered writes of the former server may be lost: {}; the first sync of each file or connection fails",
+                doubt.why()
+            );
+            log.event(Level::Warning, "doubt", &message, json!({ "why": doubt.why() }));
+        }
         let file = Arc::new(CacheFile::new(&self.path));
         if let Some(mode) = file.close_to_others() {
             let message = format!("the cache file was open to others (mode {mode:04o}); it is 0600 now");
