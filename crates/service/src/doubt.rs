@@ -2,10 +2,10 @@
 //! connection to a block, then fails once, so that a database recovers from its own log.
 
 use super::holder::{ARENA, Holder, STATES};
+use super::opening::Opening;
 use anyhow::Result;
 use entresol_cache::{Block, CacheError};
-use entresol_files::places::Places;
-use entresol_files::{AtOnce, FileData, FileId, FileLayer, OpenDirectory, Sought};
+use entresol_files::{AtOnce, FileData, FileId, FileLayer, Sought};
 use entresol_store::Geometry;
 use entresol_store::arena::{Arena, ArenaError};
 use rustix::fs::FallocateFlags;
@@ -211,10 +211,15 @@ pub fn block(block: Arc<dyn Block>, doubt: Option<Arc<Doubt>>) -> Arc<dyn Block>
 
 /// Files, with the doubt that there is about them. It is not about files that bypass the cache, if there is one.
 pub fn files(layer: Arc<dyn FileLayer>, doubt: Option<Arc<Doubt>>, is_cached: bool) -> Arc<dyn FileLayer> {
-    match doubt {
-        Some(doubt) => Arc::new(DoubtedFiles { layer, doubt, is_cached }),
-        None => layer,
-    }
+    let Some(doubt) = doubt else { return layer };
+    Opening::over(layer, move |layer, id, file, writable| {
+        let is_newer = doubt.is_newer(&file);
+        let data = layer.open(id, file, writable)?;
+        if is_newer || (is_cached && data.below().is_some()) {
+            return Ok(data);
+        }
+        Ok(Arc::new(DoubtedFile { data, id, doubt: Arc::clone(&doubt) }))
+    })
 }
 
 /// A block whose first flush by each client fails.
@@ -263,60 +268,6 @@ impl Block for DoubtedBlock {
     fn for_client(&self) -> Option<Arc<dyn Block>> {
         let flushes = AtomicU64::new(if self.doubt.concerns_new_clients() { 0 } else { 2 });
         Some(Arc::new(DoubtedBlock { block: Arc::clone(&self.block), doubt: Arc::clone(&self.doubt), flushes }))
-    }
-}
-
-/// Files whose first sync fails.
-struct DoubtedFiles {
-    layer: Arc<dyn FileLayer>,
-    doubt: Arc<Doubt>,
-    is_cached: bool,
-}
-
-impl FileLayer for DoubtedFiles {
-    fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
-        let is_newer = self.doubt.is_newer(&file);
-        let data = self.layer.open(id, file, writable)?;
-        if is_newer || (self.is_cached && data.below().is_some()) {
-            return Ok(data);
-        }
-        Ok(Arc::new(DoubtedFile { data, id, doubt: Arc::clone(&self.doubt) }))
-    }
-
-    fn places(&self) -> Option<Arc<Places>> {
-        self.layer.places()
-    }
-
-    fn leaving(&self, id: FileId, directory: OpenDirectory<'_>) -> io::Result<()> {
-        self.layer.leaving(id, directory)
-    }
-
-    fn stays(&self, id: FileId) {
-        self.layer.stays(id);
-    }
-
-    fn replacing(&self, id: FileId) -> io::Result<()> {
-        self.layer.replacing(id)
-    }
-
-    fn removed(&self, id: FileId) {
-        self.layer.removed(id);
-    }
-
-    fn changing_rights(&self, id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
-        self.layer.changing_rights(id, act)
-    }
-
-    fn while_still(&self, id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
-        self.layer.while_still(id, act)
-    }
-
-    fn changing(&self, id: FileId) -> Option<Box<dyn Send>> {
-        self.layer.changing(id)
-    }
-
-    fn when_stale(&self, tell: Box<dyn Fn(u64) + Send + Sync>) {
-        self.layer.when_stale(tell);
     }
 }
 

@@ -44,6 +44,7 @@ pub mod namer;
 pub mod objects;
 pub mod observed;
 pub mod open_cache;
+mod opening;
 mod places;
 pub mod record;
 mod reserving;

@@ -1,12 +1,11 @@
 //! Calls of a front-end to its cache: their counts and their latency.
 
+use super::opening::Opening;
 use entresol_cache::Block;
 use entresol_device::load::Histogram;
-use entresol_files::places::Places;
-use entresol_files::{AtOnce, FileData, FileId, FileLayer, OpenDirectory, Sought};
+use entresol_files::{AtOnce, FileData, FileLayer, Sought};
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,13 +23,6 @@ pub(crate) struct Observed {
 /// A block whose calls are counted and timed.
 pub struct ObservedBlock {
     block: Arc<dyn Block>,
-    calls: Arc<Observed>,
-}
-
-/// Files whose calls are counted and timed: a sync counts as a flush, a punched hole as a discard. For files that
-/// bypass the cache, reads and writes that the kernel does by itself are not counted.
-pub struct ObservedFiles {
-    layer: Arc<dyn FileLayer>,
     calls: Arc<Observed>,
 }
 
@@ -159,54 +151,13 @@ impl Block for ObservedBlock {
     }
 }
 
-impl ObservedFiles {
-    /// Counts into `calls` from now on.
-    pub(crate) fn new(layer: Arc<dyn FileLayer>, calls: Arc<Observed>) -> Self {
-        ObservedFiles { layer, calls }
-    }
-}
-
-impl FileLayer for ObservedFiles {
-    fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
-        let data = self.layer.open(id, file, writable)?;
-        Ok(Arc::new(ObservedFile { data, calls: Arc::clone(&self.calls) }))
-    }
-
-    fn places(&self) -> Option<Arc<Places>> {
-        self.layer.places()
-    }
-
-    fn leaving(&self, id: FileId, directory: OpenDirectory<'_>) -> io::Result<()> {
-        self.layer.leaving(id, directory)
-    }
-
-    fn stays(&self, id: FileId) {
-        self.layer.stays(id);
-    }
-
-    fn replacing(&self, id: FileId) -> io::Result<()> {
-        self.layer.replacing(id)
-    }
-
-    fn removed(&self, id: FileId) {
-        self.layer.removed(id);
-    }
-
-    fn changing_rights(&self, id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
-        self.layer.changing_rights(id, act)
-    }
-
-    fn while_still(&self, id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
-        self.layer.while_still(id, act)
-    }
-
-    fn changing(&self, id: FileId) -> Option<Box<dyn Send>> {
-        self.layer.changing(id)
-    }
-
-    fn when_stale(&self, tell: Box<dyn Fn(u64) + Send + Sync>) {
-        self.layer.when_stale(tell);
-    }
+/// Files whose calls are counted and timed: a sync counts as a flush, a punched hole as a discard. For files that
+/// bypass the cache, reads and writes that the kernel does by itself are not counted.
+pub(crate) fn files(layer: Arc<dyn FileLayer>, calls: Arc<Observed>) -> Arc<dyn FileLayer> {
+    Opening::over(layer, move |layer, id, file, writable| {
+        let data = layer.open(id, file, writable)?;
+        Ok(Arc::new(ObservedFile { data, calls: Arc::clone(&calls) }))
+    })
 }
 
 impl FileData for ObservedFile {

@@ -13,7 +13,7 @@ use super::holder::Holder;
 use super::log::{Level, Log};
 use super::memory;
 use super::mode::ModeArg;
-use super::observed::{Observed, ObservedBlock, ObservedFiles};
+use super::observed::{self, Observed, ObservedBlock};
 use super::open_cache::OpenCache;
 use super::places::PlacesOf;
 use super::reserving::Reserving;
@@ -196,7 +196,7 @@ impl Running {
 
     /// Files over the cache as a front-end serves them.
     pub fn files(&self, files: Arc<dyn FileLayer>) -> Arc<dyn FileLayer> {
-        doubt::files(Arc::new(ObservedFiles::new(files, Arc::clone(&self.calls))), self.doubt.clone(), true)
+        doubt::files(observed::files(files, Arc::clone(&self.calls)), self.doubt.clone(), true)
     }
 
     /// Sets the mountpoint and the receiver of messages about queries.
