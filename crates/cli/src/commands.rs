@@ -2,8 +2,10 @@
 
 use crate::advise::AdviseArgs;
 use crate::burst::BurstCommand;
+use crate::check::CheckArgs;
 use crate::drain::DrainArgs;
 use crate::emulate::EmulateArgs;
+use crate::format::FormatArgs;
 use crate::metrics::MetricsArgs;
 use crate::mount::MountArgs;
 use crate::moved::MovedArgs;
@@ -24,8 +26,6 @@ use crate::trace::TraceCommand;
 use crate::tune::TuneArgs;
 use crate::upgrade::UpgradeArgs;
 use clap::{Parser, Subcommand};
-use entresol_service::check::CheckArgs;
-use entresol_service::format::FormatArgs;
 use std::path::PathBuf;
 
 /// Version, commit, and features of this build.

@@ -1,6 +1,7 @@
 //! A command that serves a cache under a holder: the command becomes the holder, which starts the command again as its
 //! server.
 
+use crate::arguments::OnOff;
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_fuse::Keep;
@@ -8,7 +9,7 @@ use entresol_hold::{Program, Reason, Server, Settings};
 use entresol_service::holder::Holder;
 use entresol_service::log::{Level, Log};
 use entresol_service::running::Running;
-use entresol_service::values::{Limit, OnOff, seconds_or_none};
+use entresol_service::values::{Limit, seconds_or_none};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;

@@ -4,6 +4,7 @@
 extern crate entresol_service;
 
 mod advise;
+mod arguments;
 mod burst;
 mod check;
 mod commands;

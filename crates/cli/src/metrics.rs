@@ -1,11 +1,11 @@
 //! `entresol metrics`: serves the figures of caches in use to Prometheus.
 
+use crate::arguments::NameArgs;
 use crate::ending;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_service::metrics::{markdown, serve};
-use entresol_service::tables::NameArgs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 
@@ -54,7 +54,7 @@ pub fn run(arguments: &MetricsArgs) -> Result<()> {
     let mut signals = ending::signals()?;
     let listener = TcpListener::bind(address).with_context(|| address.to_string())?;
     let address = listener.local_addr().context("the address of the listener")?;
-    serve(listener, &arguments.places, &arguments.names, arguments.objects.into())?;
+    serve(listener, &arguments.places, &arguments.names.source(), arguments.objects.into())?;
     output::announce(&format!("http://{address}/metrics\n"));
     let _ = signals.forever().next();
     Ok(())

@@ -1,5 +1,6 @@
 //! `entresol mount`: mounts a directory at another place, optionally with a cache or at the speed of another device.
 
+use crate::arguments::{CacheArgs, FileArgs, HintArgs, OnOff};
 use crate::ending;
 use crate::holder::{Keeping, RestartArgs, Role, look, resolved, role, serving};
 use crate::notify;
@@ -10,17 +11,17 @@ use entresol_device::profile;
 use entresol_files::{DirectFiles, EmulatedFiles, FileLayer, Found};
 use entresol_fuse::{Error, Keep, Kept, Mount, Options, Passing, Surviving, Unmounter};
 use entresol_hold::Server;
-use entresol_service::cache_args::CacheArgs;
+use entresol_service::cache_options::CacheOptions;
 use entresol_service::control;
-use entresol_service::files::DirectArgs;
+use entresol_service::files::FileOptions;
 use entresol_service::guard::Guard;
-use entresol_service::hints::{Heard, HintArgs};
+use entresol_service::hints::{Heard, HintSources};
 use entresol_service::holder::Holder;
 use entresol_service::log::{Level, Log};
 use entresol_service::lost::{Opened, without_backing};
 use entresol_service::running::Running;
 use entresol_service::served::Served;
-use entresol_service::values::{OnOff, bytes};
+use entresol_service::values::bytes;
 use serde_json::json;
 use signal_hook::iterator::Signals;
 use std::io;
@@ -66,7 +67,7 @@ pub struct MountArgs {
     #[command(flatten)]
     pub cached: CacheArgs,
     #[command(flatten)]
-    pub direct: DirectArgs,
+    pub files: FileArgs,
     #[command(flatten)]
     pub hints: HintArgs,
     #[command(flatten)]
@@ -102,17 +103,18 @@ pub fn serve(arguments: &MountArgs, holder: Option<&Arc<Holder>>, checked: bool,
     let again = holder.filter(|holder| !holder.is_first());
     // A server before that had no cache bypassed it, which stays as it is.
     if let Some(cache) = arguments.cache.as_ref().filter(|_| again.is_none_or(|holder| holder.has_cache())) {
-        let MountArgs { backing, mountpoint, cached, direct, hints, .. } = arguments;
+        let MountArgs { backing, mountpoint, .. } = arguments;
+        let (options, over, hints) = (arguments.cached.options(), arguments.files.options(), arguments.hints.sources());
         let guard = match holder.filter(|_| checked || again.is_some()) {
             Some(holder) => Guard::checked(holder.directory(backing)?).with_context(|| backing.display().to_string()),
-            None => Guard::check(backing, cached.writers_ok, quiet),
+            None => Guard::check(backing, options.writers_ok, quiet),
         };
         let guard = guard.map_err(|error| without_backing(cache, error))?;
-        let opened = open(cache, backing, mountpoint, cached, direct, hints, holder.map(|holder| &**holder), quiet)?;
+        let opened = open(cache, backing, mountpoint, &options, &over, &hints, holder.map(|holder| &**holder), quiet)?;
         let (served, files, heard) = match opened {
             Opened::Cached(opened) => opened,
             Opened::Bypassed(bypass) => {
-                guard.watch_without(bypass.tell(cache, cached.log, quiet));
+                guard.watch_without(bypass.tell(cache, options.log, quiet));
                 return serve_directly(arguments, holder, quiet);
             }
         };
@@ -198,15 +200,15 @@ pub fn open(
     cache: &Path,
     directory: &Path,
     mountpoint: &Path,
-    arguments: &CacheArgs,
-    direct: &DirectArgs,
-    hints: &HintArgs,
+    options: &CacheOptions,
+    over: &FileOptions,
+    hints: &HintSources,
     holder: Option<&Holder>,
     quiet: bool,
 ) -> Result<Opened<Opening>> {
     let again = holder.filter(|holder| !holder.is_first());
     let seen = resolved(mountpoint)?;
-    let (held, files, names) = match entresol_service::files::open(cache, directory, arguments, direct, holder)? {
+    let (held, files, names) = match entresol_service::files::open(cache, directory, options, over, holder)? {
         Opened::Cached(opened) => opened,
         Opened::Bypassed(bypass) => return Ok(Opened::Bypassed(bypass)),
     };
@@ -253,12 +255,12 @@ pub fn open(
 
 /// Receives messages about queries for a mount that was taken over. Without receivers the mount is served all the same.
 fn hear_again(arguments: &MountArgs, holder: &Holder, served: &Served) -> Heard {
-    let MountArgs { backing, mountpoint, hints, .. } = arguments;
+    let MountArgs { backing, mountpoint, .. } = arguments;
     let hear = || {
         let (seen, files) = (resolved(mountpoint)?, served.cached_files().context("no files")?);
         let held = holder.directory(backing)?;
         let below = format!("/proc/self/fd/{}/.", held.as_raw_fd());
-        Ok((hints.open(files, &seen, Path::new(&below))?, seen))
+        Ok((arguments.hints.sources().open(files, &seen, Path::new(&below))?, seen))
     };
     match hear() {
         Ok((heard, seen)) => {

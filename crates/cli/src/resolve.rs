@@ -1,10 +1,10 @@
 //! `entresol resolve`: decides which version of a file counts after a change made without its cache.
 
+use crate::arguments::{TimeoutArg, keyword};
 use crate::output;
-use crate::stats::TimeoutArg;
 use anyhow::Result;
 use clap::Args;
-use entresol_service::control::KeepArg;
+use entresol_files::Keep;
 use entresol_service::resolve::resolve;
 use std::path::PathBuf;
 
@@ -20,8 +20,8 @@ pub struct ResolveArgs {
     pub file: PathBuf,
     /// The version to keep: `cache` writes the cache's dirty pages over the file and restores the size that
     /// it had; `below` drops those pages
-    #[arg(long, value_enum, value_name = "WHOSE")]
-    pub keep: KeepArg,
+    #[arg(long, value_name = "WHOSE", value_parser = keyword::<Keep>())]
+    pub keep: Keep,
     /// The cache, needed if the backing directory does not name it
     #[arg(long, value_name = "FILE")]
     pub cache: Option<PathBuf>,

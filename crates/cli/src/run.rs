@@ -1,5 +1,6 @@
 //! `entresol run`: runs a command that alone sees a directory through a cache.
 
+use crate::arguments::{CacheArgs, FileArgs, HintArgs, OnOff};
 use crate::ending;
 use crate::holder::{RestartArgs, Role, role};
 use crate::mount::{self, MountArgs};
@@ -8,12 +9,8 @@ use clap::Args;
 use entresol_files::{DirectFiles, FileLayer};
 use entresol_fuse::Mount;
 use entresol_hold::Server;
-use entresol_service::cache_args::CacheArgs;
-use entresol_service::files::DirectArgs;
 use entresol_service::guard::Guard;
-use entresol_service::hints::HintArgs;
 use entresol_service::lost::{Opened, without_backing};
-use entresol_service::values::OnOff;
 use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions};
@@ -49,7 +46,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub cached: CacheArgs,
     #[command(flatten)]
-    pub direct: DirectArgs,
+    pub files: FileArgs,
     #[command(flatten)]
     pub hints: HintArgs,
     /// Threads for requests that have to wait
@@ -106,7 +103,7 @@ impl RunArgs {
             allow_root: false,
             cache: Some(self.cache.clone()),
             cached: self.cached.clone(),
-            direct: self.direct.clone(),
+            files: self.files.clone(),
             hints: self.hints.clone(),
             restart: self.restart.clone(),
             emulate: None,
@@ -119,7 +116,7 @@ impl RunArgs {
 fn run_beside(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     // Before this process enters its own namespace, in which other users' processes cannot be looked at.
     drop(
-        Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)
+        Guard::check(&arguments.backing, arguments.cached.options().writers_ok, quiet)
             .map_err(|error| without_backing(&arguments.cache, error))?,
     );
     own_namespace()?;
@@ -174,23 +171,24 @@ fn start_holder() -> Result<Child> {
 /// Runs the command over a mount that this process serves.
 fn run_over(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     // Before this process enters its own namespace, in which other users' processes cannot be looked at.
-    let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)
+    let guard = Guard::check(&arguments.backing, arguments.cached.options().writers_ok, quiet)
         .map_err(|error| without_backing(&arguments.cache, error))?;
     own_namespace()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("signals")?;
     ending::watch()?;
     let directory = arguments.backing.canonicalize().with_context(|| arguments.backing.display().to_string())?;
     let here = std::env::current_dir().context("the current directory")?;
-    let RunArgs { cache, cached, direct, hints, .. } = arguments;
+    let RunArgs { cache, .. } = arguments;
+    let (options, over, hints) = (arguments.cached.options(), arguments.files.options(), arguments.hints.sources());
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let (served, files): (_, Arc<dyn FileLayer>) =
-        match mount::open(cache, &directory, &directory, cached, direct, hints, None, quiet)? {
+        match mount::open(cache, &directory, &directory, &options, &over, &hints, None, quiet)? {
             Opened::Cached((served, files, heard)) => {
                 guard.watch(&served);
                 (Some((served, heard)), files)
             }
             Opened::Bypassed(bypass) => {
-                guard.watch_without(bypass.tell(cache, cached.log, quiet));
+                guard.watch_without(bypass.tell(cache, options.log, quiet));
                 (None, Arc::new(DirectFiles))
             }
         };

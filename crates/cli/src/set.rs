@@ -1,11 +1,10 @@
 //! `entresol set`: changes a cache that is in use.
 
+use crate::arguments::{NameArgs, TimeoutArg};
 use crate::output;
-use crate::stats::TimeoutArg;
 use anyhow::Result;
 use clap::Args;
 use entresol_service::set::set;
-use entresol_service::tables::NameArgs;
 use std::path::PathBuf;
 
 /// Change a cache that is in use
@@ -42,6 +41,6 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 /// Runs the command.
 pub fn run(arguments: &SetArgs, quiet: bool) -> Result<()> {
-    let text = set(&arguments.cache, &arguments.settings, &arguments.names, arguments.timeout.limit())?;
+    let text = set(&arguments.cache, &arguments.settings, &arguments.names.source(), arguments.timeout.limit())?;
     if quiet { Ok(()) } else { output::print(&text) }
 }

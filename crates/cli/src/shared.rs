@@ -1,11 +1,11 @@
 //! Values, defaults and outputs of the command line that the laboratory's program shares with `entresol`.
 
+pub use crate::arguments::{DIRTY_AGE, OnOff, keyword, word};
 pub use crate::output::{check_writable, command_line, print, write_file};
 pub use crate::tiers::Waf;
-pub use entresol_service::cache_args::DIRTY_AGE;
 pub use entresol_service::config::{one_policy, top_tier};
-pub use entresol_service::mode::ModeArg;
-pub use entresol_service::values::{Limit, OnOff, bytes, bytes_or_none, layout, seconds_or_none, word};
+pub use entresol_service::keyword::Keyword;
+pub use entresol_service::values::{Limit, bytes, bytes_or_none, layout, seconds_or_none};
 
 use clap::Parser;
 use std::process::ExitCode;

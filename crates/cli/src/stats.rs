@@ -1,11 +1,12 @@
 //! `entresol stats`: activity of a cache in use, or contents of a cache that is not.
 
+use crate::arguments::{NameArgs, TimeoutArg};
 use crate::output;
 use anyhow::{Result, bail};
 use clap::Args;
 use entresol_service::figures::Figures;
 use entresol_service::stats::{at_rest, check_at_rest, figures};
-use entresol_service::tables::{NameArgs, Tables};
+use entresol_service::tables::Tables;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,26 +33,6 @@ pub struct StatsArgs {
     pub timeout: TimeoutArg,
 }
 
-/// Time limit for the process that serves a cache
-#[derive(Args)]
-pub struct TimeoutArg {
-    /// Seconds that the process which serves the cache may take to answer; 0 waits for ever
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    timeout: f64,
-}
-
-impl TimeoutArg {
-    /// The limit, if there is one.
-    pub fn limit(&self) -> Option<Duration> {
-        (self.timeout > 0.0).then(|| Duration::from_secs_f64(self.timeout.max(0.001)))
-    }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.0..=86400.0).contains(seconds));
-    seconds.ok_or_else(|| "it must be a number of seconds from 0 to 86400".to_owned())
-}
-
 /// Parses the seconds between two readings.
 pub fn interval(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=86400.0).contains(seconds));
@@ -61,7 +42,7 @@ pub fn interval(text: &str) -> Result<f64, String> {
 /// Runs the command.
 pub fn run(arguments: &StatsArgs) -> Result<()> {
     let Some(cache) = arguments.place.as_ref().or(arguments.cache.as_ref()) else { bail!("no cache was named") };
-    let mut tables = Tables::new(&arguments.names);
+    let mut tables = Tables::new(&arguments.names.source());
     let limit = arguments.timeout.limit();
     let figures = figures(cache, limit)?;
     match (figures, arguments.watch) {

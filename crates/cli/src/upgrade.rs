@@ -1,7 +1,7 @@
 //! `entresol upgrade`: replaces the process that serves a cache, under its users.
 
+use crate::arguments::TimeoutArg;
 use crate::output;
-use crate::stats::TimeoutArg;
 use anyhow::Result;
 use clap::Args;
 use entresol_service::upgrade::upgrade;

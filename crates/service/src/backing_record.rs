@@ -5,7 +5,7 @@ use super::around;
 use super::chosen::Kept;
 use super::hold::metadata;
 use super::identity::Identity;
-use crate::values::word;
+use super::keyword::Keyword;
 use anyhow::{Context, Result, bail};
 use entresol_cache::{Mode, Opening};
 use entresol_files::CachedFiles;
@@ -130,6 +130,6 @@ pub(crate) fn choices(cache: &Path, geometry: Geometry, size_bytes: u64, kept: &
     let path = cache.canonicalize().with_context(|| cache.display().to_string())?;
     let device = metadata(path.parent().unwrap_or(Path::new("/")))?.dev();
     let kind = if metadata(&path)?.file_type().is_block_device() { CacheKind::BlockDevice } else { CacheKind::File };
-    let (policy, mode) = (kept.policy.clone(), kept.mode.map(word));
+    let (policy, mode) = (kept.policy.clone(), kept.mode.map(|mode| mode.keyword().to_owned()));
     Ok(Choices { geometry, size_bytes, path: Some(path), kind, device, policy, mode })
 }

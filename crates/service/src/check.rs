@@ -9,53 +9,16 @@ use super::serve::{check_size, is_database};
 use super::translation::generations;
 use super::words::counted;
 use anyhow::{Context, Result};
-use clap::Args;
 use entresol_disk::{Caching, Disk};
 use entresol_files::record::compare;
 use entresol_files::{FilesDisk, Nowhere};
 use entresol_fsck::{Bytes, Generations, State, Survey, SurveyError, Version, superblock, survey};
 use entresol_store::{Doubtful, StoreError};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Damaged pages that are named one by one at most.
 const NAMED_MAX: usize = 100;
-
-/// Verify a cache that is not in use: superblocks, tables, every page, and clean pages against the backing store
-///
-/// Changes nothing without --repair. Exit code 0 if all is sound (or was made so without a loss), 1 if something is
-/// damaged (or was lost), 2 if the check could not be completed.
-#[derive(Args)]
-pub struct CheckArgs {
-    /// The cache
-    #[arg(long, value_name = "FILE")]
-    pub cache: PathBuf,
-    /// The file or block device that it caches, the directory of files, or the SQLite database
-    #[arg(long, value_name = "FILE|DIR")]
-    pub backing: PathBuf,
-    /// The UUID that `entresol format` was given for a backing block device
-    #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
-    pub identity: Option<Identity>,
-    /// Repair the cache as far as possible. A damaged superblock is written again, and so is a damaged table whose copy
-    /// is intact. A damaged clean page is dropped (the backing store has it). A damaged dirty page is marked as lost
-    /// (reading it is an error until it is written again)
-    #[arg(long)]
-    pub repair: bool,
-    /// With --repair: what to do with doubtful dirty pages. If a table and its copy are both damaged, the writes in it
-    /// are not known, and older dirty pages may be out of date: keep them, or make them errors until they are written
-    /// again. Both are listed. Other pages of that table are as the backing store has them
-    #[arg(long, requires = "repair", value_name = "WHAT")]
-    pub doubtful: Option<DoubtfulArg>,
-}
-
-/// Treatment of dirty pages that may be out of date.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum DoubtfulArg {
-    /// The pages are kept
-    Keep,
-    /// The pages are errors until they are written again
-    Lose,
-}
 
 /// A check that was completed.
 pub struct Checked {
@@ -74,25 +37,25 @@ pub enum Sound {
 }
 
 /// Repairs a cache whose backing store has passed the check as far as possible; describes the repairs.
-pub fn repair(arguments: &CheckArgs) -> Result<String> {
-    let name = || arguments.cache.display().to_string();
-    let cache = hold(&arguments.cache, Caching::Buffered)?;
-    let superblock = superblock(&HeldBytes(&cache)).map_err(|error| beyond_repair(&arguments.cache, error))?;
+/// `doubtful` is the treatment of dirty pages that may be out of date; none refuses a cache with such pages.
+pub fn repair(path: &Path, doubtful: Option<Doubtful>) -> Result<String> {
+    let name = || path.display().to_string();
+    let cache = hold(path, Caching::Buffered)?;
+    let superblock = superblock(&HeldBytes(&cache)).map_err(|error| beyond_repair(path, error))?;
     let (backing, pages) = (superblock.backing, superblock.backing_pages);
-    let repaired = match arguments.doubtful {
+    let repaired = match doubtful {
         None => entresol_store::repair(cache, backing, pages),
-        Some(DoubtfulArg::Keep) => entresol_store::repair_past(cache, backing, pages, Doubtful::Keep),
-        Some(DoubtfulArg::Lose) => entresol_store::repair_past(cache, backing, pages, Doubtful::Lose),
+        Some(doubtful) => entresol_store::repair_past(cache, backing, pages, doubtful),
     };
     let repaired = match repaired {
         Ok(repaired) => repaired,
         Err(StoreError::Io(error)) => return Err(error).with_context(name),
-        Err(error @ StoreError::Damaged { .. }) if arguments.doubtful.is_none() => {
+        Err(error @ StoreError::Damaged { .. }) if doubtful.is_none() => {
             let advice = "`--doubtful keep` saves the readable pages, and keeps dirty pages that may be out of date; \
                           `--doubtful lose` makes errors of these; both list the lost pages";
             return Err(Damage(format!("{}: {error}; {advice}", name())).into());
         }
-        Err(error) => return Err(beyond_repair(&arguments.cache, error)),
+        Err(error) => return Err(beyond_repair(path, error)),
     };
     let mut text = "repaired: both superblocks are written again\n".to_owned();
     for byte in &repaired.tables {
@@ -102,8 +65,8 @@ pub fn repair(arguments: &CheckArgs) -> Result<String> {
         let what = format!("is gone with its copy: the last writes of at most {pages} unknown pages are lost");
         writeln!(text, "lost: the table at byte {byte} {what}").expect("text grows");
     }
-    let in_doubt = match arguments.doubtful {
-        Some(DoubtfulArg::Keep) => "its last write is older than that table, and may be out of date; it is kept",
+    let in_doubt = match doubtful {
+        Some(Doubtful::Keep) => "its last write is older than that table, and may be out of date; it is kept",
         _ => {
             "its last write is older than that table, and may be out of date; it is an error until it is written again"
         }
@@ -130,42 +93,42 @@ fn beyond_repair(path: &Path, error: impl std::fmt::Display) -> anyhow::Error {
 ///
 /// # Errors
 /// If the check could not be completed, or ended at damage before the contents were known.
-pub fn check(arguments: &CheckArgs) -> Result<Checked> {
-    check_apart(&arguments.cache, &arguments.backing)?;
-    let cache = ReadFile::open(&arguments.cache)?;
-    if arguments.backing.is_dir() {
-        let (backing, superblock) = super::files::backing_of(&arguments.cache, &cache, &arguments.backing)?;
-        let (record, volume) = (backing.record(), backing.volume()?);
+pub fn check(path: &Path, backing: &Path, identity: Option<Identity>) -> Result<Checked> {
+    check_apart(path, backing)?;
+    let cache = ReadFile::open(path)?;
+    if backing.is_dir() {
+        let (mapped, superblock) = super::files::backing_of(path, &cache, backing)?;
+        let (record, volume) = (mapped.record(), mapped.volume()?);
         compare(superblock.uuid, generations(&superblock), record, volume)
-            .with_context(|| arguments.cache.display().to_string())?;
-        let disk = backing.disk(superblock.geometry.page_bytes.into());
-        let disk = disk.map_err(|error| super::directory::refusal(&arguments.backing, error))?;
+            .with_context(|| path.display().to_string())?;
+        let disk = mapped.disk(superblock.geometry.page_bytes.into());
+        let disk = disk.map_err(|error| super::directory::refusal(backing, error))?;
         let page_bytes = u64::from(superblock.geometry.page_bytes);
-        let found = survey(&cache, false).map_err(|error| refusal(&arguments.cache, error))?;
+        let found = survey(&cache, false).map_err(|error| refusal(path, error))?;
         let dirty = found.pages.iter().filter(|(_, version)| version.dirty).map(|(page, _)| page * page_bytes);
         let dirty: Vec<u64> = dirty.collect();
         let missing = disk.check_missing(dirty.iter().copied());
-        missing.map_err(|error| super::directory::refusal(&arguments.backing, error))?;
-        let conflicts = backing.conflicts(&disk, &dirty, page_bytes)?.into_iter().map(ConflictFigures::from);
-        let conflicts = conflicts.map(|conflict| conflicts::said(&arguments.backing, &[conflict])).collect();
-        return report(arguments, &cache, &Files(&disk), |at, dirty| disk.nowhere(at, dirty), conflicts);
+        missing.map_err(|error| super::directory::refusal(backing, error))?;
+        let conflicts = mapped.conflicts(&disk, &dirty, page_bytes)?.into_iter().map(ConflictFigures::from);
+        let conflicts = conflicts.map(|conflict| conflicts::said(backing, &[conflict])).collect();
+        return report(path, &cache, &Files(&disk), |at, dirty| disk.nowhere(at, dirty), conflicts);
     }
-    let mut backing = ReadFile::open(&arguments.backing)?;
-    let superblock = superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
-    let known_as = identity::check(&arguments.cache, &superblock, &arguments.backing, arguments.identity)?;
-    let place = backing_record::place(&arguments.backing, known_as)?;
-    backing_record::check(&arguments.cache, superblock.uuid, generations(&superblock), &*place)?;
+    let mut below = ReadFile::open(backing)?;
+    let superblock = superblock(&cache).map_err(|error| refusal(path, error))?;
+    let known_as = identity::check(path, &superblock, backing, identity)?;
+    let place = backing_record::place(backing, known_as)?;
+    backing_record::check(path, superblock.uuid, generations(&superblock), &*place)?;
     if is_database(&superblock) {
         // A page beyond the end of the database belongs to no file.
-        let beyond = |at, _| (at >= backing.size_bytes()).then_some(Nowhere::Beyond);
-        return report(arguments, &cache, &backing, beyond, Vec::new());
+        let beyond = |at, _| (at >= below.size_bytes()).then_some(Nowhere::Beyond);
+        return report(path, &cache, &below, beyond, Vec::new());
     }
-    check_size(&arguments.backing, backing.size_bytes(), &superblock)?;
+    check_size(backing, below.size_bytes(), &superblock)?;
     if superblock.backing_bytes.div_ceil(superblock.geometry.page_bytes.into()) == superblock.backing_pages {
         // The cache has no pages of the part that was added, which begins inside the page of the old end.
-        backing.size_bytes = superblock.backing_bytes;
+        below.size_bytes = superblock.backing_bytes;
     }
-    report(arguments, &cache, &backing, |_, _| None, Vec::new())
+    report(path, &cache, &below, |_, _| None, Vec::new())
 }
 
 /// The files of a directory as the backing store of the cache.
@@ -184,14 +147,14 @@ impl Bytes for Files<'_> {
 /// Reads everything and describes the result, skipping pages for which `nowhere` gives a reason. `wrong` has earlier
 /// findings.
 fn report(
-    arguments: &CheckArgs,
+    path: &Path,
     cache: &ReadFile,
     backing: &impl Bytes,
     nowhere: impl Fn(u64, bool) -> Option<Nowhere>,
     mut wrong: Vec<String>,
 ) -> Result<Checked> {
-    let name = arguments.cache.display();
-    let mut found = survey(cache, true).map_err(|error| refusal(&arguments.cache, error))?;
+    let name = path.display();
+    let mut found = survey(cache, true).map_err(|error| refusal(path, error))?;
     let page_bytes = u64::from(found.superblock.geometry.page_bytes);
     let mut dropped = Dropped::default();
     found.pages.retain(|page, version| {

@@ -1,6 +1,6 @@
 //! The configuration of a cache: its policy, and the sizes of its tiers.
 
-use super::cache_args::CacheArgs;
+use super::cache_options::CacheOptions;
 use super::chosen::Chosen;
 use super::memory;
 use super::settings::Settings;
@@ -14,7 +14,7 @@ use entresol_store::Geometry;
 /// Returns the configuration for running a store of this geometry. Settings that were changed while a former server
 /// ran come before the options.
 pub(crate) fn config(
-    arguments: &CacheArgs,
+    options: &CacheOptions,
     chosen: &Chosen,
     geometry: Geometry,
     settings: Option<&Settings>,
@@ -23,16 +23,16 @@ pub(crate) fn config(
     let space = geometry.capacity_pages();
     if let Some(Settings { tiers, dirty_age, .. }) = settings {
         memory::check(&geometry, above_bytes(tiers, geometry.page_bytes))?;
-        let (mode, dirty_age) = (chosen.mode.into(), *dirty_age);
+        let (mode, dirty_age) = (chosen.mode, *dirty_age);
         return Ok(CacheConfig { options: spec.options, mode, dirty_age, ..CacheConfig::new(spec.info, tiers) });
     }
-    let held = arguments.cache_size.pages(geometry.page_bytes, space);
+    let held = options.cache_size.pages(geometry.page_bytes, space);
     if held == 0 || held > space {
         bail!("--cache-size: {held} pages; the store has room for {space}");
     }
-    let tiers = tiers(spec.info, held, arguments.dram, geometry.page_bytes)?;
+    let tiers = tiers(spec.info, held, options.dram, geometry.page_bytes)?;
     memory::check(&geometry, above_bytes(&tiers, geometry.page_bytes))?;
-    let (mode, dirty_age) = (chosen.mode.into(), arguments.dirty_age.0);
+    let (mode, dirty_age) = (chosen.mode, options.dirty_age);
     Ok(CacheConfig { options: spec.options, mode, dirty_age, ..CacheConfig::new(spec.info, &tiers) })
 }
 

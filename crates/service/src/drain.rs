@@ -1,7 +1,7 @@
 //! The drain of a cache: writes all dirty pages to the backing store.
 
-use super::cache_args::CacheArgs;
-use super::files::{self, DirectArgs};
+use super::cache_options::CacheOptions;
+use super::files::{self, FileOptions};
 use super::hold::ReadFile;
 use super::identity::Identity;
 use super::open_cache::OpenCache;
@@ -26,9 +26,9 @@ pub fn drain(
     generation_ok: bool,
     quiet: bool,
 ) -> Result<()> {
-    let direct = DirectArgs { drop_gone, generation_ok, nested_ok: true, ..DirectArgs::default() };
+    let direct = FileOptions { drop_gone, generation_ok, nested_ok: true, ..FileOptions::default() };
     let held = if backing.is_dir() {
-        let opened = files::open(cache, backing, &CacheArgs::any_policy(), &direct, None);
+        let opened = files::open(cache, backing, &CacheOptions::any_policy(), &direct, None);
         opened.map_err(|error| read_only(cache, backing).unwrap_or(error))?.cached()?.0
     } else {
         open_to_drain(cache, backing, identity, generation_ok)?

@@ -3,7 +3,7 @@
 use super::around;
 use super::backing_record::Paired;
 use super::backing_store::Below;
-use super::cache_args::CacheArgs;
+use super::cache_options::CacheOptions;
 use super::chosen::{Chosen, Kept};
 use super::config::config;
 use super::directory::{check_outside, refusal};
@@ -11,13 +11,11 @@ use super::doubt::{self, Doubt};
 use super::hold::{HeldBytes, hold_cache, patiently};
 use super::holder::Holder;
 use super::lost::{self, IfLost, Opened, dirty_pages, dirty_pages_at};
-use super::mode::ModeArg;
 use super::open_cache::{Dropped, Found, Inherited, OpenCache};
 use super::settings::Settings;
 use super::translation::geometry;
 use anyhow::{Context, Result, anyhow, bail};
-use clap::Args;
-use entresol_cache::CacheConfig;
+use entresol_cache::{CacheConfig, Mode};
 use entresol_disk::Caching;
 use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
 use entresol_fsck::{Bytes, Superblock};
@@ -30,30 +28,24 @@ use std::time::{Duration, Instant};
 /// Longest wait for the locks of a server that was killed, whose last I/O may still be under way.
 const LOCKED_MAX: Duration = Duration::from_secs(60);
 
-/// Files that bypass the cache
-#[derive(Args, Clone, Default)]
-pub struct DirectArgs {
-    /// With --cache: files that bypass it, as patterns of names, separated by commas; a directory's name covers all
-    /// files in it. `none` names none [default: logs and temporary files of PostgreSQL, InnoDB and SQLite, see
-    /// docs/OPERATING.md]
-    #[arg(long = "bypass", value_name = "PATTERNS", requires = "cache", value_delimiter = ',')]
-    pub direct: Vec<String>,
-    /// With --cache: drop dirty pages of files that no longer exist; these pages are lost. Without this option a start
-    /// is refused while the cache has dirty pages of missing files, unless the files were removed through the cache
-    #[arg(long, requires = "cache")]
+/// Options of a cache over a directory.
+#[derive(Clone, Debug, Default)]
+pub struct FileOptions {
+    /// Files that bypass the cache, as patterns of names: a directory's name covers all files in it. `none` alone names
+    /// none; no pattern at all: the defaults, logs and temporary files of databases.
+    pub bypass: Vec<String>,
+    /// True if dirty pages of files that no longer exist are dropped.
     pub drop_gone: bool,
     /// True if the generations of cache and directory are not compared.
-    #[arg(skip)]
     pub generation_ok: bool,
     /// True if other caches may be in use inside or around the directory: for a drain.
-    #[arg(skip)]
     pub nested_ok: bool,
 }
 
-impl DirectArgs {
+impl FileOptions {
     fn patterns(&self) -> Result<Vec<Pattern>> {
-        let given = self.direct.iter().map(String::as_str);
-        let names: Vec<&str> = match self.direct.as_slice() {
+        let given = self.bypass.iter().map(String::as_str);
+        let names: Vec<&str> = match self.bypass.as_slice() {
             [] => NOT_CACHED.to_vec(),
             [one] if one == "none" => Vec::new(),
             _ => given.collect(),
@@ -115,24 +107,24 @@ pub type OpenFiles = (OpenCache, Arc<CachedFiles>, entresol_files::Found);
 pub fn open(
     path: &Path,
     directory: &Path,
-    arguments: &CacheArgs,
-    direct: &DirectArgs,
+    options: &CacheOptions,
+    direct: &FileOptions,
     holder: Option<&Holder>,
 ) -> Result<Opened<OpenFiles>> {
     if let Some(holder) = holder.filter(|holder| !holder.is_first()) {
-        let again = || open_again(path, directory, arguments, direct, holder);
+        let again = || open_again(path, directory, options, direct, holder);
         return doubt::past_unusable(Some(holder), again).map(Opened::Cached);
     }
     check_outside(path, directory)?;
-    lost::twice(|damage| open_once(path, directory, arguments, direct, holder, damage))
+    lost::twice(|damage| open_once(path, directory, options, direct, holder, damage))
 }
 
 /// One attempt of a first server to open them; `damage` is what an earlier attempt found.
 fn open_once(
     path: &Path,
     directory: &Path,
-    arguments: &CacheArgs,
-    direct: &DirectArgs,
+    options: &CacheOptions,
+    direct: &FileOptions,
     holder: Option<&Holder>,
     damage: Option<&str>,
 ) -> Result<Opened<OpenFiles>> {
@@ -142,11 +134,11 @@ fn open_once(
     if !direct.nested_ok {
         around::check(directory)?;
     }
-    let (identity, asked, overruled) = (backing.id(), arguments.if_lost, direct.generation_ok);
+    let (identity, asked, overruled) = (backing.id(), options.if_lost, direct.generation_ok);
     let start = lost::Start { cache: path, backing: directory, identity, given: None, asked, overruled };
     let kept = start.kept(&backing)?;
-    let chosen = arguments.chosen(&kept, None)?;
-    if asked == Some(IfLost::Bypass) && chosen.mode == ModeArg::ReadOnly {
+    let chosen = options.chosen(&kept, None)?;
+    if asked == Some(IfLost::Bypass) && chosen.mode == Mode::ReadOnly {
         bail!("--if-lost bypass: it serves writable files, but the mode is read-only");
     }
     let recreated = match start.settle(&mut backing, damage)?.or_bypass(chosen.mode) {
@@ -159,7 +151,7 @@ fn open_once(
     }
     let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
     let paths = (path, directory);
-    open_over(paths, backing, arguments, (chosen, None), direct, holder, recreated, started).map(Opened::Cached)
+    open_over(paths, backing, options, (chosen, None), direct, holder, recreated, started).map(Opened::Cached)
 }
 
 /// Opens what the server before had, which other programs still use. It is no new start for them: nothing is decided
@@ -167,15 +159,15 @@ fn open_once(
 fn open_again(
     path: &Path,
     directory: &Path,
-    arguments: &CacheArgs,
-    direct: &DirectArgs,
+    options: &CacheOptions,
+    direct: &FileOptions,
     holder: &Holder,
 ) -> Result<OpenFiles> {
     let started = Instant::now();
     let backing = backing_again(directory, holder)?;
     let settings = Settings::left(Some(holder))?;
-    let chosen = arguments.chosen(&Kept::of(backing.record()), settings.as_ref())?;
-    open_over((path, directory), backing, arguments, (chosen, settings), direct, Some(holder), None, started)
+    let chosen = options.chosen(&Kept::of(backing.record()), settings.as_ref())?;
+    open_over((path, directory), backing, options, (chosen, settings), direct, Some(holder), None, started)
 }
 
 /// The directory of the server before, without a look at its path.
@@ -190,9 +182,9 @@ fn backing_again(directory: &Path, holder: &Holder) -> Result<Backing> {
 fn open_over(
     (path, directory): (&Path, &Path),
     backing: Backing,
-    arguments: &CacheArgs,
+    options: &CacheOptions,
     (chosen, settings): (Chosen, Option<Settings>),
-    direct: &DirectArgs,
+    direct: &FileOptions,
     holder: Option<&Holder>,
     recreated: Option<String>,
     started: Instant,
@@ -202,7 +194,7 @@ fn open_over(
     let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
     let geometry = geometry(&superblock);
     let arena = holder.map(|holder| doubt::arena(holder, &geometry)).transpose()?;
-    let config = CacheConfig { arena, ..config(arguments, &chosen, geometry, settings.as_ref())? };
+    let config = CacheConfig { arena, ..config(options, &chosen, geometry, settings.as_ref())? };
     let patterns = direct.patterns()?;
     let opened = CachedFiles::open(backing, store, &config, patterns);
     let (files, names) = opened.map_err(|error| match error {
@@ -212,15 +204,15 @@ fn open_over(
     })?;
     let (files, policy) = (Arc::new(files), config.policy);
     let cache = Arc::clone(files.cache());
-    if let Err(error) = arguments.adjust(&cache, settings.as_ref()) {
+    if let Err(error) = options.adjust(&cache, settings.as_ref()) {
         return Err(files.close().err().map_or(error, anyhow::Error::from));
     }
     let found = Found::new(&cache.recovered(), started, executor).with_dropped(Dropped::from(&names));
     let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
     let pair = Arc::clone(&files) as Arc<dyn Paired>;
-    let log = arguments.log;
-    let sync_after = arguments.sync_after.0;
-    let sequential_cutoff = settings.as_ref().map_or(arguments.sequential_cutoff, |set| set.sequential_cutoff);
+    let log = options.log;
+    let sync_after = options.sync_after;
+    let sequential_cutoff = settings.as_ref().map_or(options.sequential_cutoff, |set| set.sequential_cutoff);
     let inherited = Inherited { holder: holder.cloned(), settings, doubt: Doubt::left(holder)? };
     let held = OpenCache {
         path,

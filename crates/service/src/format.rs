@@ -6,12 +6,9 @@ use super::chosen::Kept;
 use super::config::one_policy;
 use super::directory::{check_outside, refusal};
 use super::hold::{ReadFile, check_apart, hex, hold, metadata};
-use super::identity::{self, Identity, identity, random};
-use super::mode::ModeArg;
-use crate::values::{bytes, layout};
+use super::identity::{Identity, identity, random};
 use anyhow::{Context, Result, bail};
-use clap::Args;
-use entresol_cache::BlockCache;
+use entresol_cache::{BlockCache, Mode};
 use entresol_disk::{Caching, Disk, FileDisk, take_room};
 use entresol_files::Backing;
 use entresol_files::record::{Record, RecordPlace};
@@ -22,84 +19,70 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Make a cache for a backing store
-///
-/// Anything that exists at the cache's path stays unless --force is given.
-#[derive(Args)]
-pub struct FormatArgs {
-    /// The file or block device to make a cache of
-    #[arg(long, value_name = "FILE")]
+/// Options of a new cache.
+pub struct FormatOptions {
+    /// File or block device to make a cache of.
     pub cache: PathBuf,
-    /// The file or block device to be cached, or the directory of files
-    #[arg(long, value_name = "FILE|DIR")]
+    /// File or block device to be cached, or directory of files.
     pub backing: PathBuf,
-    /// A UUID for a backing block device that has no serial number; every later command needs the same
-    #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
+    /// UUID for a backing block device that has no serial number.
     pub identity: Option<Identity>,
-    /// Size of the cache in bytes [default: that of the existing file or device]
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    /// Size of the cache in bytes; none: that of the existing file or device.
     pub size: Option<u64>,
-    /// Bytes of a page, a power of two from 512 to 65536
-    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "4096")]
+    /// Bytes of a page, a power of two from 512 to 65536.
     pub page_size: u64,
-    /// Bytes of a segment, a multiple of the page size [default: 1MiB, less if fewer than 64 of those fit]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    /// Bytes of a segment, a multiple of the page size; none: 1 MiB, less if fewer than 64 of those fit.
     pub segment_size: Option<u64>,
-    /// Layout of the pages: log, which appends many at a time, or slots, which gives each page a slot, for devices that
-    /// write single pages well
-    #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
+    /// Layout of the pages.
     pub layout: Layout,
-    /// The policy that `mount`, `run` and `serve` use for it unless given another [default: face-gsc]
-    #[arg(long, value_name = "POLICY")]
+    /// Policy of a start that names none; none: face-gsc.
     pub policy: Option<String>,
-    /// The mode that these commands use unless given another [default: write-back]
-    #[arg(long, value_enum)]
-    pub mode: Option<ModeArg>,
-    /// Overwrite an existing cache, including dirty pages that only it may have
-    #[arg(long)]
+    /// Mode of a start that names none; none: write-back.
+    pub mode: Option<Mode>,
+    /// True if an existing cache is overwritten, dirty pages that only it may have included.
     pub force: bool,
 }
 
 /// Makes a cache; returns its geometry.
-pub fn format(arguments: &FormatArgs) -> Result<Geometry> {
-    let name = arguments.cache.display();
-    check_apart(&arguments.cache, &arguments.backing)?;
-    arguments.policy.as_deref().map(one_policy).transpose().context("--policy")?;
-    let backing = below(arguments)?;
-    let exists = arguments.cache.exists();
-    let size = match (arguments.size, exists) {
+pub fn format(options: &FormatOptions) -> Result<Geometry> {
+    let name = options.cache.display();
+    check_apart(&options.cache, &options.backing)?;
+    options.policy.as_deref().map(one_policy).transpose().context("--policy")?;
+    let backing = below(options)?;
+    let exists = options.cache.exists();
+    let size = match (options.size, exists) {
         (Some(size), _) => size,
-        (None, true) => ReadFile::open(&arguments.cache)?.size_bytes,
+        (None, true) => ReadFile::open(&options.cache)?.size_bytes,
         (None, false) => bail!("{name}: is not there; --size gives its size"),
     };
-    let geometry = geometry(arguments, size).with_context(|| name.to_string())?;
+    let geometry = geometry(options, size).with_context(|| name.to_string())?;
     if exists {
-        make_over(arguments, size, geometry, &backing)?;
+        make_over(options, size, geometry, &backing)?;
     } else {
         // Created exclusively, so that no file of another process can appear here and be taken for the new one.
-        let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&arguments.cache);
+        let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&options.cache);
         let file = new.with_context(|| name.to_string())?;
         let made = take_room(&file, size).with_context(|| name.to_string());
-        let made = made.and_then(|_room| make(arguments, size, geometry, &backing));
-        made.inspect_err(|_| drop(std::fs::remove_file(&arguments.cache)))?;
+        let made = made.and_then(|_room| make(options, size, geometry, &backing));
+        made.inspect_err(|_| drop(std::fs::remove_file(&options.cache)))?;
     }
     Ok(geometry)
 }
 
-fn geometry(arguments: &FormatArgs, size: u64) -> Result<Geometry> {
-    let page_bytes = u32::try_from(arguments.page_size).unwrap_or(u32::MAX);
+fn geometry(options: &FormatOptions, size: u64) -> Result<Geometry> {
+    let page_bytes = u32::try_from(options.page_size).unwrap_or(u32::MAX);
     let probe = Geometry { page_bytes, segment_pages: 4, segments: 8, layout: Layout::Log };
     probe.check()?;
-    let layout = arguments.layout;
-    let Some(segment) = arguments.segment_size else {
+    let layout = options.layout;
+    let Some(segment) = options.segment_size else {
         let geometry = Geometry::for_device(size, page_bytes)?.with(layout);
         geometry.check()?;
         return Ok(geometry);
     };
-    if !segment.is_multiple_of(arguments.page_size) {
+    if !segment.is_multiple_of(options.page_size) {
         bail!("--segment-size {segment} is no multiple of the page size {page_bytes}");
     }
-    let segment_pages = u32::try_from(segment / arguments.page_size).unwrap_or(u32::MAX);
+    let segment_pages = u32::try_from(segment / options.page_size).unwrap_or(u32::MAX);
     let segments = size.saturating_sub(probe.base()) / segment;
     let segments = u32::try_from(segments).unwrap_or(u32::MAX);
     let geometry = Geometry { page_bytes, segment_pages, segments, layout };
@@ -109,9 +92,9 @@ fn geometry(arguments: &FormatArgs, size: u64) -> Result<Geometry> {
 
 /// Makes a cache of an existing file or device. A file gets all its blocks; if it cannot have them, it is left as it
 /// was.
-fn make_over(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Below) -> Result<()> {
-    let path = &arguments.cache;
-    if !arguments.force
+fn make_over(options: &FormatOptions, size: u64, geometry: Geometry, backing: &Below) -> Result<()> {
+    let path = &options.cache;
+    if !options.force
         && let Some(found) = holds(path)?
     {
         bail!("{}: {found}; --force overwrites it", path.display());
@@ -125,24 +108,24 @@ fn make_over(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Be
             bail!("{}: has {before} bytes, fewer than --size {size}", path.display());
         }
         drop(held);
-        return make(arguments, before, geometry, backing);
+        return make(options, before, geometry, backing);
     }
     let name = || path.display().to_string();
     let file = OpenOptions::new().write(true).open(path).with_context(name)?;
     let space = take_room(&file, size).with_context(name)?;
     drop(held);
-    make(arguments, size, geometry, backing).inspect_err(|_| space.give_back(&file))?;
+    make(options, size, geometry, backing).inspect_err(|_| space.give_back(&file))?;
     // A file is cut only once the new cache is complete: until then the old contents may be wanted.
     if size < before { file.set_len(size).with_context(name) } else { Ok(()) }
 }
 
 /// Makes the cache and its record at the backing store; `size` is the size of the file or device, now or later.
-fn make(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Below) -> Result<()> {
-    let name = || arguments.cache.display().to_string();
-    let cache = hold(&arguments.cache, Caching::Buffered)?;
+fn make(options: &FormatOptions, size: u64, geometry: Geometry, backing: &Below) -> Result<()> {
+    let name = || options.cache.display().to_string();
+    let cache = hold(&options.cache, Caching::Buffered)?;
     let uuid = random()?;
-    let kept = Kept { policy: arguments.policy.clone(), mode: arguments.mode };
-    let choices = backing_record::choices(&arguments.cache, geometry, size, &kept)?;
+    let kept = Kept { policy: options.policy.clone(), mode: options.mode };
+    let choices = backing_record::choices(&options.cache, geometry, size, &kept)?;
     match backing {
         Below::File { held, identity, place } => {
             let record = Record::first(uuid, place.volume()?, Some(choices));
@@ -150,8 +133,8 @@ fn make(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Below) 
             place.write(&record).with_context(|| format!("the record of the cache, {}", place.name()))
         }
         Below::Directory => {
-            let made = Backing::format_as(&arguments.backing, &cache, geometry, uuid, random()?, Some(choices));
-            made.map_err(|error| refusal(&arguments.backing, error))
+            let made = Backing::format_as(&options.backing, &cache, geometry, uuid, random()?, Some(choices));
+            made.map_err(|error| refusal(&options.backing, error))
         }
     }
 }
@@ -162,25 +145,25 @@ enum Below {
     Directory,
 }
 
-fn below(arguments: &FormatArgs) -> Result<Below> {
-    let path = &arguments.backing;
+fn below(options: &FormatOptions) -> Result<Below> {
+    let path = &options.backing;
     if path.is_dir() {
-        check_outside(&arguments.cache, path)?;
-        if !arguments.force && Backing::needs_its_cache(path).map_err(|error| refusal(path, error))? {
+        check_outside(&options.cache, path)?;
+        if !options.force && Backing::needs_its_cache(path).map_err(|error| refusal(path, error))? {
             let name = path.display();
             bail!("{name}: another cache may have dirty pages of its files: drain that cache, or lose them by --force");
         }
-        if !arguments.force {
+        if !options.force {
             around::check(path)?;
         }
         return Ok(Below::Directory);
     }
-    let (held, identity) = (hold(path, Caching::Buffered)?, identity(path, arguments.identity)?);
+    let (held, identity) = (hold(path, Caching::Buffered)?, identity(path, options.identity)?);
     if held.size_bytes() == 0 {
         bail!("{}: is empty", path.display());
     }
     let place = backing_record::place(path, identity)?;
-    if !arguments.force {
+    if !options.force {
         backing_record::check_free(path, &*place)?;
     }
     Ok(Below::File { held, identity, place })

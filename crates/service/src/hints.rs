@@ -1,7 +1,6 @@
-//! `--hints` and `--audit-log`: a mounted cache receives messages about queries.
+//! Messages about queries, which a mounted cache receives.
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
 use entresol_files::{Advised, CachedFiles, FileId};
 use entresol_hints::{AuditFollower, HintCounts, HintSocket, Hints, Served};
 use entresol_names::Names;
@@ -10,15 +9,12 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Ways in which databases report their queries to a cache
-#[derive(Args, Clone, Default)]
-pub struct HintArgs {
-    /// Receive messages about queries on this Unix datagram socket, from PostgreSQL's extension or another
-    /// program that follows docs/hints.md
-    #[arg(long, value_name = "SOCKET", requires = "cache")]
-    pub hints: Option<PathBuf>,
-    /// Read queries from this log of MariaDB's audit plugin; the server's data directory must be among the files
-    #[arg(long, value_name = "LOG", requires = "cache")]
+/// Ways in which databases report their queries to a cache.
+#[derive(Clone, Debug, Default)]
+pub struct HintSources {
+    /// Unix datagram socket for messages about queries, which docs/hints.md describes.
+    pub socket: Option<PathBuf>,
+    /// Log of MariaDB's audit plugin. The server's data directory must be among the files.
     pub audit_log: Option<PathBuf>,
 }
 
@@ -45,11 +41,11 @@ impl Advised for Shared {
     }
 }
 
-impl HintArgs {
+impl HintSources {
     /// Starts the receivers. `mountpoint` is absolute and without links. Must be called before the files are mounted, or
     /// with a path of the backing directory that leads below the mount.
     pub fn open(&self, files: &Arc<CachedFiles>, mountpoint: &Path, backing: &Path) -> Result<Heard> {
-        if self.hints.is_none() && self.audit_log.is_none() {
+        if self.socket.is_none() && self.audit_log.is_none() {
             return Ok(Heard::none());
         }
         let mountpoint = mountpoint.to_owned();
@@ -59,7 +55,7 @@ impl HintArgs {
         let log = |line: &str| say!("entresol: {line}");
         let served = Served::new(mountpoint, by_number);
         let hints = Arc::new(Hints::new(served, Box::new(Shared(files.clone())), Box::new(log)));
-        let socket = self.hints.as_ref().map(|path| HintSocket::open(path, hints.clone())).transpose()?;
+        let socket = self.socket.as_ref().map(|path| HintSocket::open(path, hints.clone())).transpose()?;
         let follow = |(path, within): (&PathBuf, String)| {
             AuditFollower::start(path, within, hints.clone()).with_context(|| path.display().to_string())
         };

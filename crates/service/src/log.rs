@@ -1,17 +1,28 @@
 //! Events of a cache in use: one line per event on standard error, for people or for programs.
 
-use clap::ValueEnum;
+use super::keyword::{Entry, Keyword};
 use serde_json::{Map, Value};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Format of events on standard error
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum LogArg {
-    /// A line for people
+/// Format of events on standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
     #[default]
     Text,
-    /// A JSON object per line: time, level, cache, event, message, and fields of the event
+    /// JSON objects.
     Json,
+}
+
+impl Keyword for LogFormat {
+    const ALL: &'static [Entry<Self>] = &[
+        Entry::new(LogFormat::Text, "text", "A line for people"),
+        Entry::new(
+            LogFormat::Json,
+            "json",
+            "A JSON object per line: time, level, cache, event, message, and fields of the event",
+        ),
+    ];
 }
 
 /// Severity of an event.
@@ -27,13 +38,13 @@ pub enum Level {
 #[derive(Clone, Debug)]
 pub struct Log {
     cache: String,
-    format: LogArg,
+    format: LogFormat,
     quiet: bool,
 }
 
 impl Log {
     /// For the cache of this name; control characters in the name become blanks.
-    pub(crate) fn new(cache: String, format: LogArg, quiet: bool) -> Self {
+    pub(crate) fn new(cache: String, format: LogFormat, quiet: bool) -> Self {
         Log { cache: printable(&cache), format, quiet }
     }
 
@@ -47,7 +58,7 @@ impl Log {
     fn line(&self, now: SystemTime, level: Level, event: &str, message: &str, more: Value) -> String {
         // An event stays on one line, whatever the message of a device contains.
         let message = printable(message);
-        if self.format == LogArg::Text {
+        if self.format == LogFormat::Text {
             return format!("{}: {message}", self.cache);
         }
         let level = if level == Level::Info { "info" } else { "warning" };
@@ -131,13 +142,13 @@ mod tests {
             let log = Log::new("fast\ncache".to_owned(), format, false);
             log.line(at(0, 1), Level::Warning, "device-errors", "a\nb\u{1b}[2J\"", more())
         };
-        assert_eq!(line(LogArg::Text), "fast cache: a b [2J\"");
-        let json: Value = serde_json::from_str(&line(LogArg::Json)).expect("JSON");
+        assert_eq!(line(LogFormat::Text), "fast cache: a b [2J\"");
+        let json: Value = serde_json::from_str(&line(LogFormat::Json)).expect("JSON");
         let expected = serde_json::json!({
             "time": "1970-01-01T00:00:00.001Z", "level": "warning", "cache": "fast cache", "event": "device-errors",
             "message": "a b [2J\"", "pages": 5
         });
         assert_eq!(json, expected);
-        assert!(!line(LogArg::Json).contains('\n'));
+        assert!(!line(LogFormat::Json).contains('\n'));
     }
 }

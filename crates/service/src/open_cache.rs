@@ -5,7 +5,7 @@ use super::backing_store::Below;
 use super::chosen::Chosen;
 use super::doubt::Doubt;
 use super::holder::Holder;
-use super::log::LogArg;
+use super::log::LogFormat;
 use super::places::PlacesOf;
 use super::settings::Settings;
 use super::words::counted;
@@ -38,7 +38,7 @@ pub struct OpenCache {
     /// Message that the cache was lost and recreated; none if it was not.
     pub(crate) recreated: Option<String>,
     /// Format of the cache's events on standard error.
-    pub(crate) log: LogArg,
+    pub(crate) log: LogFormat,
     /// Age at which an unsynced write is flushed; none: never.
     pub(crate) sync_after: Option<Duration>,
     /// Bytes of a stream after which its rest bypasses the cache.

@@ -1,30 +1,21 @@
 //! The end of a conflict: decides which version of a file counts after a change made without its cache.
 
-use super::cache_args::CacheArgs;
-use super::control::{self, KeepArg, Question, ask};
+use super::cache_options::CacheOptions;
+use super::control::{self, Question, ask};
 use super::directory::refusal;
-use super::files::{self, DirectArgs};
+use super::files::{self, FileOptions};
 use super::words::counted;
 use anyhow::{Context, Result, bail};
 use entresol_files::{Backing, HIDDEN, Keep};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-impl From<KeepArg> for Keep {
-    fn from(keep: KeepArg) -> Self {
-        match keep {
-            KeepArg::Cache => Keep::Cache,
-            KeepArg::Below => Keep::Below,
-        }
-    }
-}
-
 /// The line that reports the outcome.
-pub fn done(path: &str, keep: KeepArg, pages: u64) -> String {
+pub fn done(path: &str, keep: Keep, pages: u64) -> String {
     let pages = counted(pages as usize, "page");
     match keep {
-        KeepArg::Cache => format!("{path}: {pages} of the cache count again, over the bytes written there"),
-        KeepArg::Below => format!("{path}: {pages} of the cache are dropped; the file counts as it is"),
+        Keep::Cache => format!("{path}: {pages} of the cache count again, over the bytes written there"),
+        Keep::Below => format!("{path}: {pages} of the cache are dropped; the file counts as it is"),
     }
 }
 
@@ -41,7 +32,7 @@ struct Found {
 /// reports the outcome.
 ///
 /// `cache` is the cache, if it is known. The process that serves it has to answer within `limit`.
-pub fn resolve(file: &Path, cache: Option<&Path>, keep: KeepArg, limit: Option<Duration>) -> Result<String> {
+pub fn resolve(file: &Path, cache: Option<&Path>, keep: Keep, limit: Option<Duration>) -> Result<String> {
     let Found { cache, backing, path } = find(file, cache)?;
     let name = path.to_str().with_context(|| format!("{}: its name is not valid UTF-8", path.display()))?;
     let question = Question::Resolve { path: name.to_owned(), keep };
@@ -79,10 +70,10 @@ fn find(given: &Path, cache: Option<&Path>) -> Result<Found> {
 }
 
 /// Resolves the conflict in a cache that is not in use.
-fn at_rest(cache: &Path, backing: &Path, path: &Path, keep: KeepArg) -> Result<String> {
-    let direct = DirectArgs { nested_ok: true, ..DirectArgs::default() };
-    let (held, files, _) = files::open(cache, backing, &CacheArgs::any_policy(), &direct, None)?.cached()?;
-    let resolved = files.resolve(path, keep.into()).with_context(|| backing.join(path).display().to_string());
+fn at_rest(cache: &Path, backing: &Path, path: &Path, keep: Keep) -> Result<String> {
+    let direct = FileOptions { nested_ok: true, ..FileOptions::default() };
+    let (held, files, _) = files::open(cache, backing, &CacheOptions::any_policy(), &direct, None)?.cached()?;
+    let resolved = files.resolve(path, keep).with_context(|| backing.join(path).display().to_string());
     let closed = held.close();
     let pages = resolved?;
     closed?;

@@ -3,16 +3,16 @@
 use super::accounts::Accounts;
 use super::backing_record::Paired;
 use super::backing_store::Below;
-use super::cache_args::LOW_BY_HIGH;
 use super::cache_file::{CacheFile, Change};
+use super::cache_options::LOW_BY_HIGH;
 use super::config::{above_bytes, one_policy, top_tier};
-use super::control::{Controlled, KeepArg, Recorder};
+use super::control::{Controlled, Recorder};
 use super::doubt::{self, Doubt};
 use super::figures::{Figures, HintFigures, RestartFigures, State};
 use super::holder::Holder;
+use super::keyword::Keyword;
 use super::log::{Level, Log};
 use super::memory;
-use super::mode::ModeArg;
 use super::observed::{self, Observed, ObservedBlock};
 use super::open_cache::OpenCache;
 use super::places::PlacesOf;
@@ -20,13 +20,12 @@ use super::reserving::Reserving;
 use super::resolve;
 use super::settings::Settings;
 use super::writers::Writers;
-use crate::values::{Limit, bytes_or_none, percent, seconds_or_none, word};
+use crate::values::{Limit, bytes_or_none, percent, seconds_or_none};
 use anyhow::{Context, Result, anyhow, bail};
-use clap::ValueEnum;
 use entresol_cache::Block;
 use entresol_cache::{BlockCache, CacheConfig, Mode};
 use entresol_core::Size;
-use entresol_files::{CachedFiles, FileLayer};
+use entresol_files::{CachedFiles, FileLayer, Keep};
 use entresol_hints::Hints;
 use entresol_hold::Start;
 use entresol_sim::PolicySpec;
@@ -100,7 +99,7 @@ struct Seen {
 
 /// A setting after parsing.
 enum Setting {
-    Mode(ModeArg),
+    Mode(Mode),
     Policy(PolicySpec),
     CacheSize(Size),
     DeviceSize(u64),
@@ -165,7 +164,7 @@ impl Running {
     /// The settings as they are.
     fn settings(&self) -> Result<Settings> {
         let CacheConfig { tiers, dirty_age, mode, .. } = self.cache.config();
-        let (policy, mode, dirty_limits) = (self.policy(), word(mode_arg(mode)), self.cache.dirty_limits()?);
+        let (policy, mode, dirty_limits) = (self.policy(), mode.keyword().to_owned(), self.cache.dirty_limits()?);
         let given = self.given();
         let (sequential_cutoff, place_rate, placed) = (given.sequential_cutoff, given.place_rate, given.placed.clone());
         Ok(Settings { mode, policy, tiers, dirty_limits, dirty_age, sequential_cutoff, place_rate, placed })
@@ -233,17 +232,15 @@ impl Running {
         match setting {
             Setting::Mode(mode) => {
                 let before = self.cache.stats()?;
-                self.pair.set_mode(mode.into()).with_context(|| {
-                    match self.cache.config().mode == Mode::from(mode) {
-                        false => "mode, unchanged",
-                        true => "the mode is changed, but its record still says that the cache may not be lost",
-                    }
+                self.pair.set_mode(mode).with_context(|| match self.cache.config().mode == mode {
+                    false => "mode, unchanged",
+                    true => "the mode is changed, but its record still says that the cache may not be lost",
                 })?;
                 let written = self.cache.stats()?.write_back.below_pages - before.write_back.below_pages;
-                let drained = before.mode == Mode::WriteBack && mode != ModeArg::WriteBack;
+                let drained = before.mode == Mode::WriteBack && mode != Mode::WriteBack;
                 let drained =
                     if drained { format!(", {written} pages were written below first") } else { String::new() };
-                Ok(format!("mode is {}{drained}", word(mode)))
+                Ok(format!("mode is {}{drained}", mode.keyword()))
             }
             Setting::Policy(spec) => {
                 let before = self.cache.config();
@@ -375,15 +372,6 @@ impl Running {
     }
 }
 
-fn mode_arg(mode: Mode) -> ModeArg {
-    match mode {
-        Mode::WriteBack => ModeArg::WriteBack,
-        Mode::WriteThrough => ModeArg::WriteThrough,
-        Mode::WriteAround => ModeArg::WriteAround,
-        Mode::ReadOnly => ModeArg::ReadOnly,
-    }
-}
-
 fn parse((setting, value): &(String, String)) -> Result<Setting> {
     let possible = SETTINGS.iter().find(|(known, _)| known == setting).map(|(_, values)| values);
     let Some(possible) = possible else {
@@ -394,8 +382,8 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
     let share = || percent(value).map_err(|error| anyhow!("{setting}: '{value}': {error}"));
     Ok(match setting.as_str() {
         "mode" => {
-            let mode = ModeArg::from_str(value, true);
-            Setting::Mode(mode.map_err(|_| anyhow!("mode: '{value}' is not {possible}"))?)
+            let mode = Mode::named(value);
+            Setting::Mode(mode.with_context(|| format!("mode: '{value}' is not {possible}"))?)
         }
         "policy" => Setting::Policy(one_policy(value).context("policy")?),
         "cache-size" => Setting::CacheSize(size()?),
@@ -433,7 +421,7 @@ impl Controlled for Running {
         let state = State {
             open_s: self.started.elapsed().as_secs_f64(),
             policy: self.policy(),
-            mode: word(mode_arg(stats.mode)),
+            mode: stats.mode.keyword().to_owned(),
             tiers_pages: self.cache.config().tiers.iter().map(|&pages| pages as u64).collect(),
             room_pages: self.cache.room_pages(),
             lost_pages: self.cache.lost_pages()?.len() as u64,
@@ -457,9 +445,9 @@ impl Controlled for Running {
         Ok(serde_json::to_value(Figures::new(state, &stats, self.calls.figures()))?)
     }
 
-    fn resolve(&self, path: &str, keep: KeepArg) -> Result<String> {
+    fn resolve(&self, path: &str, keep: Keep) -> Result<String> {
         let Below::Files(files) = &self.below else { bail!("a backing file or device has no files in it") };
-        let pages = files.resolve(Path::new(path), keep.into()).with_context(|| path.to_owned())?;
+        let pages = files.resolve(Path::new(path), keep).with_context(|| path.to_owned())?;
         let line = resolve::done(path, keep, pages);
         self.log.event(Level::Info, "resolve", &line, json!({ "path": path, "pages": pages }));
         Ok(line)
@@ -472,7 +460,7 @@ impl Controlled for Running {
             places: self.places.places(),
             page_bytes: self.page_bytes,
             policy: self.policy(),
-            mode: word(mode_arg(self.cache.stats()?.mode)),
+            mode: self.cache.stats()?.mode.keyword().to_owned(),
         })
     }
 
@@ -493,7 +481,7 @@ impl Controlled for Running {
         for setting in settings {
             match self.apply(setting).and_then(|line| self.keep_settings().map(|()| line)) {
                 Ok(line) => {
-                    let now = json!({ "policy": self.policy(), "mode": word(mode_arg(self.cache.config().mode)) });
+                    let now = json!({ "policy": self.policy(), "mode": self.cache.config().mode.keyword() });
                     self.log.event(Level::Info, "set", &line, now);
                     done.push(line);
                 }

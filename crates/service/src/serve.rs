@@ -2,7 +2,7 @@
 
 use super::backing_record::{self, Paired};
 use super::backing_store::Below;
-use super::cache_args::CacheArgs;
+use super::cache_options::CacheOptions;
 use super::chosen::{Chosen, Kept};
 use super::config::config;
 use super::doubt::{self, Doubt};
@@ -14,7 +14,6 @@ use super::open_cache::{Found, Inherited, OpenCache};
 use super::settings::Settings;
 use super::translation::geometry;
 use anyhow::{Context, Result, bail};
-use clap::Args;
 use entresol_cache::{BlockCache, CacheConfig, Objects};
 use entresol_disk::{Caching, Disk, FileDisk};
 use entresol_files::record::RecordPlace;
@@ -24,22 +23,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Options for opening block devices
-#[derive(Args, Default)]
-pub struct DeviceArgs {
-    /// With --cache: the UUID that `entresol format` was given for a backing block device
-    #[arg(long, value_name = "UUID", requires = "cache", value_parser = identity::uuid)]
+/// Options of a cache over a file or block device.
+#[derive(Debug, Default)]
+pub struct DeviceOptions {
+    /// UUID that was given to `format` for a backing block device.
     pub identity: Option<Identity>,
-    /// With --cache: open both with O_DIRECT, bypassing the kernel's page cache; the page size and both sizes must be
-    /// multiples of 4096 bytes
-    #[arg(long, requires = "cache")]
+    /// True if both are opened with O_DIRECT, bypassing the kernel's page cache. The page size and both sizes must be
+    /// multiples of 4096 bytes.
     pub direct: bool,
     /// True if the generations of cache and backing store are not compared.
-    #[arg(skip)]
     pub generation_ok: bool,
 }
 
-impl DeviceArgs {
+impl DeviceOptions {
     fn caching(&self) -> Caching {
         if self.direct { Caching::Direct } else { Caching::Buffered }
     }
@@ -50,20 +46,20 @@ impl DeviceArgs {
 pub fn open(
     path: &Path,
     backing: &Path,
-    arguments: &CacheArgs,
-    devices: &DeviceArgs,
+    options: &CacheOptions,
+    devices: &DeviceOptions,
     holder: Option<&Holder>,
 ) -> Result<Opened<OpenCache>> {
     check_apart(path, backing)?;
-    doubt::past_unusable(holder, || lost::twice(|damage| open_once(path, backing, arguments, devices, holder, damage)))
+    doubt::past_unusable(holder, || lost::twice(|damage| open_once(path, backing, options, devices, holder, damage)))
 }
 
 /// One attempt to open them; `damage` is what an earlier attempt found.
 fn open_once(
     path: &Path,
     backing: &Path,
-    arguments: &CacheArgs,
-    devices: &DeviceArgs,
+    options: &CacheOptions,
+    devices: &DeviceOptions,
     holder: Option<&Holder>,
     damage: Option<&str>,
 ) -> Result<Opened<OpenCache>> {
@@ -77,12 +73,12 @@ fn open_once(
         backing,
         identity,
         given: devices.identity,
-        asked: arguments.if_lost,
+        asked: options.if_lost,
         overruled: devices.generation_ok,
     };
     let mut without = lost::Store { place: &*place, disk: &below, identity };
     let settings = Settings::left(holder)?;
-    let chosen = arguments.chosen(&start.kept(&without)?, settings.as_ref())?;
+    let chosen = options.chosen(&start.kept(&without)?, settings.as_ref())?;
     let recreated = match start.settle(&mut without, damage)?.or_bypass(chosen.mode) {
         Ok(recreated) => recreated,
         Err(bypass) => {
@@ -104,7 +100,7 @@ fn open_once(
     let place = (place, devices.generation_ok);
     let superblock = (&superblock, known_as);
     let inherited = (holder, settings);
-    let held = open_over(path, backing, store, below, superblock, arguments, chosen, place, inherited, started)?;
+    let held = open_over(path, backing, store, below, superblock, options, chosen, place, inherited, started)?;
     Ok(Opened::Cached(OpenCache { recreated, ..held }))
 }
 
@@ -133,11 +129,12 @@ pub(crate) fn open_to_drain(
     identity: Option<Identity>,
     generation_ok: bool,
 ) -> Result<OpenCache> {
-    let arguments = CacheArgs::any_policy();
+    let options = CacheOptions::any_policy();
     let database =
         ReadFile::open(path).ok().and_then(|cache| entresol_fsck::superblock(&cache).ok()).filter(is_database);
     let Some(superblock) = database else {
-        return open(path, backing, &arguments, &DeviceArgs { identity, direct: false, generation_ok }, None)?.cached();
+        return open(path, backing, &options, &DeviceOptions { identity, direct: false, generation_ok }, None)?
+            .cached();
     };
     check_apart(path, backing)?;
     let started = Instant::now();
@@ -146,8 +143,8 @@ pub(crate) fn open_to_drain(
     let below = below.map_err(|error| in_use_or(backing, error))?;
     let known_as = identity::check(path, &superblock, backing, identity)?;
     let place = (backing_record::place(backing, known_as)?, generation_ok);
-    let chosen = arguments.chosen(&Kept::default(), None)?;
-    open_over(path, backing, store, below, (&superblock, known_as), &arguments, chosen, place, (None, None), started)
+    let chosen = options.chosen(&Kept::default(), None)?;
+    open_over(path, backing, store, below, (&superblock, known_as), &options, chosen, place, (None, None), started)
 }
 
 /// True for the cache of a database of the SQLite VFS, whose backing size is a constant whatever the database's own
@@ -163,7 +160,7 @@ fn open_over(
     store: FileDisk,
     below: impl Disk + 'static,
     (superblock, known_as): (&Superblock, Identity),
-    arguments: &CacheArgs,
+    options: &CacheOptions,
     chosen: Chosen,
     (place, overruled): (Box<dyn RecordPlace>, bool),
     (holder, settings): (Option<&Holder>, Option<Settings>),
@@ -171,19 +168,19 @@ fn open_over(
 ) -> Result<OpenCache> {
     let (executor, geometry) = (store.executor(), geometry(superblock));
     let arena = holder.map(|holder| doubt::arena(holder, &geometry)).transpose()?;
-    let config = CacheConfig { arena, ..config(arguments, &chosen, geometry, settings.as_ref())? };
+    let config = CacheConfig { arena, ..config(options, &chosen, geometry, settings.as_ref())? };
     let name = || path.display().to_string();
     let opening = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1));
     let mut opening = opening.with_context(name)?;
     opening.rename_backing(known_as);
     let pair = backing_record::start(path, opening, place, overruled)?;
     let (cache, pair) = (Arc::clone(pair.cache()), pair as Arc<dyn Paired>);
-    arguments.adjust(&cache, settings.as_ref())?;
+    options.adjust(&cache, settings.as_ref())?;
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
     let (below, policy) = (Below::Store, config.policy);
-    let (recreated, log, sync_after) = (None, arguments.log, arguments.sync_after.0);
-    let sequential_cutoff = settings.as_ref().map_or(arguments.sequential_cutoff, |set| set.sequential_cutoff);
+    let (recreated, log, sync_after) = (None, options.log, options.sync_after);
+    let sequential_cutoff = settings.as_ref().map_or(options.sequential_cutoff, |set| set.sequential_cutoff);
     let inherited = Inherited { holder: holder.cloned(), settings, doubt: Doubt::left(holder)? };
     Ok(OpenCache {
         path,

@@ -7,11 +7,11 @@ use super::conflicts;
 use super::control::{Control, Controlled};
 use super::drain::past_lost_pages;
 use super::health_monitor::HealthMonitor;
+use super::keyword::Keyword;
 use super::log::{Level, Log};
 use super::open_cache::{Dropped, OpenCache};
 use super::running::Running;
 use super::unwritten::{self, ADVICE, by_file};
-use crate::values::word;
 use anyhow::{Context, Result, bail};
 use entresol_cache::Block;
 use entresol_files::CachedFiles;
@@ -41,7 +41,7 @@ impl OpenCache {
             log.event(Level::Warning, "cache-recreated", said, Value::Null);
         }
         if let Some(said) = self.chosen.said() {
-            let figures = json!({ "policy": self.chosen.policy, "mode": word(self.chosen.mode) });
+            let figures = json!({ "policy": self.chosen.policy, "mode": self.chosen.mode.keyword() });
             log.event(Level::Info, "chosen", &said, figures);
         }
         self.mention_layout(&log);

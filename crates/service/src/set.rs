@@ -3,7 +3,7 @@
 use super::control::{Question, ask};
 use super::objects::ObjectFigures;
 use super::stats::{check_at_rest, live};
-use super::tables::{NameArgs, Tables};
+use super::tables::{NameSource, Tables};
 use anyhow::{Result, bail};
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// If the cache is not in use, its server does not answer within `limit`, or a setting is refused.
-pub fn set(cache: &Path, settings: &[(String, String)], names: &NameArgs, limit: Option<Duration>) -> Result<String> {
+pub fn set(cache: &Path, settings: &[(String, String)], names: &NameSource, limit: Option<Duration>) -> Result<String> {
     let settings = with_paths(cache, settings, names, limit)?;
     let Some(done) = ask(cache, Question::Set(settings), limit)? else {
         check_at_rest(cache)?;
@@ -26,7 +26,7 @@ pub fn set(cache: &Path, settings: &[(String, String)], names: &NameArgs, limit:
 fn with_paths(
     cache: &Path,
     settings: &[(String, String)],
-    names: &NameArgs,
+    names: &NameSource,
     limit: Option<Duration>,
 ) -> Result<Vec<(String, String)>> {
     let is_table = |setting: &&(String, String)| matches!(setting.0.as_str(), "place" | "unplace");

@@ -2,9 +2,9 @@
 
 use super::chosen::Chosen;
 use super::holder::Holder;
-use super::mode::ModeArg;
-use anyhow::{Result, anyhow};
-use clap::ValueEnum;
+use super::keyword::Keyword;
+use anyhow::{Context, Result};
+use entresol_cache::Mode;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Settings {
     /// # Errors
     /// For a mode that this program does not know.
     pub(crate) fn chosen(&self) -> Result<Chosen> {
-        let mode = ModeArg::from_str(&self.mode, false).map_err(|why| anyhow!("mode: {why}"))?;
+        let mode = Mode::named(&self.mode).with_context(|| format!("mode: '{}' is not known", self.mode))?;
         Ok(Chosen::as_set(&self.policy, mode))
     }
 }

@@ -7,25 +7,24 @@
 use super::figures::Figures;
 use super::namer::{FileName, Namer};
 use anyhow::Result;
-use clap::Args;
 use entresol_names::postgres::Connection;
 use std::time::Duration;
 
-/// Names of tables and indexes
-#[derive(Args, Clone, Default)]
-pub struct NameArgs {
-    /// Ask this PostgreSQL server for the names of its files ('host=/run/postgresql port=5432 user=me dbname=postgres',
-    /// or a part of that). Otherwise the names come from the catalogue's files, which are as old as the last checkpoint
-    #[arg(long, value_name = "CONNECTION")]
-    pub ask: Option<Connection>,
-    /// Show paths instead of names, and do not read the catalogue, which would go through the cache
-    #[arg(long, conflicts_with = "ask")]
-    pub paths: bool,
+/// Source of the names of tables and indexes.
+#[derive(Clone, Debug, Default)]
+pub enum NameSource {
+    /// The catalogue's files, which are as old as the last checkpoint.
+    #[default]
+    Catalogue,
+    /// A PostgreSQL server.
+    Server(Connection),
+    /// None: files go by their paths, and nothing is read through the cache.
+    None,
 }
 
 /// Names for the files of one cache, read on demand.
 pub struct Tables {
-    arguments: NameArgs,
+    source: NameSource,
     found: Option<Found>,
     /// True if names were asked for and did not come in time.
     late: bool,
@@ -39,8 +38,8 @@ struct Found {
 
 impl Tables {
     /// Starts without any names.
-    pub fn new(arguments: &NameArgs) -> Self {
-        Tables { arguments: arguments.clone(), found: None, late: false }
+    pub fn new(source: &NameSource) -> Self {
+        Tables { source: source.clone(), found: None, late: false }
     }
 
     /// Adds the names of tables to a reading, as far as they come within a limit. Files without a name keep their
@@ -49,11 +48,15 @@ impl Tables {
     /// # Errors
     /// If the server to be asked cannot be asked.
     pub fn name(&mut self, figures: &mut Figures, limit: Option<Duration>) -> Result<()> {
-        let Some(mountpoint) = figures.mountpoint.as_ref().filter(|_| !self.arguments.paths) else { return Ok(()) };
+        let server = match &self.source {
+            NameSource::None => return Ok(()),
+            NameSource::Catalogue => None,
+            NameSource::Server(connection) => Some(connection),
+        };
+        let Some(mountpoint) = &figures.mountpoint else { return Ok(()) };
         if self.found.as_ref().is_none_or(|found| found.process != figures.process || found.namer.is_dead()) {
             let process = figures.process;
-            self.found =
-                Some(Found { process, namer: Namer::start(process, mountpoint, self.arguments.ask.as_ref())? });
+            self.found = Some(Found { process, namer: Namer::start(process, mountpoint, server)? });
         }
         let Some(Found { namer, .. }) = &mut self.found else { return Ok(()) };
         let paths: Vec<&str> = figures.objects.iter().map(|object| object.path.as_str()).collect();

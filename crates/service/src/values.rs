@@ -1,6 +1,6 @@
-//! Parsers for values of options: sizes, times, counts, shares. This file depends on no other file of the command.
+//! Parsers for values of options and settings: sizes, times, counts, shares. This file depends on no other file of the
+//! crate.
 
-use clap::ValueEnum;
 use entresol_core::Size;
 use entresol_store::Layout;
 use std::fmt;
@@ -21,22 +21,6 @@ pub fn page_size(text: &str) -> Result<u32, String> {
 pub fn layout(text: &str) -> Result<Layout, String> {
     let named = [Layout::Log, Layout::Slots].into_iter().find(|layout| layout.name() == text);
     named.ok_or_else(|| "it must be log or slots".to_owned())
-}
-
-/// Choice for a feature: on or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OnOff {
-    /// The feature is wanted.
-    #[value(help = None)]
-    On,
-    /// The feature is not wanted.
-    #[value(help = None)]
-    Off,
-}
-
-/// The word for a value on the command line.
-pub fn word(value: impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Parses a number of bytes: 4096, 64KiB, 10GB.
@@ -112,7 +96,7 @@ pub fn share(text: &str) -> Result<f64, String> {
 }
 
 /// Parses a percentage, with or without the sign, to a fraction.
-pub(crate) fn percent(text: &str) -> Result<f64, String> {
+pub fn percent(text: &str) -> Result<f64, String> {
     let share = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|_| "it is no percentage".to_owned())?;
     if (0.0..=100.0).contains(&share) { Ok(share / 100.0) } else { Err("it is not between 0% and 100%".to_owned()) }
 }

@@ -7,11 +7,11 @@
 use super::recorder::{AskedFigures, Recorder};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use entresol_cache::{CacheConfig, ObjectCounts};
+use entresol_cache::{CacheConfig, Mode, ObjectCounts};
 use entresol_cli::shared as output;
 use entresol_cli::shared::Waf;
 use entresol_cli::shared::{Limit, OnOff, layout, seconds_or_none};
-use entresol_cli::shared::{ModeArg, one_policy, top_tier};
+use entresol_cli::shared::{keyword, one_policy, top_tier};
 use entresol_core::Size;
 use entresol_disk::{Caching, Disk, FileDisk};
 use entresol_files::paced::{Paced, PacedDisk, PacedFiles};
@@ -47,8 +47,8 @@ pub struct DaemonArgs {
     pub pages: u64,
     #[arg(long, default_value = "lru")]
     pub policy: String,
-    #[arg(long, value_enum, default_value = "write-back")]
-    pub mode: ModeArg,
+    #[arg(long, value_parser = keyword::<Mode>(), default_value = "write-back")]
+    pub mode: Mode,
     #[arg(long, value_parser = layout, default_value = "log")]
     pub layout: Layout,
     #[arg(long, value_enum, default_value = "off")]
@@ -311,7 +311,7 @@ impl Daemon {
             1 => vec![pages as usize],
             _ => vec![top_tier(spec.info, pages, arguments.dram, arguments.page_size), pages as usize],
         };
-        let mode = arguments.mode.into();
+        let mode = arguments.mode;
         let dirty_age = arguments.dirty_age.0;
         let config = CacheConfig { options: spec.options, mode, dirty_age, ..CacheConfig::new(spec.info, &tiers) };
         let mut backing_device = None;

@@ -10,7 +10,8 @@ use entresol_bench::driver::Database;
 use entresol_bench::outside::{Pace, Pgbench, Program, Script, Work};
 use entresol_bench::server::{Guarded, MariaDbServer, Owner, PostgreSqlServer, Server, Setup, last_lines};
 use entresol_bench::tpcc::Scale;
-use entresol_cli::shared::{self as output, ModeArg, OnOff, bytes, layout, word};
+use entresol_cache::Mode;
+use entresol_cli::shared::{self as output, Keyword, OnOff, bytes, keyword, layout, word};
 use entresol_core::{Random, Size};
 use entresol_device::load::Histogram;
 use entresol_store::Layout;
@@ -67,8 +68,8 @@ pub struct SurviveArgs {
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<Size>,
     /// Treatment of writes
-    #[arg(long, value_enum, default_value = "write-back")]
-    pub mode: ModeArg,
+    #[arg(long, value_parser = keyword::<Mode>(), default_value = "write-back")]
+    pub mode: Mode,
     /// Layout of the cache
     #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
     pub layout: Layout,
@@ -232,8 +233,8 @@ impl Mounted {
         if !made.status.success() {
             bail!("entresol format: {}", String::from_utf8_lossy(&made.stderr).trim());
         }
-        let (mode, page_cache) = (word(arguments.mode), word(arguments.page_cache));
-        let mut words = vec!["mount", &work, &at, "--cache", &cache, "--mode", &mode, "--page-cache", &page_cache];
+        let (mode, page_cache) = (arguments.mode.keyword(), word(arguments.page_cache));
+        let mut words = vec!["mount", &work, &at, "--cache", &cache, "--mode", mode, "--page-cache", &page_cache];
         words.extend(["--restart", "on"]);
         if arguments.by == By::Hang {
             words.extend(["--restart-after", WATCHDOG]);

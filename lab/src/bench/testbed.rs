@@ -7,9 +7,10 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_bench::driver::Database;
 use entresol_bench::server::{MariaDbServer, Owner, PostgreSqlServer, Server, Setup, SqliteFile};
+use entresol_cache::Mode;
 use entresol_cli::shared as output;
 use entresol_cli::shared::Waf;
-use entresol_cli::shared::{DIRTY_AGE, ModeArg};
+use entresol_cli::shared::{DIRTY_AGE, keyword};
 use entresol_cli::shared::{Limit, OnOff, bytes, bytes_or_none, layout, seconds_or_none};
 use entresol_core::Size;
 use entresol_report::{Progress, Unit};
@@ -29,8 +30,8 @@ pub struct TestbedArgs {
     #[arg(long, requires = "cache_profile")]
     pub ssd_only: bool,
     /// Handling of writes by the cache
-    #[arg(long, value_enum, default_value = "write-back")]
-    pub mode: ModeArg,
+    #[arg(long, value_parser = keyword::<Mode>(), default_value = "write-back")]
+    pub mode: Mode,
     /// Layout in which a cache keeps its pages, as `entresol format` has it [default: in a log for policies that evict
     /// in its order, in slots for all others]
     #[arg(long, value_name = "log|slots", value_parser = layout)]

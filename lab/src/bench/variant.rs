@@ -5,9 +5,10 @@ use super::daemon::Figures;
 use super::mounted::Mounted;
 use super::place::Place;
 use anyhow::Result;
+use entresol_cache::Mode;
 use entresol_cli::shared::Waf;
+use entresol_cli::shared::{Keyword, one_policy};
 use entresol_cli::shared::{Limit, OnOff, word};
-use entresol_cli::shared::{ModeArg, one_policy};
 use entresol_core::Size;
 use entresol_store::Layout;
 use std::path::PathBuf;
@@ -62,7 +63,7 @@ pub struct Devices {
     pub backing_profile: Option<String>,
     pub cache_profile: Option<String>,
     pub waf: Option<Waf>,
-    pub mode: ModeArg,
+    pub mode: Mode,
     /// Layout in which all caches keep their pages; if none, the one that suits the policy.
     pub layout: Option<Layout>,
     pub page_cache: OnOff,
@@ -111,7 +112,7 @@ impl Devices {
             if let Some(layout) = self.layout_of(variant) {
                 option("layout", layout.name().to_owned());
             }
-            option("mode", word(self.mode));
+            option("mode", self.mode.keyword().to_owned());
             option("sequential-cutoff", self.sequential_cutoff.to_string());
             option("dirty-age", dirty_age.to_string());
             if let Some(dram) = self.dram {

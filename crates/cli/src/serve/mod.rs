@@ -2,25 +2,23 @@
 
 mod ublk;
 
+use crate::arguments::{CacheArgs, DeviceArgs};
 use crate::ending;
 use crate::holder::{RestartArgs, Role, role, serving};
 use crate::notify;
 use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use entresol_cache::{Block, FileBlock};
+use entresol_cache::{Block, FileBlock, Mode};
 use entresol_device::emulated::{EmulatedDevice, WallClock};
 use entresol_device::{Device, profile};
 use entresol_nbd::{Counts, Error, Export, Limits, Listener, Peers, Server};
-use entresol_service::cache_args::CacheArgs;
 use entresol_service::doubt::{self, Doubt};
 use entresol_service::guard::Guard;
 use entresol_service::holder::Holder;
 use entresol_service::log::Log;
 use entresol_service::lost::{Opened, without_backing};
-use entresol_service::mode::ModeArg;
 use entresol_service::running::Running;
-use entresol_service::serve::DeviceArgs;
 use entresol_service::values::bytes;
 use rustix::process::{Signal, getpid, kill_process};
 use std::net::SocketAddr;
@@ -128,20 +126,20 @@ fn serve_nbd(arguments: &NbdArgs, holder: Option<&Holder>, quiet: bool) -> Resul
 
 /// Serves a backing store through its cache.
 fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, holder: Option<&Holder>, quiet: bool) -> Result<()> {
-    let guard =
-        Guard::check(backing, arguments.cached.writers_ok, quiet).map_err(|error| without_backing(path, error))?;
-    let mut served = match entresol_service::serve::open(path, backing, &arguments.cached, &arguments.devices, holder)?
+    let options = arguments.cached.options();
+    let guard = Guard::check(backing, options.writers_ok, quiet).map_err(|error| without_backing(path, error))?;
+    let mut served = match entresol_service::serve::open(path, backing, &options, &arguments.devices.options(), holder)?
     {
         Opened::Cached(held) => held.serve(quiet),
         Opened::Bypassed(bypass) => {
-            guard.watch_without(bypass.tell(path, arguments.cached.log, quiet));
+            guard.watch_without(bypass.tell(path, options.log, quiet));
             return past(arguments, backing, bypass.read_only, holder, quiet);
         }
     };
     guard.watch(&served);
     let policy = &served.chosen().policy;
     let description = format!("{}, cached by {policy} in {}", backing.display(), path.display());
-    let read_only = served.chosen().mode == ModeArg::ReadOnly;
+    let read_only = served.chosen().mode == Mode::ReadOnly;
     let export = Export { block: served.running.block(), name: String::new(), description, read_only };
     let seen = (served.log().clone(), Arc::clone(&served.running));
     let counts = until_signal(arguments, export, arguments.limits(), holder, Some(seen), quiet)?;

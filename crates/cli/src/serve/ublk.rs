@@ -1,16 +1,15 @@
 //! `entresol serve ublk`: serves a backing store through its cache as a block device of this machine.
 
+use crate::arguments::{CacheArgs, DeviceArgs};
 use crate::ending;
 use crate::notify;
 use crate::output;
 use anyhow::{Context, Result};
 use clap::Args;
-use entresol_cache::{Block, FileBlock};
-use entresol_service::cache_args::CacheArgs;
+use entresol_cache::{Block, FileBlock, Mode};
 use entresol_service::guard::Guard;
 use entresol_service::lost::{Opened, without_backing};
-use entresol_service::mode::ModeArg;
-use entresol_service::serve::{DeviceArgs, open};
+use entresol_service::serve::open;
 use entresol_ublk::Device;
 use signal_hook::consts::SIGTERM;
 use std::path::PathBuf;
@@ -41,18 +40,19 @@ pub struct UblkArgs {
 pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
     let mut signals = ending::signals()?;
     let path = &arguments.cache;
-    let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)
-        .map_err(|error| without_backing(path, error))?;
+    let options = arguments.cached.options();
+    let guard =
+        Guard::check(&arguments.backing, options.writers_ok, quiet).map_err(|error| without_backing(path, error))?;
     let (served, block, read_only): (_, Arc<dyn Block>, _) =
-        match open(path, &arguments.backing, &arguments.cached, &arguments.devices, None)? {
+        match open(path, &arguments.backing, &options, &arguments.devices.options(), None)? {
             Opened::Cached(held) => {
                 let served = held.serve(quiet);
                 guard.watch(&served);
-                let (block, read_only) = (served.running.block(), served.chosen().mode == ModeArg::ReadOnly);
+                let (block, read_only) = (served.running.block(), served.chosen().mode == Mode::ReadOnly);
                 (Some(served), block, read_only)
             }
             Opened::Bypassed(bypass) => {
-                guard.watch_without(bypass.tell(path, arguments.cached.log, quiet));
+                guard.watch_without(bypass.tell(path, options.log, quiet));
                 (None, Arc::new(FileBlock::open(&arguments.backing, bypass.read_only)?), bypass.read_only)
             }
         };

@@ -4,9 +4,10 @@ mod screen;
 #[cfg(test)]
 mod tests;
 
+use crate::arguments::NameArgs;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use entresol_service::tables::{NameArgs, Tables};
+use entresol_service::tables::Tables;
 use entresol_service::top::{Reading, Readings, readings};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, crossterm};
@@ -62,7 +63,7 @@ pub fn run(arguments: &TopArgs) -> Result<()> {
     }
     // A path without a file is an error now, on one line.
     std::fs::metadata(&arguments.place).with_context(|| arguments.place.display().to_string())?;
-    let tables = Tables::new(&arguments.names);
+    let tables = Tables::new(&arguments.names.source());
     let readings = readings(&arguments.place, tables, Duration::from_secs_f64(arguments.every))?;
     let mut terminal = ratatui::try_init().context("the terminal")?;
     let shown = show(&mut terminal, arguments, &readings);

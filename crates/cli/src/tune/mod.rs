@@ -5,6 +5,7 @@ mod live;
 mod report;
 mod shadows;
 
+use crate::arguments::word;
 use crate::output;
 use crate::tiers::{Devices, TimedArgs};
 use crate::trace_source::ReadArgs;
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use entresol_device::profile::{Model, Profile};
 use entresol_report::{Progress, Unit};
-use entresol_service::values::{count, share, word};
+use entresol_service::values::{count, share};
 use entresol_sim::{Addresses, Cell, CellOptions, PolicySpec, Row, TimedOptions, TimedRow, Tuning, parse_policies};
 use entresol_trace::Trace;
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};

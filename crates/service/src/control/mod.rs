@@ -9,13 +9,13 @@
 mod protocol;
 mod recorder;
 
-pub use protocol::KeepArg;
 pub use recorder::Listener as RecordListener;
 
 pub(crate) use protocol::{Answer, Question};
 pub(crate) use recorder::{Places, Recorder};
 
 use anyhow::{Context, Result, bail};
+use entresol_files::Keep;
 use entresol_files::mounts::mounts;
 use entresol_nbd::Listener;
 use entresol_nbd::percent;
@@ -63,7 +63,7 @@ pub(crate) trait Controlled: Send + Sync {
     fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>>;
 
     /// Ends the conflict of a file; returns the outcome in a line.
-    fn resolve(&self, path: &str, keep: KeepArg) -> Result<String>;
+    fn resolve(&self, path: &str, keep: Keep) -> Result<String>;
 
     /// Upgrades the server to the program on disk; `report` gets the outcome as a line of text. Without a report it is
     /// checked only that there is somebody to do it.
@@ -537,7 +537,7 @@ mod tests {
             }
         }
 
-        fn resolve(&self, path: &str, _keep: KeepArg) -> Result<String> {
+        fn resolve(&self, path: &str, _keep: Keep) -> Result<String> {
             Ok(path.to_owned())
         }
 
@@ -672,7 +672,7 @@ mod tests {
             Ok(Vec::new())
         }
 
-        fn resolve(&self, _: &str, _: KeepArg) -> Result<String> {
+        fn resolve(&self, _: &str, _: Keep) -> Result<String> {
             self.wait();
             Ok(String::new())
         }
@@ -688,7 +688,7 @@ mod tests {
 
     #[test]
     fn a_stop_waits_for_settings_and_not_for_questions() {
-        let resolve = Question::Resolve { path: String::new(), keep: KeepArg::Cache };
+        let resolve = Question::Resolve { path: String::new(), keep: Keep::Cache };
         for (question, waits) in [(Question::Stats, false), (Question::Set(Vec::new()), true), (resolve, true)] {
             let scratch = tempfile::tempdir().expect("a scratch directory");
             let cache = scratch.path().join("cache");

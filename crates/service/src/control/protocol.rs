@@ -3,7 +3,7 @@
 //! Each message is one JSON object on one line. A connection carries any number of messages in both directions. Both
 //! sides name the version. A question in another version is refused, with an answer in this one.
 
-use clap::ValueEnum;
+use entresol_files::Keep;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read};
 
@@ -14,16 +14,6 @@ pub(crate) const QUESTION_MAX: u64 = 16 << 10;
 /// Longest answer in bytes: an account of 65,536 files takes about 20 MB.
 pub(crate) const ANSWER_MAX: u64 = 64 << 20;
 
-/// The version of a file to keep
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KeepArg {
-    /// The cache's
-    Cache,
-    /// The file's own
-    Below,
-}
-
 /// Question of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -33,7 +23,11 @@ pub(crate) enum Question {
     /// Names and values, applied in this order; if one is wrong, none is applied.
     Set(Vec<(String, String)>),
     /// The version to keep of a file in conflict, named by its path in the backing directory.
-    Resolve { path: String, keep: KeepArg },
+    Resolve {
+        path: String,
+        #[serde(with = "crate::keyword")]
+        keep: Keep,
+    },
     /// Every request from now on, as the recorder reports it, until the client ends its half of the connection.
     Record,
     /// An upgrade of the server to the program on disk. After the answer comes the outcome, as a line of text from the
@@ -135,7 +129,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_sent_is_what_arrives(pairs in prop::collection::vec((".*", ".*"), 0..5), text in ".*") {
-            let resolve = Question::Resolve { path: text.clone(), keep: KeepArg::Below };
+            let resolve = Question::Resolve { path: text.clone(), keep: Keep::Below };
             for ask in [Question::Stats, Question::Set(pairs), resolve, Question::Upgrade] {
                 let sent = encode_question(ask.clone());
                 prop_assert_eq!(sent.iter().filter(|&&byte| byte == b'\n').count(), 1, "one line");

@@ -4,7 +4,7 @@ use super::decide::IfLost;
 use crate::chosen::{DEFAULT_MODE, DEFAULT_POLICY};
 use crate::hold::hex;
 use crate::identity::Identity;
-use crate::values::word;
+use crate::keyword::Keyword;
 use crate::words::quoted;
 use entresol_files::record::Choices;
 use entresol_store::Layout;
@@ -30,7 +30,7 @@ pub fn again(words: &[OsString], if_lost: IfLost) -> Option<String> {
             text.push(quoted(&given));
         }
         if at == name {
-            text.push(format!("--if-lost {}", word(if_lost)));
+            text.push(format!("--if-lost {}", if_lost.keyword()));
         }
     }
     Some(text.join(" "))
@@ -59,7 +59,7 @@ pub fn format(
         if let Some(policy) = choices.policy.as_ref().filter(|policy| *policy != DEFAULT_POLICY) {
             text += &format!(" --policy {}", quoted(policy));
         }
-        if let Some(mode) = choices.mode.as_ref().filter(|mode| **mode != word(DEFAULT_MODE)) {
+        if let Some(mode) = choices.mode.as_ref().filter(|mode| **mode != DEFAULT_MODE.keyword()) {
             text += &format!(" --mode {mode}");
         }
     }

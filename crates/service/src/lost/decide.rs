@@ -1,17 +1,33 @@
 //! The decision on a start whose cache is missing or not the expected one.
 
 use super::look::{Look, Remaking};
-use clap::ValueEnum;
+use crate::keyword::{Entry, Keyword};
 
-/// Action for a cache that is lost or blank
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// Action for a cache that is lost or blank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfLost {
-    /// Refuse the start
+    /// The start is refused.
     Refuse,
-    /// Make the cache anew, empty, over zeros or an earlier cache of this backing store
+    /// The cache is made anew.
     Recreate,
-    /// Serve the backing store without a cache; this cache is out of date from then on
+    /// The backing store is served without a cache.
     Bypass,
+}
+
+impl Keyword for IfLost {
+    const ALL: &'static [Entry<Self>] = &[
+        Entry::new(IfLost::Refuse, "refuse", "Refuse the start"),
+        Entry::new(
+            IfLost::Recreate,
+            "recreate",
+            "Make the cache anew, empty, over zeros or an earlier cache of this backing store",
+        ),
+        Entry::new(
+            IfLost::Bypass,
+            "bypass",
+            "Serve the backing store without a cache; this cache is out of date from then on",
+        ),
+    ];
 }
 
 /// Completeness of the backing store without its cache, according to its record.

@@ -11,12 +11,11 @@ pub(crate) use look::{dirty_pages, dirty_pages_at};
 use super::chosen::Kept;
 use super::hold::{HeldBytes, hold};
 use super::identity::{Identity, random};
-use super::log::{Level, Log, LogArg};
-use super::mode::ModeArg;
+use super::log::{Level, Log, LogFormat};
 use super::translation;
 use anyhow::{Context, Result, anyhow, bail};
 use decide::{Action, Mark, Way, decide};
-use entresol_cache::{BlockCache, CacheError};
+use entresol_cache::{BlockCache, CacheError, Mode};
 use entresol_disk::{Caching, Disk, FileDisk, take_room};
 use entresol_files::Backing;
 use entresol_files::record::{CacheKind, Choices, Record, RecordPlace, read_record};
@@ -56,7 +55,7 @@ pub struct Bypass {
 
 impl Bypass {
     /// Reports the bypass; returns the log for further events.
-    pub fn tell(&self, cache: &Path, format: LogArg, quiet: bool) -> Log {
+    pub fn tell(&self, cache: &Path, format: LogFormat, quiet: bool) -> Log {
         let log = Log::new(cache.display().to_string(), format, quiet);
         log.event(Level::Warning, "cache-bypassed", &self.why, Value::Null);
         log
@@ -78,11 +77,11 @@ impl Settled {
     ///
     /// # Errors
     /// The backing store without a cache, to be served in this mode.
-    pub(crate) fn or_bypass(self, mode: ModeArg) -> Result<Option<String>, Bypass> {
+    pub(crate) fn or_bypass(self, mode: Mode) -> Result<Option<String>, Bypass> {
         match self {
             Settled::Found => Ok(None),
             Settled::Recreated(said) => Ok(Some(said)),
-            Settled::Bypassed(why) => Err(Bypass { why, read_only: mode == ModeArg::ReadOnly }),
+            Settled::Bypassed(why) => Err(Bypass { why, read_only: mode == Mode::ReadOnly }),
         }
     }
 }

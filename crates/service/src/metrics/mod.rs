@@ -8,7 +8,7 @@ pub use text::markdown;
 
 use super::figures::Figures;
 use super::stats::live;
-use super::tables::{NameArgs, Tables};
+use super::tables::{NameSource, Tables};
 use anyhow::Result;
 use objects::Bounded;
 use std::net::TcpListener;
@@ -76,7 +76,7 @@ impl Asked {
 
 /// Serves the figures of these caches from now on, by threads of its own. Of each cache at most `objects` tables and
 /// files have series of their own.
-pub fn serve(listener: TcpListener, places: &[PathBuf], names: &NameArgs, objects: usize) -> Result<()> {
+pub fn serve(listener: TcpListener, places: &[PathBuf], names: &NameSource, objects: usize) -> Result<()> {
     let watched = |place: &PathBuf| {
         let (tables, bounded) = (Tables::new(names), Bounded::new(objects));
         Watched { place: place.clone(), tables, bounded }
