@@ -1,9 +1,9 @@
 //! `entresol drain`: writes all dirty pages to the backing store.
 
-use crate::ending;
 use anyhow::Result;
 use clap::Args;
 use entresol_service::drain::drain;
+use entresol_service::ending;
 use entresol_service::identity::{self, Identity};
 use std::path::PathBuf;
 

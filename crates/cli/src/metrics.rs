@@ -1,10 +1,10 @@
 //! `entresol metrics`: serves the figures of caches in use to Prometheus.
 
 use crate::arguments::NameArgs;
-use crate::ending;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use entresol_service::ending;
 use entresol_service::metrics::{markdown, serve};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;

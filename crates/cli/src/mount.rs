@@ -1,9 +1,7 @@
 //! `entresol mount`: mounts a directory at another place, optionally with a cache or at the speed of another device.
 
 use crate::arguments::{CacheArgs, FileArgs, HintArgs, OnOff};
-use crate::ending;
-use crate::holder::{Keeping, RestartArgs, Role, look, resolved, role, serving};
-use crate::notify;
+use crate::holder::{RestartArgs, Role, role};
 use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -13,14 +11,17 @@ use entresol_fuse::{Error, Keep, Kept, Mount, Options, Passing, Surviving, Unmou
 use entresol_hold::Server;
 use entresol_service::cache_options::CacheOptions;
 use entresol_service::control;
+use entresol_service::ending;
 use entresol_service::files::FileOptions;
 use entresol_service::guard::Guard;
 use entresol_service::hints::{Heard, HintSources};
 use entresol_service::holder::Holder;
 use entresol_service::log::{Level, Log};
 use entresol_service::lost::{Opened, without_backing};
+use entresol_service::notify;
 use entresol_service::running::Running;
 use entresol_service::served::Served;
+use entresol_service::serving::{Keeping, look, resolved, serving};
 use entresol_service::values::bytes;
 use serde_json::json;
 use signal_hook::iterator::Signals;

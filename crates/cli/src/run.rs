@@ -1,7 +1,6 @@
 //! `entresol run`: runs a command that alone sees a directory through a cache.
 
 use crate::arguments::{CacheArgs, FileArgs, HintArgs, OnOff};
-use crate::ending;
 use crate::holder::{RestartArgs, Role, role};
 use crate::mount::{self, MountArgs};
 use anyhow::{Context, Result, anyhow, bail};
@@ -9,6 +8,7 @@ use clap::Args;
 use entresol_files::{DirectFiles, FileLayer};
 use entresol_fuse::Mount;
 use entresol_hold::Server;
+use entresol_service::ending;
 use entresol_service::guard::Guard;
 use entresol_service::lost::{Opened, without_backing};
 use rustix::io::Errno;
@@ -93,7 +93,7 @@ pub fn run(arguments: &RunArgs, server: Option<Server>, quiet: bool) -> Result<E
 impl RunArgs {
     /// The mount of the directory over itself.
     fn mounting(&self) -> Result<MountArgs> {
-        let directory = crate::holder::resolved(&self.backing)?;
+        let directory = entresol_service::serving::resolved(&self.backing)?;
         Ok(MountArgs {
             backing: directory.clone(),
             mountpoint: directory,

@@ -3,9 +3,7 @@
 mod ublk;
 
 use crate::arguments::{CacheArgs, DeviceArgs};
-use crate::ending;
-use crate::holder::{RestartArgs, Role, role, serving};
-use crate::notify;
+use crate::holder::{RestartArgs, Role, role};
 use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
@@ -14,11 +12,14 @@ use entresol_device::emulated::{EmulatedDevice, WallClock};
 use entresol_device::{Device, profile};
 use entresol_nbd::{Counts, Error, Export, Limits, Listener, Peers, Server};
 use entresol_service::doubt::{self, Doubt};
+use entresol_service::ending;
 use entresol_service::guard::Guard;
 use entresol_service::holder::Holder;
 use entresol_service::log::Log;
 use entresol_service::lost::{Opened, without_backing};
+use entresol_service::notify;
 use entresol_service::running::Running;
+use entresol_service::serving::serving;
 use entresol_service::values::bytes;
 use rustix::process::{Signal, getpid, kill_process};
 use std::net::SocketAddr;

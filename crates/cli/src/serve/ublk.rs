@@ -1,14 +1,14 @@
 //! `entresol serve ublk`: serves a backing store through its cache as a block device of this machine.
 
 use crate::arguments::{CacheArgs, DeviceArgs};
-use crate::ending;
-use crate::notify;
 use crate::output;
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_cache::{Block, FileBlock, Mode};
+use entresol_service::ending;
 use entresol_service::guard::Guard;
 use entresol_service::lost::{Opened, without_backing};
+use entresol_service::notify;
 use entresol_service::serve::open;
 use entresol_ublk::Device;
 use signal_hook::consts::SIGTERM;
