@@ -1,21 +1,19 @@
 //! A cache in front of all files of a directory.
 
 use super::around;
-use super::backing_record::Paired;
 use super::backing_store::Below;
 use super::cache_options::CacheOptions;
-use super::chosen::{Chosen, Kept};
-use super::config::config;
+use super::chosen::Kept;
 use super::directory::{check_outside, refusal};
-use super::doubt::{self, Doubt};
+use super::doubt;
 use super::hold::{HeldBytes, hold_cache, patiently};
 use super::holder::Holder;
 use super::lost::{self, IfLost, Opened, dirty_pages, dirty_pages_at};
-use super::open_cache::{Dropped, Found, Inherited, OpenCache};
+use super::open_cache::{Dropped, OpenCache};
 use super::settings::Settings;
-use super::translation::geometry;
+use super::setup::{Parts, Setup};
 use anyhow::{Context, Result, anyhow, bail};
-use entresol_cache::{CacheConfig, Mode};
+use entresol_cache::Mode;
 use entresol_disk::Caching;
 use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
 use entresol_fsck::{Bytes, Superblock};
@@ -108,15 +106,15 @@ pub fn open(
     path: &Path,
     directory: &Path,
     options: &CacheOptions,
-    direct: &FileOptions,
+    over: &FileOptions,
     holder: Option<&Holder>,
 ) -> Result<Opened<OpenFiles>> {
     if let Some(holder) = holder.filter(|holder| !holder.is_first()) {
-        let again = || open_again(path, directory, options, direct, holder);
+        let again = || open_again(path, directory, options, over, holder);
         return doubt::past_unusable(Some(holder), again).map(Opened::Cached);
     }
     check_outside(path, directory)?;
-    lost::twice(|damage| open_once(path, directory, options, direct, holder, damage))
+    lost::twice(|damage| open_once(path, directory, options, over, holder, damage))
 }
 
 /// One attempt of a first server to open them; `damage` is what an earlier attempt found.
@@ -124,17 +122,17 @@ fn open_once(
     path: &Path,
     directory: &Path,
     options: &CacheOptions,
-    direct: &FileOptions,
+    over: &FileOptions,
     holder: Option<&Holder>,
     damage: Option<&str>,
 ) -> Result<Opened<OpenFiles>> {
     let started = Instant::now();
     let mut backing = mapped(path, directory)?;
     // Checked while this directory is held: a process that starts at the same time in another folder finds it in use.
-    if !direct.nested_ok {
+    if !over.nested_ok {
         around::check(directory)?;
     }
-    let (identity, asked, overruled) = (backing.id(), options.if_lost, direct.generation_ok);
+    let (identity, asked, overruled) = (backing.id(), options.if_lost, over.generation_ok);
     let start = lost::Start { cache: path, backing: directory, identity, given: None, asked, overruled };
     let kept = start.kept(&backing)?;
     let chosen = options.chosen(&kept, None)?;
@@ -149,9 +147,9 @@ fn open_once(
         holder.directory(directory)?;
         backing = backing.keeping(holder.file_states()?);
     }
-    let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
-    let paths = (path, directory);
-    open_over(paths, backing, options, (chosen, None), direct, holder, recreated, started).map(Opened::Cached)
+    let backing = backing.dropping_gone(over.drop_gone).overruling_generations(over.generation_ok);
+    let setup = Setup { path, backing: directory, options, holder, settings: None, chosen, recreated, started };
+    open_over(setup, backing, over).map(Opened::Cached)
 }
 
 /// Opens what the server before had, which other programs still use. It is no new start for them: nothing is decided
@@ -160,14 +158,15 @@ fn open_again(
     path: &Path,
     directory: &Path,
     options: &CacheOptions,
-    direct: &FileOptions,
+    over: &FileOptions,
     holder: &Holder,
 ) -> Result<OpenFiles> {
     let started = Instant::now();
     let backing = backing_again(directory, holder)?;
     let settings = Settings::left(Some(holder))?;
     let chosen = options.chosen(&Kept::of(backing.record()), settings.as_ref())?;
-    open_over((path, directory), backing, options, (chosen, settings), direct, Some(holder), None, started)
+    let (holder, recreated) = (Some(holder), None);
+    open_over(Setup { path, backing: directory, options, holder, settings, chosen, recreated, started }, backing, over)
 }
 
 /// The directory of the server before, without a look at its path.
@@ -177,58 +176,22 @@ fn backing_again(directory: &Path, holder: &Holder) -> Result<Backing> {
     Ok(backing.keeping(holder.file_states()?).with_open(holder.copies("fuse.node.")?))
 }
 
-/// Opens a cache over its locked directory. `paths` are those of the cache and of the directory.
-#[allow(clippy::too_many_arguments)]
-fn open_over(
-    (path, directory): (&Path, &Path),
-    backing: Backing,
-    options: &CacheOptions,
-    (chosen, settings): (Chosen, Option<Settings>),
-    direct: &FileOptions,
-    holder: Option<&Holder>,
-    recreated: Option<String>,
-    started: Instant,
-) -> Result<OpenFiles> {
+/// Opens a cache over its locked directory.
+fn open_over(setup: Setup, backing: Backing, over: &FileOptions) -> Result<OpenFiles> {
+    let (path, directory) = (setup.path, setup.backing);
     let store = hold_cache(path, Caching::Buffered)?;
-    let executor = store.executor();
     let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
-    let geometry = geometry(&superblock);
-    let arena = holder.map(|holder| doubt::arena(holder, &geometry)).transpose()?;
-    let config = CacheConfig { arena, ..config(options, &chosen, geometry, settings.as_ref())? };
-    let patterns = direct.patterns()?;
-    let opened = CachedFiles::open(backing, store, &config, patterns);
-    let (files, names) = opened.map_err(|error| match error {
-        FilesError::Cache(error) => anyhow::Error::new(error).context(path.display().to_string()),
-        FilesError::Mismatch(error) => anyhow::Error::new(error).context(path.display().to_string()),
-        other => refusal(directory, other),
+    let (held, (files, names)) = setup.open(store, &superblock, |store, config| {
+        let opened = CachedFiles::open(backing, store, config, over.patterns()?);
+        let (files, names) = opened.map_err(|error| match error {
+            FilesError::Cache(error) => anyhow::Error::new(error).context(path.display().to_string()),
+            FilesError::Mismatch(error) => anyhow::Error::new(error).context(path.display().to_string()),
+            other => refusal(directory, other),
+        })?;
+        let files = Arc::new(files);
+        let (cache, below) = (Arc::clone(files.cache()), Below::Files(Arc::clone(&files)));
+        let parts = Parts { cache, below, pair: Arc::clone(&files) as _, dropped: Dropped::from(&names) };
+        Ok((parts, (files, names)))
     })?;
-    let (files, policy) = (Arc::new(files), config.policy);
-    let cache = Arc::clone(files.cache());
-    if let Err(error) = options.adjust(&cache, settings.as_ref()) {
-        return Err(files.close().err().map_or(error, anyhow::Error::from));
-    }
-    let found = Found::new(&cache.recovered(), started, executor).with_dropped(Dropped::from(&names));
-    let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
-    let pair = Arc::clone(&files) as Arc<dyn Paired>;
-    let log = options.log;
-    let sync_after = options.sync_after;
-    let sequential_cutoff = settings.as_ref().map_or(options.sequential_cutoff, |set| set.sequential_cutoff);
-    let inherited = Inherited { holder: holder.cloned(), settings, doubt: Doubt::left(holder)? };
-    let held = OpenCache {
-        path,
-        backing,
-        cache,
-        below,
-        pair,
-        found,
-        geometry,
-        policy,
-        chosen,
-        recreated,
-        log,
-        sync_after,
-        sequential_cutoff,
-        inherited,
-    };
     Ok((held, files, names))
 }

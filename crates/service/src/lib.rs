@@ -57,6 +57,7 @@ pub mod served;
 pub mod serving;
 pub mod set;
 mod settings;
+mod setup;
 pub mod stats;
 pub mod tables;
 mod tally;

@@ -101,22 +101,17 @@ pub struct Found {
 
 impl Found {
     /// `started` is when the open began, `executor` the name of the I/O executor.
-    pub(super) fn new(recovered: &Recovered, started: Instant, executor: String) -> Self {
+    pub(super) fn new(recovered: &Recovered, started: Instant, executor: String, dropped: Dropped) -> Self {
         Found {
             pages: recovered.pages,
             dirty: recovered.dirty_pages,
-            dropped: Dropped::default(),
+            dropped,
             clean_shutdown: recovered.clean_shutdown,
             unsynced_batches: recovered.unsynced_batches,
             took: started.elapsed(),
             read_bytes: recovered.read_bytes,
             executor,
         }
-    }
-
-    /// Sets the pages that the open dropped.
-    pub(super) fn with_dropped(self, dropped: Dropped) -> Self {
-        Found { dropped, ..self }
     }
 
     /// The result as JSON, for an event.

@@ -1,18 +1,17 @@
 //! A cache file and its backing file as one block that a front-end serves.
 
-use super::backing_record::{self, Paired};
+use super::backing_record;
 use super::backing_store::Below;
 use super::cache_options::CacheOptions;
-use super::chosen::{Chosen, Kept};
-use super::config::config;
-use super::doubt::{self, Doubt};
+use super::chosen::Kept;
+use super::doubt;
 use super::hold::{HeldBytes, ReadFile, check_apart, hold, hold_cache, in_use_or, patiently};
 use super::holder::Holder;
 use super::identity::{self, Identity};
 use super::lost::{self, Opened};
-use super::open_cache::{Found, Inherited, OpenCache};
+use super::open_cache::{Dropped, OpenCache};
 use super::settings::Settings;
-use super::translation::geometry;
+use super::setup::{Parts, Setup};
 use anyhow::{Context, Result, bail};
 use entresol_cache::{BlockCache, CacheConfig, Objects};
 use entresol_disk::{Caching, Disk, FileDisk};
@@ -97,11 +96,8 @@ fn open_once(
         bail!("{}: is a database of SQLite's to this cache: open it by the VFS", backing.display());
     }
     check_size(backing, Disk::size_bytes(&below), &superblock)?;
-    let place = (place, devices.generation_ok);
-    let superblock = (&superblock, known_as);
-    let inherited = (holder, settings);
-    let held = open_over(path, backing, store, below, superblock, options, chosen, place, inherited, started)?;
-    Ok(Opened::Cached(OpenCache { recreated, ..held }))
+    let setup = Setup { path, backing, options, holder, settings, chosen, recreated, started };
+    open_over(setup, store, below, (&superblock, known_as), (place, devices.generation_ok)).map(Opened::Cached)
 }
 
 /// Refuses a backing store that has become smaller. A store that has grown is served whole.
@@ -144,7 +140,9 @@ pub(crate) fn open_to_drain(
     let known_as = identity::check(path, &superblock, backing, identity)?;
     let place = (backing_record::place(backing, known_as)?, generation_ok);
     let chosen = options.chosen(&Kept::default(), None)?;
-    open_over(path, backing, store, below, (&superblock, known_as), &options, chosen, place, (None, None), started)
+    let (options, holder, settings, recreated) = (&options, None, None, None);
+    let setup = Setup { path, backing, options, holder, settings, chosen, recreated, started };
+    open_over(setup, store, below, (&superblock, known_as), place)
 }
 
 /// True for the cache of a database of the SQLite VFS, whose backing size is a constant whatever the database's own
@@ -153,51 +151,23 @@ pub(super) fn is_database(superblock: &Superblock) -> bool {
     superblock.backing_pages == CAPACITY_BYTES / u64::from(superblock.geometry.page_bytes)
 }
 
-#[allow(clippy::too_many_arguments)]
 fn open_over(
-    path: &Path,
-    backing: &Path,
+    setup: Setup,
     store: FileDisk,
     below: impl Disk + 'static,
     (superblock, known_as): (&Superblock, Identity),
-    options: &CacheOptions,
-    chosen: Chosen,
     (place, overruled): (Box<dyn RecordPlace>, bool),
-    (holder, settings): (Option<&Holder>, Option<Settings>),
-    started: Instant,
 ) -> Result<OpenCache> {
-    let (executor, geometry) = (store.executor(), geometry(superblock));
-    let arena = holder.map(|holder| doubt::arena(holder, &geometry)).transpose()?;
-    let config = CacheConfig { arena, ..config(options, &chosen, geometry, settings.as_ref())? };
-    let name = || path.display().to_string();
-    let opening = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1));
-    let mut opening = opening.with_context(name)?;
-    opening.rename_backing(known_as);
-    let pair = backing_record::start(path, opening, place, overruled)?;
-    let (cache, pair) = (Arc::clone(pair.cache()), pair as Arc<dyn Paired>);
-    options.adjust(&cache, settings.as_ref())?;
-    let found = Found::new(&cache.recovered(), started, executor);
-    let (path, backing) = (path.to_owned(), backing.to_owned());
-    let (below, policy) = (Below::Store, config.policy);
-    let (recreated, log, sync_after) = (None, options.log, options.sync_after);
-    let sequential_cutoff = settings.as_ref().map_or(options.sequential_cutoff, |set| set.sequential_cutoff);
-    let inherited = Inherited { holder: holder.cloned(), settings, doubt: Doubt::left(holder)? };
-    Ok(OpenCache {
-        path,
-        backing,
-        cache,
-        below,
-        pair,
-        found,
-        geometry,
-        policy,
-        chosen,
-        recreated,
-        log,
-        sync_after,
-        sequential_cutoff,
-        inherited,
-    })
+    let path = setup.path;
+    let open = |store, config: &CacheConfig| {
+        let opening = BlockCache::find(store, below, superblock.backing, config, Objects::new(1));
+        let mut opening = opening.with_context(|| path.display().to_string())?;
+        opening.rename_backing(known_as);
+        let pair = backing_record::start(path, opening, place, overruled)?;
+        let (cache, below, dropped) = (Arc::clone(pair.cache()), Below::Store, Dropped::default());
+        Ok((Parts { cache, below, pair, dropped }, ()))
+    };
+    Ok(setup.open(store, superblock, open)?.0)
 }
 
 /// Refuses sizes that are no multiple of a block: O_DIRECT moves whole blocks, and half a block cannot be written
