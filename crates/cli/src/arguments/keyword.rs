@@ -22,6 +22,13 @@ pub enum OnOff {
     Off,
 }
 
+impl OnOff {
+    /// True for on.
+    pub fn is_on(self) -> bool {
+        self == OnOff::On
+    }
+}
+
 /// The word for a value on the command line.
 pub fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
