@@ -105,27 +105,14 @@ fn compare(profile: &Profile, file: &File, size: u64, depth: u16, arguments: &Em
 }
 
 fn text(profile: &Profile, rows: &[Row]) -> String {
-    let mut table = Table::new(
-        format!("{}, emulated", profile.name),
-        [
-            Column::number("depth"),
-            Column::number("model IOPS"),
-            Column::number("given IOPS"),
-            Column::number("given / model"),
-            Column::number("model mean us"),
-            Column::number("given mean us"),
-        ],
-    );
-    for Row { depth, asked, given, .. } in rows {
-        table.push([
-            depth.to_string().into(),
-            format!("{:.1}", asked.iops()).into(),
-            format!("{:.1}", given.iops()).into(),
-            format!("{:.3}", given.iops() / asked.iops()).into(),
-            format!("{:.1}", asked.latency.mean() / 1e3).into(),
-            format!("{:.1}", given.latency.mean() / 1e3).into(),
-        ]);
-    }
+    let table = Table::of(format!("{}, emulated", profile.name), rows)
+        .column(Column::number("depth"), |row| row.depth.to_string())
+        .column(Column::number("model IOPS"), |row| format!("{:.1}", row.asked.iops()))
+        .column(Column::number("given IOPS"), |row| format!("{:.1}", row.given.iops()))
+        .column(Column::number("given / model"), |row| format!("{:.3}", row.given.iops() / row.asked.iops()))
+        .column(Column::number("model mean us"), |row| format!("{:.1}", row.asked.latency.mean() / 1e3))
+        .column(Column::number("given mean us"), |row| format!("{:.1}", row.given.latency.mean() / 1e3))
+        .done();
     let mut text = table.to_text(TextStyle::stdout());
     text.push('\n');
     for row in rows {

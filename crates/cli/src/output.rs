@@ -36,6 +36,11 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     written.with_context(|| path.display().to_string())
 }
 
+/// Writes a file whole, if it was asked for.
+pub fn write_asked<B: AsRef<[u8]>>(path: &Option<PathBuf>, bytes: impl FnOnce() -> Result<B>) -> Result<()> {
+    path.as_ref().map_or(Ok(()), |path| write_file(path, bytes()?.as_ref()))
+}
+
 fn replace(target: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let temporary = temporary(target);
     let written = File::create(&temporary).and_then(|mut file| {

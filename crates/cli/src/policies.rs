@@ -30,32 +30,19 @@ pub fn run(arguments: &PoliciesArgs) -> Result<()> {
 }
 
 fn list(family: Option<&str>) -> Result<()> {
-    let mut table = Table::new(
-        "Policies",
-        [
-            Column::text("policy"),
-            Column::text("family"),
-            Column::text("tiers").priority(2),
-            Column::text("writes").priority(3),
-            Column::text("description"),
-        ],
-    );
     let wanted: Vec<_> = catalogue::ALL.iter().filter(|info| family.is_none_or(|name| name == info.family)).collect();
     if wanted.is_empty() {
         let mut families: Vec<&str> = catalogue::ALL.iter().map(|info| info.family).collect();
         families.dedup();
         bail!("there is no family '{}'; families: {}", family.unwrap_or_default(), families.join(", "));
     }
-    for info in wanted {
-        let writes = if info.write_aware { "aware" } else { "" };
-        table.push([
-            info.name.into(),
-            info.family.into(),
-            info.tiers.join("+").into(),
-            writes.into(),
-            info.summary.into(),
-        ]);
-    }
+    let table = Table::of("Policies", wanted)
+        .column(Column::text("policy"), |info| info.name)
+        .column(Column::text("family"), |info| info.family)
+        .column(Column::text("tiers").priority(2), |info| info.tiers.join("+"))
+        .column(Column::text("writes").priority(3), |info| if info.write_aware { "aware" } else { "" })
+        .column(Column::text("description"), |info| info.summary)
+        .done();
     output::print(&table.to_text(TextStyle::stdout()))
 }
 

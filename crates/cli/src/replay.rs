@@ -84,11 +84,10 @@ pub fn run(arguments: &ReplayArgs, quiet: bool) -> Result<()> {
             outcomes.push(one(&addresses, &layout, policy, size, arguments, quiet)?);
         }
     }
-    if let Some(path) = &arguments.json {
+    output::write_asked(&arguments.json, || {
         let rows: Vec<_> = outcomes.iter().map(Outcome::json).collect();
-        let all = serde_json::json!({"trace": named.name, "results": rows});
-        output::write_file(path, serde_json::to_string_pretty(&all)?.as_bytes())?;
-    }
+        Ok(serde_json::to_string_pretty(&serde_json::json!({"trace": named.name, "results": rows}))?)
+    })?;
     output::print(&text(&outcomes))
 }
 
@@ -308,46 +307,37 @@ impl Outcome {
 }
 
 fn text(outcomes: &[Outcome]) -> String {
-    let mut table = Table::new(
-        "replay",
-        [
-            Column::text("policy"),
-            Column::number("size"),
-            Column::number("hit ratio"),
-            Column::text("counts as simulated"),
-            Column::number("cache writes").help("write I/Os to the cache device"),
-            Column::number("mean kB").help("their mean size"),
-            Column::number("new pages").help("pages they carried, without those that reclaim kept"),
-            Column::number("kept").help("pages that reclaim appended again"),
-            Column::number("bytes/page").help("bytes written per byte of the pages carried, kept ones included"),
-            Column::number("bytes/new").help("the same per byte of new pages"),
-            Column::number("pages/sync").help("new pages per sync of the cache device"),
-            Column::number("below kB").help("mean size of a write to the backing store"),
-            Column::number("s"),
-        ],
-    );
-    for outcome in outcomes {
-        let (log, write_back) = (&outcome.live.store, &outcome.live.write_back);
+    let number = |name: &str, help: &str| Column::number(name).help(help);
+    let ratio = |a: u64, b: u64| if b == 0 { f64::NAN } else { a as f64 / b as f64 };
+    let hits = |outcome: &Outcome| {
         let counts = &outcome.live.counts;
-        let ratio = |a: u64, b: u64| if b == 0 { f64::NAN } else { a as f64 / b as f64 };
-        let kilobytes = |pages, ios| ratio(pages, ios) * outcome.page_bytes as f64 / 1e3;
-        let or_none = |value: f64, digits| if value.is_nan() { Cell::missing() } else { Cell::fixed(value, digits) };
-        let hits = ratio(counts.read_hits + counts.write_hits, counts.reads + counts.writes);
-        table.push([
-            outcome.simulated.policy.clone().into(),
-            outcome.size.to_string().into(),
-            percent(hits, 2).into(),
-            outcome.differences().into(),
-            (log.batches as i64).into(),
-            or_none(kilobytes(log.blocks, log.batches), 1),
-            (outcome.new_pages() as i64).into(),
-            (write_back.copied as i64).into(),
-            or_none(ratio(log.blocks, log.pages), 4),
-            or_none(ratio(log.blocks, outcome.new_pages()), 4),
-            or_none(ratio(outcome.new_pages(), log.syncs), 0),
-            or_none(kilobytes(write_back.below_pages, write_back.below_ios), 1),
-            Cell::fixed(outcome.seconds, 1),
-        ]);
-    }
+        ratio(counts.read_hits + counts.write_hits, counts.reads + counts.writes)
+    };
+    let kilobytes = |outcome: &Outcome, pages, ios| Cell::fixed(ratio(pages, ios) * outcome.page_bytes as f64 / 1e3, 1);
+    let items = outcomes.iter().map(|outcome| (outcome, &outcome.live.store, &outcome.live.write_back));
+    let table = Table::of("replay", items)
+        .column(Column::text("policy"), |(outcome, ..)| outcome.simulated.policy.clone())
+        .column(Column::number("size"), |(outcome, ..)| outcome.size.to_string())
+        .column(Column::number("hit ratio"), |(outcome, ..)| percent(hits(outcome), 2))
+        .column(Column::text("counts as simulated"), |(outcome, ..)| outcome.differences())
+        .column(number("cache writes", "write I/Os to the cache device"), |(_, log, _)| log.batches)
+        .column(number("mean kB", "their mean size"), |(outcome, log, _)| kilobytes(outcome, log.blocks, log.batches))
+        .column(number("new pages", NEW_PAGES), |(outcome, ..)| outcome.new_pages())
+        .column(number("kept", "pages that reclaim appended again"), |(.., write_back)| write_back.copied)
+        .column(number("bytes/page", PER_PAGE), |(_, log, _)| Cell::fixed(ratio(log.blocks, log.pages), 4))
+        .column(number("bytes/new", "the same per byte of new pages"), |(outcome, log, _)| {
+            Cell::fixed(ratio(log.blocks, outcome.new_pages()), 4)
+        })
+        .column(number("pages/sync", "new pages per sync of the cache device"), |(outcome, log, _)| {
+            Cell::fixed(ratio(outcome.new_pages(), log.syncs), 0)
+        })
+        .column(number("below kB", "mean size of a write to the backing store"), |(outcome, _, write_back)| {
+            kilobytes(outcome, write_back.below_pages, write_back.below_ios)
+        })
+        .column(Column::number("s"), |(outcome, ..)| Cell::fixed(outcome.seconds, 1))
+        .done();
     table.to_text(TextStyle::stdout())
 }
+
+const NEW_PAGES: &str = "pages they carried, without those that reclaim kept";
+const PER_PAGE: &str = "bytes written per byte of the pages carried, kept ones included";

@@ -18,9 +18,11 @@
 //!     .series(Series::new("arc", [(1048576.0, 0.7), (2097152.0, 0.5)]))
 //!     .best(1, Better::Lower);
 //!
-//! let mut table = Table::new("Results", [Column::text("policy"), Column::number("hits"), Column::number("hit ratio")]);
-//! table.push(["lru".into(), 1234567u64.into(), Cell::percent(0.4, 2)]);
-//! table.push(["arc".into(), 1543209u64.into(), Cell::percent(0.5, 2).tone(Tone::Strong)]);
+//! let table = Table::of("Results", [("lru", 1234567u64, 0.4), ("arc", 1543209, 0.5)])
+//!     .column(Column::text("policy"), |row| row.0)
+//!     .column(Column::number("hits"), |row| row.1)
+//!     .column(Column::number("hit ratio"), |row| Cell::percent(row.2, 2))
+//!     .done();
 //! print!("{}", table.to_text(TextStyle::stdout()));
 //!
 //! let page = Page::new("tpcc.csv")
@@ -46,7 +48,7 @@ pub use chart::{
 pub use number::{NumberFormat, grouped, percent};
 pub use page::{Page, Section};
 pub use progress::{Progress, Unit};
-pub use table::{Cell, Column, Table, TextStyle, Tone};
+pub use table::{Cell, Column, Table, TableOf, TextStyle, Tone};
 
 /// Configuration of property tests, which draw the same cases every time. A failure prints its smallest input, and a
 /// second run finds it again.

@@ -249,15 +249,9 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
         warnings: &warnings(&tried, addresses.trace.page_bytes),
         what_if: what_if.transpose()?,
     };
-    if let Some(path) = &arguments.json {
-        output::write_file(path, (serde_json::to_string_pretty(&advice)? + "\n").as_bytes())?;
-    }
-    if let Some(path) = &arguments.csv {
-        output::write_file(path, text::all(&tried, 0..tried.len()).to_csv().as_bytes())?;
-    }
-    if let Some(path) = &arguments.html {
-        output::write_file(path, report::page(&advice, &trace_source::describe(&named)).to_html().as_bytes())?;
-    }
+    output::write_asked(&arguments.json, || Ok(serde_json::to_string_pretty(&advice)? + "\n"))?;
+    output::write_asked(&arguments.csv, || Ok(text::all(&tried, 0..tried.len()).to_csv()))?;
+    output::write_asked(&arguments.html, || Ok(report::page(&advice, &trace_source::describe(&named)).to_html()))?;
     output::print(&format!("{}\n{}", trace_source::describe(&named), text::advice(&advice, TextStyle::stdout())))
 }
 

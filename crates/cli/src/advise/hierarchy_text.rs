@@ -1,8 +1,8 @@
 //! The text that `advise hierarchy` prints.
 
 use super::hierarchy::Advice;
-use entresol_advise::hierarchy::{Candidate, Fate, Measured, Objective, Tried, Warning, WhatIf, Worse};
-use entresol_report::{Cell, Column, NumberFormat, Table, TextStyle, Tone, grouped, percent};
+use entresol_advise::hierarchy::{Answer, Candidate, Fate, Measured, Objective, Tried, Warning, WhatIf, Worse};
+use entresol_report::{Cell, Column, NumberFormat, Table, TableOf, TextStyle, Tone, grouped, percent};
 use std::fmt::Write;
 
 /// Most rows of a table on the terminal; files have all.
@@ -53,34 +53,21 @@ fn what_if(found: &WhatIf, style: TextStyle) -> String {
 
 /// The answers under other circumstances.
 pub fn answers(found: &WhatIf) -> Table {
-    let mut answers = Table::new(
-        "Other circumstances",
-        [
-            Column::text("circumstance"),
-            Column::text("the best then"),
-            Column::number("price"),
-            Column::number("requests/s"),
-            Column::number("relative rate")
-                .help("throughput of the hierarchy recommended above, as a multiple of that of the best then"),
-        ],
-    );
-    for answer in &found.answers {
-        let hierarchy = match (&answer.none, answer.same) {
-            (Some(none), _) => Cell::from(none.as_str()).tone(Tone::Muted),
-            (None, true) => "the same".into(),
-            (None, false) => Cell::from(answer.hierarchy.as_str()),
-        };
-        let number =
-            |value: f64, digits| if answer.none.is_some() { Cell::missing() } else { Cell::fixed(value, digits) };
-        answers.push([
-            answer.what.as_str().into(),
-            hierarchy,
-            number(answer.dollars, 2),
-            number(answer.requests_per_second, 0),
-            answer.recommended_share.map_or_else(Cell::missing, |share| Cell::fixed(share, 3)),
-        ]);
-    }
-    answers
+    let number = |answer: &Answer, value, digits| answer.none.is_none().then(|| Cell::fixed(value, digits));
+    let hierarchy = |answer: &Answer| match (&answer.none, answer.same) {
+        (Some(none), _) => Cell::from(none.as_str()).tone(Tone::Muted),
+        (None, true) => "the same".into(),
+        (None, false) => Cell::from(answer.hierarchy.as_str()),
+    };
+    let relative = Column::number("relative rate")
+        .help("throughput of the hierarchy recommended above, as a multiple of that of the best then");
+    Table::of("Other circumstances", &found.answers)
+        .column(Column::text("circumstance"), |answer| answer.what.as_str())
+        .column(Column::text("the best then"), |answer| hierarchy(answer))
+        .column(Column::number("price"), |answer| number(answer, answer.dollars, 2))
+        .column(Column::number("requests/s"), |answer| number(answer, answer.requests_per_second, 0))
+        .column(relative, |answer| answer.recommended_share.map(|share| Cell::fixed(share, 3)))
+        .done()
 }
 
 /// The gain from more of each tier, per GB and per dollar, and the break-even of 001, equation 1, a line each.
@@ -257,63 +244,60 @@ fn neighbours(advice: &Advice) -> Vec<String> {
     [cheaper.map(|at| change(at, "less")), dearer.map(|at| change(at, "more"))].into_iter().flatten().collect()
 }
 
-fn columns() -> [Column; 10] {
-    [
-        Column::text("hierarchy"),
-        Column::number("price"),
-        Column::number("requests/s"),
-        Column::number("per dollar").help("requests a second for each dollar (003, figure 10)"),
-        Column::number("mean us").priority(2),
-        Column::number("p99 us").priority(1),
-        Column::number("years")
-            .priority(1)
-            .help("until the first device is worn out, at this rate day and night; none beyond ten thousand"),
-        Column::number("J/request").priority(3),
-        Column::number("at most/s").priority(4).help("no policies of these tiers have more throughput"),
-        Column::text("fate").priority(5),
-    ]
-}
-
-/// The first columns for these candidates: seven, or eight if the energy of any is known.
+/// These candidates, with their energy if that of any is known.
 fn table(name: &str, tried: &[Tried], places: &[usize], best: usize) -> Table {
     let energy = |&at: &usize| tried[at].figures().is_some_and(|measured| measured.joules_per_request.is_some());
-    let shown = if places.iter().any(energy) { 8 } else { 7 };
-    let mut table = Table::new(name, columns().into_iter().take(shown));
-    for &at in places {
-        table.push(row(&tried[at], at == best).into_iter().take(shown));
-    }
-    table
+    let known = places.iter().any(energy);
+    let priced = priced(name, tried, places.iter().copied(), Some(best));
+    priced.column_if(known, Column::number("J/request").priority(3), |(_, entry)| energy_of(entry)).done()
 }
 
-/// A row per candidate.
+/// A row per candidate, with all columns.
 pub fn all(tried: &[Tried], places: impl IntoIterator<Item = usize>) -> Table {
-    let mut table = Table::new("Candidates", columns());
-    places.into_iter().for_each(|at| table.push(row(&tried[at], false)));
-    table
+    let fate = |entry: &Tried| match &entry.fate {
+        Fate::Simulated(_) => "simulated",
+        Fate::Estimated(_) => "estimated",
+        Fate::Beaten(_) => "beaten",
+        Fate::Impossible(_) => "too small",
+    };
+    let most = Column::number("at most/s").priority(4).help("no policies of these tiers have more throughput");
+    priced("Candidates", tried, places, None)
+        .column(Column::number("J/request").priority(3), |(_, entry)| energy_of(entry))
+        .column(most, |(_, entry)| Cell::fixed(entry.most_per_second, 0))
+        .column(Column::text("fate").priority(5), |(_, entry)| fate(entry))
+        .done()
 }
 
-fn row(entry: &Tried, best: bool) -> [Cell; 10] {
-    let measured = entry.figures();
-    let number =
-        |value: Option<f64>, digits: usize| value.map_or_else(Cell::missing, |value| Cell::fixed(value, digits));
-    let of = |field: fn(&Measured) -> Option<f64>, digits| number(measured.and_then(field), digits);
-    let estimated = if matches!(entry.fate, Fate::Estimated(_)) { "~ " } else { "" };
-    let name = Cell::from(format!("{estimated}{}", entry.candidate));
-    [
-        if best { name.tone(Tone::Good) } else { name },
-        Cell::fixed(entry.candidate.dollars, 2),
-        of(|measured| Some(measured.requests_per_second), 0),
-        of(|measured| Some(measured.per_dollar), 2),
-        of(|measured| Some(measured.mean_us), 2),
-        of(|measured| measured.p99_us, 1),
-        of(|measured| measured.lifetime_years.filter(|years| *years < YEARS_MAX), 1),
-        of(|measured| measured.joules_per_request, 9),
-        number(Some(entry.most_per_second), 0),
-        Cell::from(match &entry.fate {
-            Fate::Simulated(_) => "simulated",
-            Fate::Estimated(_) => "estimated",
-            Fate::Beaten(_) => "beaten",
-            Fate::Impossible(_) => "too small",
-        }),
-    ]
+/// The first columns of a table of candidates. `best` stands out.
+fn priced<'t>(
+    name: &str,
+    tried: &'t [Tried],
+    places: impl IntoIterator<Item = usize>,
+    best: Option<usize>,
+) -> TableOf<(usize, &'t Tried)> {
+    let hierarchy = |at: usize, entry: &Tried| {
+        let estimated = if matches!(entry.fate, Fate::Estimated(_)) { "~ " } else { "" };
+        let name = Cell::from(format!("{estimated}{}", entry.candidate));
+        if best == Some(at) { name.tone(Tone::Good) } else { name }
+    };
+    let years = Column::number("years")
+        .priority(1)
+        .help("until the first device is worn out, at this rate day and night; none beyond ten thousand");
+    let per_dollar = Column::number("per dollar").help("requests a second for each dollar (003, figure 10)");
+    Table::of(name, places.into_iter().map(|at| (at, &tried[at])))
+        .column(Column::text("hierarchy"), |(at, entry)| hierarchy(*at, entry))
+        .column(Column::number("price"), |(_, entry)| Cell::fixed(entry.candidate.dollars, 2))
+        .column(Column::number("requests/s"), |(_, entry)| of(entry, |measured| Some(measured.requests_per_second), 0))
+        .column(per_dollar, |(_, entry)| of(entry, |measured| Some(measured.per_dollar), 2))
+        .column(Column::number("mean us").priority(2), |(_, entry)| of(entry, |measured| Some(measured.mean_us), 2))
+        .column(Column::number("p99 us").priority(1), |(_, entry)| of(entry, |measured| measured.p99_us, 1))
+        .column(years, |(_, entry)| of(entry, |measured| measured.lifetime_years.filter(|years| *years < YEARS_MAX), 1))
+}
+
+fn energy_of(entry: &Tried) -> Cell {
+    of(entry, |measured| measured.joules_per_request, 9)
+}
+
+fn of(entry: &Tried, field: fn(&Measured) -> Option<f64>, digits: usize) -> Cell {
+    entry.figures().and_then(field).map(|value| Cell::fixed(value, digits)).into()
 }

@@ -176,45 +176,30 @@ fn compared(row: &Row) -> Compared {
 
 /// A row per object that is accessed, the greatest saving for its size first.
 fn objects_table(uses: &[ObjectUse], placement: &Placement, page_bytes: u32, in_time: bool) -> Table {
-    let mut table = Table::new(
-        "Objects",
-        [
-            Column::text("object"),
-            Column::text("place"),
-            Column::number("size"),
-            Column::number("random reads"),
-            Column::number("sequential").priority(1),
-            Column::number("writes").priority(2),
-            Column::number(if in_time { "saves" } else { "saves accesses" }),
-            Column::number("per page"),
-        ],
-    );
-    let mut order: Vec<usize> = (0..uses.len()).filter(|&object| uses[object].requests > 0).collect();
     let density = |object: usize| placement.saved[object] / uses[object].pages as f64;
+    let mut order: Vec<usize> = (0..uses.len()).filter(|&object| uses[object].requests > 0).collect();
     order.sort_by(|&a, &b| density(b).total_cmp(&density(a)));
-    for object in order {
-        let used = &uses[object];
-        let place = match (placement.placed[object], used.passing) {
-            (true, _) => Cell::from("fast").tone(Tone::Good),
-            (false, true) => Cell::from("passing").tone(Tone::Muted),
-            (false, false) => Cell::from("below"),
-        };
-        let amount = |value: f64| match in_time {
-            true => Cell::short(value / 1e6, NumberFormat::Seconds),
-            false => Cell::fixed(value, 1),
-        };
-        table.push([
-            used.name.as_str().into(),
-            place,
-            Cell::short((used.pages * u64::from(page_bytes)) as f64, NumberFormat::Bytes),
-            used.random_reads.into(),
-            used.sequential_reads.into(),
-            used.writes.into(),
-            if in_time { amount(placement.saved[object]) } else { (placement.saved[object] as i64).into() },
-            amount(density(object)),
-        ]);
-    }
-    table
+    let place = |object: usize| match (placement.placed[object], uses[object].passing) {
+        (true, _) => Cell::from("fast").tone(Tone::Good),
+        (false, true) => Cell::from("passing").tone(Tone::Muted),
+        (false, false) => Cell::from("below"),
+    };
+    let amount = |value: f64| match in_time {
+        true => Cell::short(value / 1e6, NumberFormat::Seconds),
+        false => Cell::fixed(value, 1),
+    };
+    let saves = |value: f64| if in_time { amount(value) } else { (value as i64).into() };
+    let bytes = |used: &ObjectUse| Cell::short((used.pages * u64::from(page_bytes)) as f64, NumberFormat::Bytes);
+    Table::of("Objects", order)
+        .column(Column::text("object"), |&object| uses[object].name.as_str())
+        .column(Column::text("place"), |&object| place(object))
+        .column(Column::number("size"), |&object| bytes(&uses[object]))
+        .column(Column::number("random reads"), |&object| uses[object].random_reads)
+        .column(Column::number("sequential").priority(1), |&object| uses[object].sequential_reads)
+        .column(Column::number("writes").priority(2), |&object| uses[object].writes)
+        .column(Column::number(if in_time { "saves" } else { "saves accesses" }), |&o| saves(placement.saved[o]))
+        .column(Column::number("per page"), |&object| amount(density(object)))
+        .done()
 }
 
 /// One line: the objects placed, and whether the placement is the best possible.
@@ -238,15 +223,6 @@ fn verdict(placement: &Placement, budget: u64, in_time: bool) -> String {
 
 /// The placement beside caches of the same size, in order of accesses to the backing store.
 fn compared_table(placement: &Placement, rows: &[Row]) -> Table {
-    let mut table = Table::new(
-        "Placement and caches of the same size",
-        [
-            Column::text("what"),
-            Column::number("hit ratio"),
-            Column::number("pages below"),
-            Column::number("migrated").help("pages moved up, and down again"),
-        ],
-    );
     let moved = placement.pages_below - (placement.accesses_below);
     let mut lines = vec![("this placement", placement.requests_fast, placement.requests, placement.pages_below, moved)];
     for row in rows {
@@ -254,9 +230,11 @@ fn compared_table(placement: &Placement, rows: &[Row]) -> Table {
         lines.push((&row.policy, hits, row.requests, pages_below(row), row.migrated()));
     }
     lines.sort_by_key(|&(_, _, _, below, _)| below);
-    for (what, hits, requests, below, moved) in lines {
-        let ratio = if requests == 0 { f64::NAN } else { hits as f64 / requests as f64 };
-        table.push([what.into(), Cell::percent(ratio, 1), below.into(), moved.into()]);
-    }
-    table
+    let ratio = |hits: u64, requests: u64| if requests == 0 { f64::NAN } else { hits as f64 / requests as f64 };
+    Table::of("Placement and caches of the same size", lines)
+        .column(Column::text("what"), |(what, ..)| *what)
+        .column(Column::number("hit ratio"), |&(_, hits, requests, ..)| Cell::percent(ratio(hits, requests), 1))
+        .column(Column::number("pages below"), |(.., below, _)| *below)
+        .column(Column::number("migrated").help("pages moved up, and down again"), |(.., moved)| *moved)
+        .done()
 }

@@ -70,11 +70,10 @@ fn readings(results: &Results, published: &Published) -> Table {
 }
 
 fn grounds(results: &Results) -> Table {
-    let mut table = Table::new("grounds", [Column::text("reading"), Column::text("ground")]);
-    for read in &results.readings {
-        table.push([Cell::from(read.reading.name), read.reading.ground.into()]);
-    }
-    table
+    Table::of("grounds", &results.readings)
+        .column(Column::text("reading"), |read| read.reading.name)
+        .column(Column::text("ground"), |read| read.reading.ground)
+        .done()
 }
 
 fn drain(policy: &Policy) -> &'static str {
@@ -89,30 +88,21 @@ fn of_cdbb<'a>(all: &'a [Candidate], policy: &Policy) -> Option<&'a Candidate> {
     })
 }
 
-fn over(own: f64, other: Option<f64>) -> Cell {
-    other.map_or_else(Cell::missing, |other| Cell::fixed(own / other, 2))
-}
-
 fn candidates(results: &Results) -> Table {
-    let texts = ["policy", "redundancy", "drain"].map(Column::text);
-    let numbers = ["one p90", "least", "/ cdbb", "all p90", "/ cdbb ", "core-hours"].map(Column::number);
-    let mut table = Table::new("candidates", texts.into_iter().chain(numbers));
-    for candidate in &results.candidates {
-        let policy = candidate.policy;
-        let cdbb = of_cdbb(&results.candidates, &policy);
-        table.push([
-            Cell::from(policy.kind.name()),
-            redundancy(&policy).into(),
-            drain(&policy).into(),
-            Cell::fixed(candidate.checkpoint_p90_s, 2),
-            Cell::fixed(candidate.bound_p90_s, 2),
-            over(candidate.checkpoint_p90_s, cdbb.map(|other| other.checkpoint_p90_s)),
-            Cell::fixed(candidate.total_p90_s, 1),
-            over(candidate.total_p90_s, cdbb.map(|other| other.total_p90_s)),
-            Cell::fixed(candidate.lost_core_hours, 3),
-        ]);
-    }
-    table
+    let over_cdbb = |it: &Candidate, of: fn(&Candidate) -> f64| {
+        of_cdbb(&results.candidates, &it.policy).map(|other| Cell::fixed(of(it) / of(other), 2))
+    };
+    Table::of("candidates", &results.candidates)
+        .column(Column::text("policy"), |it| it.policy.kind.name())
+        .column(Column::text("redundancy"), |it| redundancy(&it.policy))
+        .column(Column::text("drain"), |it| drain(&it.policy))
+        .column(Column::number("one p90"), |it| Cell::fixed(it.checkpoint_p90_s, 2))
+        .column(Column::number("least"), |it| Cell::fixed(it.bound_p90_s, 2))
+        .column(Column::number("/ cdbb"), |it| over_cdbb(it, |it| it.checkpoint_p90_s))
+        .column(Column::number("all p90"), |it| Cell::fixed(it.total_p90_s, 1))
+        .column(Column::number("/ cdbb "), |it| over_cdbb(it, |it| it.total_p90_s))
+        .column(Column::number("core-hours"), |it| Cell::fixed(it.lost_core_hours, 3))
+        .done()
 }
 
 /// The chosen candidates: over all, and for each redundancy by itself.
@@ -143,17 +133,12 @@ fn without(policy: &Policy) -> String {
 }
 
 fn costs(results: &Results) -> Table {
-    let numbers = ["answers", "slowest checkpoint", "all checkpoints"].map(Column::number);
-    let mut table = Table::new("costs", [Column::text("policy")].into_iter().chain(numbers));
-    for cost in &results.costs {
-        table.push([
-            Cell::from(cost.policy.to_string()),
-            Cell::fixed(cost.answers, 0),
-            Cell::fixed(cost.checkpoint_s, 6),
-            Cell::fixed(cost.total_s, 6),
-        ]);
-    }
-    table
+    Table::of("costs", &results.costs)
+        .column(Column::text("policy"), |cost| cost.policy.to_string())
+        .column(Column::number("answers"), |cost| Cell::fixed(cost.answers, 0))
+        .column(Column::number("slowest checkpoint"), |cost| Cell::fixed(cost.checkpoint_s, 6))
+        .column(Column::number("all checkpoints"), |cost| Cell::fixed(cost.total_s, 6))
+        .done()
 }
 
 /// The readings as JSON.

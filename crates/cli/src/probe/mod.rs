@@ -360,14 +360,8 @@ fn document(
 }
 
 fn write(arguments: &ProbeArgs, document: &Document) -> Result<()> {
-    let json = document.to_json();
-    if let Some(path) = &arguments.json {
-        output::write_file(path, json.as_bytes())?;
-    }
-    if let Some(path) = &arguments.html {
-        output::write_file(path, report::page(document).to_html().as_bytes())?;
-    }
-    Ok(())
+    output::write_asked(&arguments.json, || Ok(document.to_json()))?;
+    output::write_asked(&arguments.html, || Ok(report::page(document).to_html()))
 }
 
 /// Writes the profile. Runs last, because the measurements may not suffice for one.

@@ -2,7 +2,7 @@
 
 use crate::output;
 use entresol_core::Size;
-use entresol_probe::{Advice, Document, Experiment, Findings, Noise, Outcome, Parameter, Series, Setup};
+use entresol_probe::{Advice, Document, Experiment, Findings, Noise, Outcome, Series, Setup};
 use entresol_report::{
     Axis, Cell, Column, LineChart, NumberFormat, Page, Section, Series as Drawn, Spread, Table, TextStyle, Tone,
 };
@@ -89,27 +89,17 @@ fn noise(document: &Document) -> String {
 }
 
 fn fitted(findings: &Findings) -> Table {
-    let columns = [
-        Column::text("parameter"),
-        Column::number("value"),
-        Column::text("unit"),
-        Column::number("from").help("Lower end of the confidence interval of 95 %"),
-        Column::number("to").help("Upper end"),
-        Column::text("experiment").priority(1),
-    ];
-    let mut table = Table::new("Fitted parameters", columns);
-    for Parameter { name, value, unit, low, high, from } in &findings.fitted {
-        table.push([
-            name.as_str().into(),
-            number(*value),
-            unit.as_str().into(),
-            number(*low),
-            number(*high),
-            from.as_str().into(),
-        ]);
-    }
-    table
+    Table::of("Fitted parameters", &findings.fitted)
+        .column(Column::text("parameter"), |fitted| fitted.name.as_str())
+        .column(Column::number("value"), |fitted| number(fitted.value))
+        .column(Column::text("unit"), |fitted| fitted.unit.as_str())
+        .column(Column::number("from").help(FROM), |fitted| number(fitted.low))
+        .column(Column::number("to").help("Upper end"), |fitted| number(fitted.high))
+        .column(Column::text("experiment").priority(1), |fitted| fitted.from.as_str())
+        .done()
 }
+
+const FROM: &str = "Lower end of the confidence interval of 95 %";
 
 /// A number with three or four significant digits.
 fn number(value: f64) -> Cell {
@@ -144,12 +134,11 @@ pub fn page(document: &Document) -> Page {
 }
 
 fn advice(document: &Document) -> Table {
-    let columns = [Column::text("about"), Column::text("advice"), Column::text("because")];
-    let mut table = Table::new("Advice", columns);
-    for Advice { topic, recommendation, reason } in &document.advice {
-        table.push([topic.as_ref().into(), recommendation.as_str().into(), reason.as_str().into()]);
-    }
-    table
+    Table::of("Advice", &document.advice)
+        .column(Column::text("about"), |advice| advice.topic.as_ref())
+        .column(Column::text("advice"), |advice| advice.recommendation.as_str())
+        .column(Column::text("because"), |advice| advice.reason.as_str())
+        .done()
 }
 
 const FITTED: &str = "With confidence intervals of 95 %, by resampling the measurements. A value that equals both ends was \
@@ -291,38 +280,26 @@ fn table(found: &entresol_probe::Table) -> Table {
 }
 
 fn costs(document: &Document) -> Table {
-    let columns = [
-        Column::text("experiment"),
-        Column::number("I/Os"),
-        Column::number("read"),
-        Column::number("written"),
-        Column::number("seconds"),
-        Column::number("steal"),
-        Column::number("waiting"),
-        Column::number("load"),
-        Column::text("verdict"),
-    ];
-    let mut table = Table::new("Noise and cost", columns);
     let model = document.environment.is_none();
-    for Outcome { experiment, ios, read_bytes, written_bytes, seconds, noise, .. } in &document.experiments {
-        let share = |share: f64| if model { Cell::missing() } else { Cell::percent(share, 2) };
+    let bytes = |bytes: u64| Cell::short(bytes as f64, NumberFormat::Bytes);
+    let share = |share: f64| (!model).then(|| Cell::percent(share, 2));
+    let verdict = |noise: &Noise| {
         let verdict = match (model, noise.contended) {
             (true, _) => "virtual time",
             (false, true) => "contended",
             (false, false) => "quiet",
         };
-        let tone = if noise.contended { Tone::Bad } else { Tone::Plain };
-        table.push([
-            experiment.as_str().into(),
-            (*ios).into(),
-            Cell::short(*read_bytes as f64, NumberFormat::Bytes),
-            Cell::short(*written_bytes as f64, NumberFormat::Bytes),
-            number(*seconds),
-            share(noise.steal),
-            share(noise.run_queue),
-            if model { Cell::missing() } else { Cell::fixed(noise.load, 1) },
-            Cell::from(verdict).tone(tone),
-        ]);
-    }
-    table
+        Cell::from(verdict).tone(if noise.contended { Tone::Bad } else { Tone::Plain })
+    };
+    Table::of("Noise and cost", &document.experiments)
+        .column(Column::text("experiment"), |outcome| outcome.experiment.as_str())
+        .column(Column::number("I/Os"), |outcome| outcome.ios)
+        .column(Column::number("read"), |outcome| bytes(outcome.read_bytes))
+        .column(Column::number("written"), |outcome| bytes(outcome.written_bytes))
+        .column(Column::number("seconds"), |outcome| number(outcome.seconds))
+        .column(Column::number("steal"), |outcome| share(outcome.noise.steal))
+        .column(Column::number("waiting"), |outcome| share(outcome.noise.run_queue))
+        .column(Column::number("load"), |outcome| (!model).then(|| Cell::fixed(outcome.noise.load, 1)))
+        .column(Column::text("verdict"), |outcome| verdict(&outcome.noise))
+        .done()
 }

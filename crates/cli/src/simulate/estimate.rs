@@ -42,45 +42,29 @@ pub fn run(
         }
         all.push((trace_source::describe(&named), named.name.clone(), estimates));
     }
-    if let Some(path) = &arguments.csv {
-        let rows = all.iter().flat_map(|(_, name, estimates)| estimates.iter().map(move |e| (Some(name.as_str()), e)));
-        output::write_file(path, table(rows).to_csv().as_bytes())?;
-    }
-    for (description, _, estimates) in &all {
-        let text = table(estimates.iter().map(|estimate| (None, estimate))).to_text(TextStyle::stdout());
+    let rows = || all.iter().flat_map(|(_, name, estimates)| estimates.iter().map(move |made| (name.as_str(), made)));
+    output::write_asked(&arguments.csv, || Ok(table(rows(), rows().next().is_some()).to_csv()))?;
+    for (description, name, estimates) in &all {
+        let text = table(estimates.iter().map(|made| (name.as_str(), made)), false).to_text(TextStyle::stdout());
         output::print(&format!("{description}\n{text}"))?;
     }
     Ok(())
 }
 
 /// A row per estimate; a file has a column for the trace.
-fn table<'e>(rows: impl Iterator<Item = (Option<&'e str>, &'e Estimate)>) -> Table {
-    let rows: Vec<_> = rows.collect();
-    let with_trace = rows.iter().any(|(name, _)| name.is_some());
-    let columns = [
-        Column::text("policy"),
-        Column::text("size"),
-        Column::number("miss ratio"),
-        Column::number("± standard error"),
-        Column::number("written per request"),
-        Column::number("± standard error"),
-        Column::number("samples").priority(1),
-    ];
-    let trace = with_trace.then(|| Column::text("trace"));
-    let mut table = Table::new("Estimates", trace.into_iter().chain(columns));
-    for (name, estimate) in rows {
-        let name = name.map(Cell::from);
+fn table<'e>(rows: impl Iterator<Item = (&'e str, &'e Estimate)>, with_trace: bool) -> Table {
+    let name = |estimate: &Estimate| {
         let options = if estimate.options.is_empty() { String::new() } else { format!(":{}", estimate.options) };
-        let cells = [
-            format!("{}{options}", estimate.policy).into(),
-            estimate.size.clone().into(),
-            Cell::percent(estimate.miss_ratio, 2),
-            Cell::percent(estimate.miss_ratio_error, 2),
-            Cell::percent(estimate.write_ratio, 2),
-            Cell::percent(estimate.write_ratio_error, 2),
-            (estimate.samples as u64).into(),
-        ];
-        table.push(name.into_iter().chain(cells));
-    }
-    table
+        format!("{}{options}", estimate.policy)
+    };
+    Table::of("Estimates", rows)
+        .column_if(with_trace, Column::text("trace"), |(trace, _)| *trace)
+        .column(Column::text("policy"), |(_, made)| name(made))
+        .column(Column::text("size"), |(_, made)| made.size.clone())
+        .column(Column::number("miss ratio"), |(_, made)| Cell::percent(made.miss_ratio, 2))
+        .column(Column::number("± standard error"), |(_, made)| Cell::percent(made.miss_ratio_error, 2))
+        .column(Column::number("written per request"), |(_, made)| Cell::percent(made.write_ratio, 2))
+        .column(Column::number("± standard error"), |(_, made)| Cell::percent(made.write_ratio_error, 2))
+        .column(Column::number("samples").priority(1), |(_, made)| made.samples as u64)
+        .done()
 }

@@ -271,58 +271,30 @@ fn heat(map: HeatMap, sizes: &[String], mut rows: Vec<(String, Vec<f64>)>, sign:
 /// All numbers, one row per result: the table of the page and the CSV file.
 pub fn table(all: &[TraceResults], with_trace: bool) -> Table {
     let number = |name: &str, help: &str| Column::number(name).help(help);
-    let columns = [
-        Column::text("policy"),
-        Column::text("options"),
-        Column::text("size"),
-        number("capacity_pages", "capacity of all tiers, in pages"),
-        number("hit_ratio", "hits of both kinds per request"),
-        number("requests", "page requests after the warm-up"),
-        number("reads", "of them reads"),
-        number("writes", "of them writes, whole or partial"),
-        number("read_hits", "reads found in any tier"),
-        number("write_hits", "writes whose page was found in any tier"),
-        number("fetches", "pages read from the level below"),
-        number("admissions", "misses whose page was admitted"),
-        number("bypasses", "requests that went past all tiers"),
-        number("write_backs", "pages written below by evictions, cleaning and flush rules"),
-        number("write_back_ios", "I/Os by which they were written"),
-        number("write_bypasses", "pages written below at once"),
-        number("dirty_at_end", "pages newer than the level below at the end"),
-        number("migrated", "pages moved between the level below and the tiers, both ways"),
-        number("cpu_seconds", "processor time of the simulation"),
-    ];
-    let trace = with_trace.then(|| Column::text("trace"));
-    let mut table = Table::new("results", trace.into_iter().chain(columns));
-    for results in all {
-        for row in &results.rows {
-            let trace = with_trace.then(|| Cell::from(results.named.name.clone()));
-            table.push(trace.into_iter().chain(cells(row)));
-        }
-    }
-    table
+    let rows = all.iter().flat_map(|results| results.rows.iter().map(|row| (results.named.name.as_str(), row)));
+    Table::of("results", rows)
+        .column_if(with_trace, Column::text("trace"), |(trace, _)| *trace)
+        .column(Column::text("policy"), |(_, row)| row.policy.clone())
+        .column(Column::text("options"), |(_, row)| row.options.clone())
+        .column(Column::text("size"), |(_, row)| row.size.clone())
+        .column(number("capacity_pages", "capacity of all tiers, in pages"), |(_, row)| row.capacity_pages)
+        .column(number("hit_ratio", "hits of both kinds per request"), |(_, row)| Cell::percent(row.hit_ratio(), 2))
+        .column(number("requests", "page requests after the warm-up"), |(_, row)| row.requests)
+        .column(number("reads", "of them reads"), |(_, row)| row.reads)
+        .column(number("writes", "of them writes, whole or partial"), |(_, row)| row.writes)
+        .column(number("read_hits", "reads found in any tier"), |(_, row)| row.read_hits)
+        .column(number("write_hits", "writes whose page was found in any tier"), |(_, row)| row.write_hits)
+        .column(number("fetches", "pages read from the level below"), |(_, row)| row.fetches)
+        .column(number("admissions", "misses whose page was admitted"), |(_, row)| row.admissions)
+        .column(number("bypasses", "requests that went past all tiers"), |(_, row)| row.bypasses)
+        .column(number("write_backs", WRITE_BACKS), |(_, row)| row.write_backs)
+        .column(number("write_back_ios", "I/Os by which they were written"), |(_, row)| row.write_back_ios)
+        .column(number("write_bypasses", "pages written below at once"), |(_, row)| row.write_bypasses)
+        .column(number("dirty_at_end", "pages newer than the level below at the end"), |(_, row)| row.dirty_at_end)
+        .column(number("migrated", MIGRATED), |(_, row)| row.migrated())
+        .column(number("cpu_seconds", "processor time of the simulation"), |(_, row)| Cell::fixed(row.cpu_seconds, 3))
+        .done()
 }
 
-fn cells(row: &Row) -> [Cell; 19] {
-    [
-        row.policy.clone().into(),
-        row.options.clone().into(),
-        row.size.clone().into(),
-        row.capacity_pages.into(),
-        Cell::percent(row.hit_ratio(), 2),
-        row.requests.into(),
-        row.reads.into(),
-        row.writes.into(),
-        row.read_hits.into(),
-        row.write_hits.into(),
-        row.fetches.into(),
-        row.admissions.into(),
-        row.bypasses.into(),
-        row.write_backs.into(),
-        row.write_back_ios.into(),
-        row.write_bypasses.into(),
-        row.dirty_at_end.into(),
-        row.migrated().into(),
-        Cell::fixed(row.cpu_seconds, 3),
-    ]
-}
+const WRITE_BACKS: &str = "pages written below by evictions, cleaning and flush rules";
+const MIGRATED: &str = "pages moved between the level below and the tiers, both ways";

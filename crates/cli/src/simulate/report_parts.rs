@@ -65,28 +65,14 @@ fn side_by_side(rows: &[&Row], labels: &[String], kind: &str, of: Parts) -> Tabl
 
 /// A line per policy, size and part.
 fn long(rows: &[&Row], kind: &str, of: Parts) -> Table {
-    let columns = [
-        Column::text("policy"),
-        Column::text("size"),
-        Column::text(kind),
-        Column::number("requests"),
-        Column::number("writes"),
-        Column::number("hits"),
-        Column::number("hit ratio"),
-    ];
-    let mut table = Table::new(format!("Per {kind}"), columns);
-    for row in rows {
-        for part in of(row) {
-            table.push([
-                label(row).into(),
-                row.size.clone().into(),
-                part.name.clone().into(),
-                part.requests.into(),
-                part.writes.into(),
-                (part.read_hits + part.write_hits).into(),
-                Cell::percent(hit_ratio(part), 2),
-            ]);
-        }
-    }
-    table
+    let parts = rows.iter().flat_map(|row| of(row).iter().map(move |part| (*row, part)));
+    Table::of(format!("Per {kind}"), parts)
+        .column(Column::text("policy"), |(row, _)| label(row))
+        .column(Column::text("size"), |(row, _)| row.size.clone())
+        .column(Column::text(kind), |(_, part)| part.name.clone())
+        .column(Column::number("requests"), |(_, part)| part.requests)
+        .column(Column::number("writes"), |(_, part)| part.writes)
+        .column(Column::number("hits"), |(_, part)| part.read_hits + part.write_hits)
+        .column(Column::number("hit ratio"), |(_, part)| Cell::percent(hit_ratio(part), 2))
+        .done()
 }

@@ -8,7 +8,6 @@ use anyhow::Result;
 use entresol_policy::catalogue;
 use entresol_sim::{Row, Skipped};
 use serde::Serialize;
-use std::path::Path;
 
 /// All results of one trace.
 pub struct TraceResults {
@@ -146,35 +145,23 @@ impl<'a, R> Results<'a, R> {
     }
 }
 
-/// Writes rows and skipped cells as JSON, one item per trace.
-pub fn write_json<'a, R: Serialize + 'a>(
-    path: &Path,
-    all: impl Iterator<Item = (&'a Named, &'a [R], &'a [Skipped])>,
-) -> Result<()> {
+/// Rows and skipped cells as JSON, one item per trace.
+pub fn json<'a, R: Serialize + 'a>(all: impl Iterator<Item = (&'a Named, &'a [R], &'a [Skipped])>) -> Result<Vec<u8>> {
     let mut each: Vec<Results<R>> = all.map(|(named, rows, skipped)| Results::new(named, rows, skipped)).collect();
     // A single trace keeps the published format; each of several has its own object of that form.
-    let json = match each.len() {
+    Ok(match each.len() {
         1 => serde_json::to_vec_pretty(&each.remove(0))?,
         _ => serde_json::to_vec_pretty(&serde_json::json!({ "traces": each }))?,
-    };
-    output::write_file(path, &json)
+    })
 }
 
 /// Writes the files that were asked for.
 pub fn write(arguments: &SimulateArgs, all: &[TraceResults]) -> Result<()> {
-    if let Some(path) = &arguments.json {
-        write_json(path, all.iter().map(|results| (&results.named, &results.rows[..], &results.skipped[..])))?;
-    }
-    if let Some(path) = &arguments.csv {
-        output::write_file(path, report::table(all, true).to_csv().as_bytes())?;
-    }
-    if let Some(path) = &arguments.html {
-        let page = report::page(all, baseline(arguments, all).as_deref());
-        output::write_file(path, page.to_html().as_bytes())?;
-    }
-    if let (Some(path), [results]) = (&arguments.svg, all) {
-        let chart = report::miss_ratios(results, baseline(arguments, all).as_deref());
-        output::write_file(path, chart.to_svg().as_bytes())?;
-    }
-    Ok(())
+    let base = baseline(arguments, all);
+    let rows = || all.iter().map(|results| (&results.named, &results.rows[..], &results.skipped[..]));
+    output::write_asked(&arguments.json, || json(rows()))?;
+    output::write_asked(&arguments.csv, || Ok(report::table(all, true).to_csv()))?;
+    output::write_asked(&arguments.html, || Ok(report::page(all, base.as_deref()).to_html()))?;
+    // It is asked for with one trace alone.
+    output::write_asked(&arguments.svg, || Ok(report::miss_ratios(&all[0], base.as_deref()).to_svg()))
 }

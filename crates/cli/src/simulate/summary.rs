@@ -47,94 +47,50 @@ fn first_best<'r>(rows: impl Iterator<Item = &'r Row>, cost: impl Fn(&Row) -> f6
     rows.min_by(|a, b| cost(a).total_cmp(&cost(b)))
 }
 
-/// The columns of a summary: those that any of its traces fills.
-struct Shape {
-    traces: bool,
-    writes: bool,
-    buffer: bool,
-    bound: bool,
-}
-
-/// The summary as a table, a row per size and trace.
+/// The summary as a table, a row per size and trace. It has the columns that any trace fills.
 pub fn table(all: &[&TraceResults], base: Option<&str>) -> Table {
-    let each: Vec<(&str, Vec<AtSize>)> =
-        all.iter().map(|results| (results.named.name.as_str(), summary(&results.rows, base))).collect();
-    let any = |of: fn(&AtSize) -> bool| each.iter().any(|(_, sizes)| sizes.iter().any(of));
-    let shape = Shape {
-        traces: all.len() > 1,
-        writes: all.iter().any(|results| results.rows.iter().any(|row| row.writes > 0)),
-        buffer: any(|at| at.buffer.is_some()),
-        bound: any(|at| at.bound.is_some()),
+    let each = all
+        .iter()
+        .flat_map(|results| summary(&results.rows, base).into_iter().map(|at| (results.named.name.as_str(), at)));
+    let each: Vec<(&str, AtSize)> = each.collect();
+    let writes = all.iter().any(|results| results.rows.iter().any(|row| row.writes > 0));
+    let buffer = writes && each.iter().any(|(_, at)| at.buffer.is_some());
+    let bound = each.iter().any(|(_, at)| at.bound.is_some());
+    let name = |row: Option<&Row>| Cell::from(row.map(label));
+    let hits = |row: Option<&Row>| row.map_or_else(Cell::missing, |row| Cell::percent(row.hit_ratio(), 2));
+    let written = |row: Option<&Row>| row.map_or_else(Cell::missing, |row| Cell::percent(write_ratio(row), 2));
+    let gap = |at: &AtSize| gap_closed(at).map_or_else(Cell::missing, |share| Cell::percent(share, 0));
+    let pages = |at: &AtSize| at.hits.or(at.buffer).or(at.bound).map(|row| row.capacity_pages);
+    let number = |name: &str, priority, help: &str| Column::number(name).priority(priority).help(help);
+    let (with_base, base) = (base.is_some(), base.unwrap_or_default());
+    let fewest = match with_base {
+        true => format!("of the caches that hit at least as often as {base}"),
+        false => "of the caches; write buffers are named apart".to_owned(),
     };
-    let mut table = Table::new("The best per size", shape.columns(base));
-    for (trace, sizes) in &each {
-        sizes.iter().for_each(|at| table.push(shape.cells(trace, at, base)));
-    }
-    table
+    let most = Column::text("most hits").help("of the policies that do not know the future");
+    let base_writes = number(&format!("{base} writes"), 3, "pages written below per request by the baseline");
+    Table::of("The best per size", each)
+        .column_if(all.len() > 1, Column::text("trace"), |(trace, _)| *trace)
+        .column(Column::text("size"), |(_, at)| at.size.clone())
+        .column(Column::number("pages").priority(9), |(_, at)| pages(at))
+        .column(most, |(_, at)| name(at.hits).tone(Tone::Strong))
+        .column(number("hit ratio", 0, "hits per request"), |(_, at)| hits(at.hits))
+        .column_if(with_base, number(base, 1, "hits per request of the baseline"), |(_, at)| hits(at.base))
+        .column_if(bound, number("bound", 2, BOUND), |(_, at)| hits(at.bound))
+        .column_if(bound && with_base, number("gap closed", 5, GAP), |(_, at)| gap(at))
+        .column_if(writes, Column::text("fewest writes").help(fewest), |(_, at)| name(at.writes).tone(Tone::Strong))
+        .column_if(writes, number("written", 0, "pages written below per request"), |(_, at)| written(at.writes))
+        .column_if(writes, number("its hits", 4, ITS_HITS), |(_, at)| hits(at.writes))
+        .column_if(writes && with_base, base_writes, |(_, at)| written(at.base))
+        .column_if(buffer, Column::text("write buffer").priority(7).help(BUFFER), |(_, at)| name(at.buffer))
+        .column_if(buffer, number("its writes", 6, "pages written below per request"), |(_, at)| written(at.buffer))
+        .done()
 }
 
-impl Shape {
-    fn columns(&self, base: Option<&str>) -> Vec<Column> {
-        let mut columns = Vec::new();
-        columns.extend(self.traces.then(|| Column::text("trace")));
-        columns.extend([Column::text("size"), Column::number("pages").priority(9)]);
-        columns.extend([
-            Column::text("most hits").help("of the policies that do not know the future"),
-            Column::number("hit ratio").help("hits per request"),
-        ]);
-        columns.extend(base.map(|base| Column::number(base).priority(1).help("hits per request of the baseline")));
-        if self.bound {
-            let help = "hits per request with knowledge of the future: the most that is possible";
-            columns.push(Column::number("bound").priority(2).help(help));
-            let help = "of the hits that lie between the baseline and the bound, the share that the policy gains";
-            columns.extend(base.map(|_| Column::number("gap closed").priority(5).help(help)));
-        }
-        if self.writes {
-            columns.extend([
-                Column::text("fewest writes").help(match base {
-                    Some(base) => format!("of the caches that hit at least as often as {base}"),
-                    None => "of the caches; write buffers are named apart".to_owned(),
-                }),
-                Column::number("written").help("pages written below per request"),
-                Column::number("its hits").priority(4).help("hits per request of the policy with the fewest writes"),
-            ]);
-            let help = "pages written below per request by the baseline";
-            columns.extend(base.map(|base| Column::number(format!("{base} writes")).priority(3).help(help)));
-        }
-        if self.writes && self.buffer {
-            let help = "the write buffer that writes the fewest pages below; it does not cache reads";
-            columns.extend([
-                Column::text("write buffer").priority(7).help(help),
-                Column::number("its writes").priority(6).help("pages written below per request"),
-            ]);
-        }
-        columns
-    }
-
-    fn cells(&self, trace: &str, at: &AtSize, base: Option<&str>) -> Vec<Cell> {
-        let name = |row: Option<&Row>| Cell::from(row.map(label));
-        let hits = |row: Option<&Row>| row.map_or_else(Cell::missing, |row| Cell::percent(row.hit_ratio(), 2));
-        let writes = |row: Option<&Row>| row.map_or_else(Cell::missing, |row| Cell::percent(write_ratio(row), 2));
-        let any = at.hits.or(at.buffer).or(at.bound);
-        let mut cells = Vec::new();
-        cells.extend(self.traces.then(|| trace.into()));
-        cells.extend([at.size.clone().into(), any.map(|row| row.capacity_pages).into()]);
-        cells.extend([name(at.hits).tone(Tone::Strong), hits(at.hits)]);
-        cells.extend(base.map(|_| hits(at.base)));
-        if self.bound {
-            cells.push(hits(at.bound));
-            cells.extend(base.map(|_| gap_closed(at).map_or_else(Cell::missing, |share| Cell::percent(share, 0))));
-        }
-        if self.writes {
-            cells.extend([name(at.writes).tone(Tone::Strong), writes(at.writes), hits(at.writes)]);
-            cells.extend(base.map(|_| writes(at.base)));
-        }
-        if self.writes && self.buffer {
-            cells.extend([name(at.buffer), writes(at.buffer)]);
-        }
-        cells
-    }
-}
+const BOUND: &str = "hits per request with knowledge of the future: the most that is possible";
+const GAP: &str = "of the hits that lie between the baseline and the bound, the share that the policy gains";
+const ITS_HITS: &str = "hits per request of the policy with the fewest writes";
+const BUFFER: &str = "the write buffer that writes the fewest pages below; it does not cache reads";
 
 /// Share of the hits between the baseline and the bound that the best policy gains.
 fn gap_closed(at: &AtSize) -> Option<f64> {

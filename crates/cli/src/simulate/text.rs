@@ -27,38 +27,19 @@ pub fn text(results: &TraceResults, base: Option<&str>) -> String {
 }
 
 fn lines(rows: &[Row]) -> Table {
-    let mut table = Table::new(
-        "Results",
-        [
-            Column::text("policy"),
-            Column::text("size"),
-            Column::number("pages").priority(2),
-            Column::number("hit ratio"),
-            Column::number("read hits").priority(1),
-            Column::number("write hits").priority(1),
-            Column::number("fetches").priority(3),
-            Column::number("write-backs"),
-            Column::number("I/Os").priority(4),
-            Column::number("bypasses").priority(5),
-            Column::number("dirty at end").priority(6),
-        ],
-    );
-    for row in rows {
-        table.push([
-            label(row).into(),
-            row.size.clone().into(),
-            row.capacity_pages.into(),
-            Cell::percent(row.hit_ratio(), 2),
-            row.read_hits.into(),
-            row.write_hits.into(),
-            row.fetches.into(),
-            row.write_backs.into(),
-            row.write_back_ios.into(),
-            row.bypasses.into(),
-            row.dirty_at_end.into(),
-        ]);
-    }
-    table
+    Table::of("Results", rows)
+        .column(Column::text("policy"), |row| label(row))
+        .column(Column::text("size"), |row| row.size.clone())
+        .column(Column::number("pages").priority(2), |row| row.capacity_pages)
+        .column(Column::number("hit ratio"), |row| Cell::percent(row.hit_ratio(), 2))
+        .column(Column::number("read hits").priority(1), |row| row.read_hits)
+        .column(Column::number("write hits").priority(1), |row| row.write_hits)
+        .column(Column::number("fetches").priority(3), |row| row.fetches)
+        .column(Column::number("write-backs"), |row| row.write_backs)
+        .column(Column::number("I/Os").priority(4), |row| row.write_back_ios)
+        .column(Column::number("bypasses").priority(5), |row| row.bypasses)
+        .column(Column::number("dirty at end").priority(6), |row| row.dirty_at_end)
+        .done()
 }
 
 /// A table of one figure with a column per size, the lowest mean cost first. The best cache of each column is

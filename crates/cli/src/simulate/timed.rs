@@ -73,16 +73,10 @@ pub fn run(arguments: &SimulateArgs, tiers: &Tiers, quiet: bool) -> Result<()> {
         let named = trace_source::open(path, &arguments.read, needs_future, quiet)?;
         all.push(plan.simulate(named, quiet)?);
     }
-    if let Some(path) = &arguments.json {
-        let each = all.iter().map(|results| (&results.named, &results.rows[..], &results.skipped[..]));
-        results::write_json(path, each)?;
-    }
-    if let Some(path) = &arguments.csv {
-        output::write_file(path, timed_report::table(&all).to_csv().as_bytes())?;
-    }
-    if let Some(path) = &arguments.html {
-        output::write_file(path, timed_report::page(&all).to_html().as_bytes())?;
-    }
+    let rows = || all.iter().map(|results| (&results.named, &results.rows[..], &results.skipped[..]));
+    output::write_asked(&arguments.json, || results::json(rows()))?;
+    output::write_asked(&arguments.csv, || Ok(timed_report::requests(&all, true).to_csv()))?;
+    output::write_asked(&arguments.html, || Ok(timed_report::page(&all).to_html()))?;
     all.iter().try_for_each(|results| output::print(&timed_report::text(results)))
 }
 

@@ -6,8 +6,10 @@ use super::results::label;
 use super::timed::{TimedResult, TimedResults};
 use crate::output;
 use crate::trace_source;
-use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle};
-use entresol_sim::{DeviceRow, LatencyRow, Row};
+use entresol_report::{
+    Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TableOf, TextStyle,
+};
+use entresol_sim::{DeviceRow, Row};
 
 const READ_CACHE: &str = "Average read cache latency, 004 fig. 4.8: over the tiers, a read's mean latency times the \
                           share of all reads found there. Misses add nothing: it compares devices, not policies";
@@ -61,11 +63,6 @@ const DEVICES: &str = "Filling, demotion, write-back and cleaning run behind the
                        Utilisation is the share of the time with at least one I/O under way; sequential is an I/O that \
                        begins where the one before it, of its kind, ended.";
 
-/// One line per result.
-pub fn table(all: &[TimedResults]) -> Table {
-    requests(all, true)
-}
-
 fn name(result: &TimedResult) -> String {
     format!("{} {}", label(&result.row), result.row.size)
 }
@@ -109,112 +106,80 @@ fn device_name(name: &str) -> &str {
     name.rsplit_once('(').map_or(name, |(_, device)| device.trim_end_matches(')'))
 }
 
-/// The columns that identify the result of a line.
-fn which(several: bool) -> Vec<Column> {
-    let trace = several.then(|| Column::text("trace"));
-    trace.into_iter().chain([Column::text("policy"), Column::text("size")]).collect()
+/// A table over results, with the columns that identify each.
+fn over<'r, T>(
+    name: &str,
+    all: &'r [TimedResults],
+    several: bool,
+    parts: impl Fn(&'r TimedResult) -> &'r [T],
+) -> TableOf<(&'r str, &'r TimedResult, &'r T)> {
+    let each = all.iter().flat_map(|results| results.rows.iter().map(move |result| (results, result)));
+    let items = each.flat_map(|(results, result)| {
+        parts(result).iter().map(move |part| (results.named.name.as_str(), result, part))
+    });
+    Table::of(name, items)
+        .column_if(several, Column::text("trace"), |(trace, ..)| *trace)
+        .column(Column::text("policy"), |(_, result, _)| label(&result.row))
+        .column(Column::text("size"), |(_, result, _)| result.row.size.clone())
 }
 
-fn whose(results: &TimedResults, result: &TimedResult, several: bool) -> Vec<Cell> {
-    let trace = several.then(|| results.named.name.clone().into());
-    trace.into_iter().chain([label(&result.row).into(), result.row.size.clone().into()]).collect()
+/// A table with a line per result.
+pub fn requests(all: &[TimedResults], several: bool) -> Table {
+    let number = |name: &str, help: &str| Column::number(name).help(help);
+    let seconds = number("seconds", "Virtual time from the end of the warm-up to the last completion").priority(4);
+    over("Requests", all, several, |result| std::slice::from_ref(&result.timed))
+        .column(Column::number("requests/s"), |(.., timed)| Cell::fixed(timed.requests_per_second, 1))
+        .column(number("mean us", MEAN), |(.., timed)| Cell::fixed(timed.latencies[0].mean_us, 2))
+        .column(number("p99 us", P99), |(.., timed)| us(timed.latencies[0].p99_us))
+        .column(Column::number("hit ratio"), |(_, result, _)| Cell::percent(result.row.hit_ratio(), 2))
+        .column(number("read cache us", READ_CACHE).priority(2), |(.., t)| Cell::fixed(t.read_cache_latency_us, 3))
+        .column(Column::number("requests").priority(3), |(.., timed)| timed.requests)
+        .column(seconds, |(.., timed)| Cell::fixed(timed.elapsed_seconds, 3))
+        .done()
 }
 
-fn each(all: &[TimedResults]) -> impl Iterator<Item = (&TimedResults, &TimedResult)> {
-    all.iter().flat_map(|results| results.rows.iter().map(move |result| (results, result)))
-}
-
-fn requests(all: &[TimedResults], several: bool) -> Table {
-    let columns = [
-        Column::number("requests/s"),
-        Column::number("mean us").help("Mean latency of a request, in microseconds"),
-        Column::number("p99 us").help("99th percentile of the latency of a request, in microseconds"),
-        Column::number("hit ratio"),
-        Column::number("read cache us").help(READ_CACHE).priority(2),
-        Column::number("requests").priority(3),
-        Column::number("seconds").help("Virtual time from the end of the warm-up to the last completion").priority(4),
-    ];
-    let mut table = Table::new("Requests", which(several).into_iter().chain(columns));
-    for (results, result) in each(all) {
-        let TimedResult { row, timed } = result;
-        let overall = &timed.latencies[0];
-        let cells = [
-            Cell::fixed(timed.requests_per_second, 1),
-            Cell::fixed(overall.mean_us, 2),
-            us(overall.p99_us),
-            Cell::percent(row.hit_ratio(), 2),
-            Cell::fixed(timed.read_cache_latency_us, 3),
-            timed.requests.into(),
-            Cell::fixed(timed.elapsed_seconds, 3),
-        ];
-        table.push(whose(results, result, several).into_iter().chain(cells));
-    }
-    table
-}
+const MEAN: &str = "Mean latency of a request, in microseconds";
+const P99: &str = "99th percentile of the latency of a request, in microseconds";
 
 fn us(value: Option<f64>) -> Cell {
-    value.map_or_else(Cell::missing, |us| Cell::fixed(us, 2))
+    value.map(|us| Cell::fixed(us, 2)).into()
 }
 
 fn latencies(all: &[TimedResults], several: bool) -> Table {
-    let columns = [
-        Column::text("found in"),
-        Column::number("requests"),
-        Column::number("mean us"),
-        Column::number("p50 us"),
-        Column::number("p95 us"),
-        Column::number("p99 us"),
-        Column::number("p99.9 us"),
-        Column::number("max us"),
-    ];
-    let mut table = Table::new("Latencies", which(several).into_iter().chain(columns));
-    for (results, result) in each(all) {
-        for LatencyRow { name, count, mean_us, p50_us, p95_us, p99_us, p999_us, max_us } in &result.timed.latencies {
-            let mean = if *count == 0 { Cell::missing() } else { Cell::fixed(*mean_us, 2) };
-            let figures = [mean, us(*p50_us), us(*p95_us), us(*p99_us), us(*p999_us), Cell::fixed(*max_us, 2)];
-            let own = [Cell::from(name.clone()), (*count).into()].into_iter().chain(figures);
-            table.push(whose(results, result, several).into_iter().chain(own));
-        }
-    }
-    table
+    over("Latencies", all, several, |result| &result.timed.latencies)
+        .column(Column::text("found in"), |(.., row)| row.name.clone())
+        .column(Column::number("requests"), |(.., row)| row.count)
+        .column(Column::number("mean us"), |(.., row)| us((row.count > 0).then_some(row.mean_us)))
+        .column(Column::number("p50 us"), |(.., row)| us(row.p50_us))
+        .column(Column::number("p95 us"), |(.., row)| us(row.p95_us))
+        .column(Column::number("p99 us"), |(.., row)| us(row.p99_us))
+        .column(Column::number("p99.9 us"), |(.., row)| us(row.p999_us))
+        .column(Column::number("max us"), |(.., row)| us(Some(row.max_us)))
+        .done()
 }
 
 fn devices(all: &[TimedResults], several: bool) -> Table {
-    let columns = [
-        Column::text("device"),
-        Column::number("utilisation").help("Share of the time with at least one I/O under way"),
-        Column::number("reads").priority(4),
-        Column::number("writes").priority(4),
-        Column::number("I/Os per s").priority(5),
-        Column::number("mean write").help("Mean size of a write, in bytes").priority(1),
-        Column::number("sequential").help("Share of the writes that began where the one before ended").priority(1),
-        Column::number("read us").help("Mean latency of a read, in microseconds").priority(3),
-        Column::number("write us").help("Mean latency of a write, in microseconds").priority(3),
-        Column::text("WAF").help(WAF).priority(2),
-        Column::number("years").help("Until its endurance is used up at this rate").priority(6),
-    ];
-    let mut table = Table::new("Devices", which(several).into_iter().chain(columns));
-    for (results, result) in each(all) {
-        for device in &result.timed.devices {
-            table.push(whose(results, result, several).into_iter().chain(device_cells(device)));
-        }
-    }
-    table
+    let number = |name: &str, priority, help: &str| Column::number(name).priority(priority).help(help);
+    let of = |count: u64, cell: Cell| if count == 0 { Cell::missing() } else { cell };
+    let waf = |d: &DeviceRow| d.waf_mode.as_ref().map(|mode| format!("{:.2} {mode}", d.write_amplification));
+    let sequential = number("sequential", 1, "Share of the writes that began where the one before ended");
+    let write_size = number("mean write", 1, "Mean size of a write, in bytes");
+    let years = number("years", 6, "Until its endurance is used up at this rate");
+    over("Devices", all, several, |result| &result.timed.devices)
+        .column(Column::text("device"), |(.., d)| d.name.clone())
+        .column(number("utilisation", 0, BUSY), |(.., d)| Cell::percent(d.utilisation, 1))
+        .column(Column::number("reads").priority(4), |(.., d)| d.reads)
+        .column(Column::number("writes").priority(4), |(.., d)| d.writes)
+        .column(Column::number("I/Os per s").priority(5), |(.., d)| Cell::fixed(d.ios_per_second, 1))
+        .column(write_size, |(.., d)| of(d.writes, Cell::fixed(d.mean_write_bytes, 0)))
+        .column(sequential, |(.., d)| of(d.writes, Cell::percent(d.sequential_writes, 1)))
+        .column(number("read us", 3, READ_US), |(.., d)| of(d.reads, Cell::fixed(d.mean_read_us, 2)))
+        .column(number("write us", 3, WRITE_US), |(.., d)| of(d.writes, Cell::fixed(d.mean_write_us, 2)))
+        .column(Column::text("WAF").help(WAF).priority(2), |(.., d)| waf(d))
+        .column(years, |(.., d)| us(d.lifetime_years))
+        .done()
 }
 
-fn device_cells(device: &DeviceRow) -> [Cell; 11] {
-    let of = |count: u64, cell: Cell| if count == 0 { Cell::missing() } else { cell };
-    [
-        device.name.clone().into(),
-        Cell::percent(device.utilisation, 1),
-        device.reads.into(),
-        device.writes.into(),
-        Cell::fixed(device.ios_per_second, 1),
-        of(device.writes, Cell::fixed(device.mean_write_bytes, 0)),
-        of(device.writes, Cell::percent(device.sequential_writes, 1)),
-        of(device.reads, Cell::fixed(device.mean_read_us, 2)),
-        of(device.writes, Cell::fixed(device.mean_write_us, 2)),
-        device.waf_mode.map_or_else(Cell::missing, |mode| format!("{:.2} {mode}", device.write_amplification).into()),
-        device.lifetime_years.map_or_else(Cell::missing, |years| Cell::fixed(years, 2)),
-    ]
-}
+const BUSY: &str = "Share of the time with at least one I/O under way";
+const READ_US: &str = "Mean latency of a read, in microseconds";
+const WRITE_US: &str = "Mean latency of a write, in microseconds";

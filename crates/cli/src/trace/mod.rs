@@ -88,12 +88,8 @@ pub fn run(command: &TraceCommand, quiet: bool) -> Result<()> {
             json.iter().chain(html).try_for_each(|path| output::check_writable(path))?;
             let named = trace_source::open(trace, read, false, quiet)?;
             let measured = stat(&named.trace, &StatOptions { windows: *windows });
-            if let Some(path) = json {
-                output::write_file(path, &serde_json::to_vec_pretty(&measured)?)?;
-            }
-            if let Some(path) = html {
-                output::write_file(path, stat_report::page(&named, &measured).to_html().as_bytes())?;
-            }
+            output::write_asked(json, || Ok(serde_json::to_vec_pretty(&measured)?))?;
+            output::write_asked(html, || Ok(stat_report::page(&named, &measured).to_html()))?;
             output::print(&stat_report::text(&named, &measured))
         }
         TraceCommand::Generate { spec, output, page_size, next_use } => {

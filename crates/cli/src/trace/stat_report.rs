@@ -4,7 +4,7 @@ use crate::output;
 use crate::trace_source::{self, Named};
 use entresol_report::{
     Axis, Cell, Chart, Column, Curve, Histogram, LineChart, NumberFormat, Page, Panel, Section, Series, Spread, Table,
-    TextStyle, TimeSeries, grouped, percent,
+    TableOf, TextStyle, TimeSeries, grouped, percent,
 };
 use entresol_trace::Stat;
 use entresol_trace::stat::{Log2Histogram, QueryClass, Tally};
@@ -67,59 +67,42 @@ fn facts(stat: &Stat) -> Vec<(String, String)> {
     facts
 }
 
-fn tally_columns(first: &str) -> Vec<Column> {
-    vec![
-        Column::text(first),
-        Column::number("requests"),
-        Column::number("reads").priority(3),
-        Column::number("writes").priority(2),
-        Column::number("pages"),
-        Column::number("accessed"),
-        Column::number("repeat rate"),
-        Column::number("sequential reads").priority(1),
-        Column::number("sequential writes").priority(4),
-    ]
-}
-
-fn tally_cells(name: &str, tally: &Tally) -> Vec<Cell> {
-    vec![
-        name.to_owned().into(),
-        tally.page_requests.into(),
-        tally.reads.page_requests.into(),
-        tally.writes.page_requests.into(),
-        tally.unique_pages.into(),
-        Cell::short(tally.accessed_bytes as f64, NumberFormat::Bytes),
-        Cell::fixed(tally.repeat_access_rate, 2),
-        Cell::percent(tally.reads.sequential_share, 1),
-        Cell::percent(tally.writes.sequential_share, 1),
-    ]
+/// A table over parts of a trace. `of` gives the name and the figures of each.
+fn tallies<'s, T>(
+    name: &str,
+    kind: &str,
+    parts: &'s [T],
+    of: impl Fn(&'s T) -> (&'s str, &'s Tally),
+) -> TableOf<(&'s T, &'s str, &'s Tally)> {
+    let items = parts.iter().map(|part| {
+        let (name, tally) = of(part);
+        (part, name, tally)
+    });
+    Table::of(name, items)
+        .column(Column::text(kind), |(_, name, _)| *name)
+        .column(Column::number("requests"), |(.., tally)| tally.page_requests)
+        .column(Column::number("reads").priority(3), |(.., tally)| tally.reads.page_requests)
+        .column(Column::number("writes").priority(2), |(.., tally)| tally.writes.page_requests)
+        .column(Column::number("pages"), |(.., tally)| tally.unique_pages)
+        .column(Column::number("accessed"), |(.., t)| Cell::short(t.accessed_bytes as f64, NumberFormat::Bytes))
+        .column(Column::number("repeat rate"), |(.., tally)| Cell::fixed(tally.repeat_access_rate, 2))
+        .column(Column::number("sequential reads").priority(1), |(.., t)| Cell::percent(t.reads.sequential_share, 1))
+        .column(Column::number("sequential writes").priority(4), |(.., t)| Cell::percent(t.writes.sequential_share, 1))
 }
 
 fn tables(stat: &Stat) -> Vec<Table> {
-    let mut tables = Vec::new();
-    if stat.objects.len() > 1 {
-        let mut table = Table::new("Per object", tally_columns("object"));
-        stat.objects.iter().for_each(|object| table.push(tally_cells(&object.name, &object.tally)));
-        tables.push(table);
-    }
-    if !stat.queries.is_empty() {
-        let mut columns = tally_columns("query");
-        columns.push(Column::text("class"));
-        let mut table = Table::new("Per query", columns);
-        for query in &stat.queries {
-            let class = match query.class {
-                None => "no request",
-                Some(QueryClass::Sequential) => "sequentially read",
-                Some(QueryClass::Random) => "randomly read",
-                Some(QueryClass::RandomRepeated) => "randomly and repeatedly read",
-            };
-            let mut cells = tally_cells(&query.label, &query.tally);
-            cells.push(class.into());
-            table.push(cells);
-        }
-        tables.push(table);
-    }
-    tables
+    let class = |class: Option<QueryClass>| match class {
+        None => "no request",
+        Some(QueryClass::Sequential) => "sequentially read",
+        Some(QueryClass::Random) => "randomly read",
+        Some(QueryClass::RandomRepeated) => "randomly and repeatedly read",
+    };
+    let objects = tallies("Per object", "object", &stat.objects, |object| (&object.name, &object.tally)).done();
+    let queries = tallies("Per query", "query", &stat.queries, |query| (&query.label, &query.tally))
+        .column(Column::text("class"), |(query, ..)| class(query.class))
+        .done();
+    let wanted = [(stat.objects.len() > 1, objects), (!stat.queries.is_empty(), queries)];
+    wanted.into_iter().filter_map(|(wanted, table)| wanted.then_some(table)).collect()
 }
 
 /// The charts of a trace: temporal distances (004 fig. 4.2), frequency (fig. 4.3), skew (003 fig. 3), working set.

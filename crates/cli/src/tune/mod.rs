@@ -288,12 +288,8 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
     }
     plan.objective = plan.objective(arguments, &cell, &addresses)?;
     let results = plan.run(arguments, &named, policy, &cell, &addresses, quiet)?;
-    if let Some(path) = &arguments.json {
-        output::write_file(path, (serde_json::to_string(&results)? + "\n").as_bytes())?;
-    }
-    if let Some(path) = &arguments.html {
-        output::write_file(path, report::page(&results).to_html().as_bytes())?;
-    }
+    output::write_asked(&arguments.json, || Ok(serde_json::to_string(&results)? + "\n"))?;
+    output::write_asked(&arguments.html, || Ok(report::page(&results).to_html()))?;
     output::print(&report::text(&results))
 }
 

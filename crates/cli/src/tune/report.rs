@@ -64,47 +64,42 @@ fn named(results: &TuneResults, values: &[f64]) -> String {
 }
 
 fn compared(results: &TuneResults) -> Table {
-    let knobs = results.knobs.iter().map(|knob| Column::number(&knob.name).help("At the end"));
-    let columns = [
-        Column::number("requests/s").help("Over the whole trace after the warm-up, the search included"),
-        Column::number("regret").help("Time lost against the best fixed settings, as a share of theirs"),
-        Column::number("last quarter").help("Requests per second over the last quarter of the requests"),
-        Column::number("over start").help("Throughput over that of the settings the tuners began with"),
-        Column::number("converged").help("Epochs after which the settings that are held no longer change").priority(2),
-        Column::number("epochs").priority(3),
-        Column::number("NVM pages/M").help("Pages written to the lower tier per million requests").priority(1),
-        Column::number("years")
-            .help("Until the lower tier is worn out at this rate, its wear spread evenly")
-            .priority(1),
-    ];
+    let number = |name: &str, priority, help: &str| Column::number(name).priority(priority).help(help);
+    let grid = || results.grid.iter().enumerate().map(|(at, run)| (format!("fixed {}", at + 1), run));
+    let tuners = results.tuners.iter().map(|run| (run.tuner.clone().unwrap_or_default(), run));
+    let start = ("start".to_owned(), &results.start);
+    let lines = tuners.chain([start]).chain(grid().take(GRID_SHOWN)).chain(grid().skip(GRID_SHOWN).last());
     let mut table =
-        Table::new("Tuners and fixed settings", [Column::text("what")].into_iter().chain(knobs).chain(columns));
-    let best = results.grid.first().map(|run| run.requests_per_second);
-    let mut push = |what: String, run: &TuneRun| {
-        let tuner = run.tuner.is_some();
-        let values = run.values.iter().map(|&value| Cell::from(format!("{value}")));
-        let over = run.requests_per_second / results.start.requests_per_second - 1.0;
-        let cells = [
-            Cell::fixed(run.requests_per_second, 0),
-            best.map_or_else(Cell::missing, |best| Cell::percent(best / run.requests_per_second - 1.0, 1)),
-            Cell::fixed(run.last_quarter_per_second, 0),
-            Cell::percent(over, 1).tone(if over < 0.0 { Tone::Bad } else { Tone::Good }),
-            if tuner { run.converged_after.into() } else { Cell::missing() },
-            run.epochs.len().into(),
-            Cell::fixed(run.pages_written_per_million, 0),
-            run.years.map_or_else(Cell::missing, |years| Cell::fixed(years, 2)),
-        ];
-        table.push([Cell::from(what)].into_iter().chain(values).chain(cells));
-    };
-    results.tuners.iter().for_each(|run| push(run.tuner.clone().unwrap_or_default(), run));
-    push("start".to_owned(), &results.start);
-    results.grid.iter().take(GRID_SHOWN).enumerate().for_each(|(at, run)| push(format!("fixed {}", at + 1), run));
-    if results.grid.len() > GRID_SHOWN {
-        let last = results.grid.len();
-        push(format!("fixed {last}"), &results.grid[last - 1]);
+        Table::of("Tuners and fixed settings", lines).column(Column::text("what"), |(what, _)| what.clone());
+    for (at, knob) in results.knobs.iter().enumerate() {
+        table = table.column(Column::number(&knob.name).help("At the end"), |(_, run)| format!("{}", run.values[at]));
     }
+    let best = results.grid.first().map(|run| run.requests_per_second);
+    let regret = |run: &TuneRun| best.map(|best| Cell::percent(best / run.requests_per_second - 1.0, 1));
+    let over_start = |run: &TuneRun| {
+        let over = run.requests_per_second / results.start.requests_per_second - 1.0;
+        Cell::percent(over, 1).tone(if over < 0.0 { Tone::Bad } else { Tone::Good })
+    };
+    let converged = |run: &TuneRun| run.tuner.is_some().then_some(run.converged_after);
     table
+        .column(number("requests/s", 0, PER_SECOND), |(_, run)| Cell::fixed(run.requests_per_second, 0))
+        .column(number("regret", 0, REGRET), |(_, run)| regret(run))
+        .column(number("last quarter", 0, LAST_QUARTER), |(_, run)| Cell::fixed(run.last_quarter_per_second, 0))
+        .column(number("over start", 0, OVER_START), |(_, run)| over_start(run))
+        .column(number("converged", 2, CONVERGED), |(_, run)| converged(run))
+        .column(Column::number("epochs").priority(3), |(_, run)| run.epochs.len())
+        .column(number("NVM pages/M", 1, WRITTEN), |(_, run)| Cell::fixed(run.pages_written_per_million, 0))
+        .column(number("years", 1, YEARS), |(_, run)| run.years.map(|years| Cell::fixed(years, 2)))
+        .done()
 }
+
+const PER_SECOND: &str = "Over the whole trace after the warm-up, the search included";
+const REGRET: &str = "Time lost against the best fixed settings, as a share of theirs";
+const LAST_QUARTER: &str = "Requests per second over the last quarter of the requests";
+const OVER_START: &str = "Throughput over that of the settings the tuners began with";
+const CONVERGED: &str = "Epochs after which the settings that are held no longer change";
+const WRITTEN: &str = "Pages written to the lower tier per million requests";
+const YEARS: &str = "Until the lower tier is worn out at this rate, its wear spread evenly";
 
 fn requests() -> Axis {
     Axis::new("requests", NumberFormat::Count)

@@ -175,7 +175,40 @@ pub struct Table {
     rows: Vec<Vec<Cell>>,
 }
 
+/// A table over items of a result, to which columns are added: each with what it shows of an item.
+#[derive(Clone, Debug)]
+pub struct TableOf<T> {
+    items: Vec<T>,
+    table: Table,
+}
+
+impl<T> TableOf<T> {
+    /// Adds a column at the right.
+    pub fn column<C: Into<Cell>>(mut self, column: Column, cell: impl Fn(&T) -> C) -> Self {
+        self.table.columns.push(column);
+        self.items.iter().zip(&mut self.table.rows).for_each(|(item, row)| row.push(cell(item).into()));
+        self
+    }
+
+    /// Adds a column at the right if `wanted`.
+    pub fn column_if<C: Into<Cell>>(self, wanted: bool, column: Column, cell: impl Fn(&T) -> C) -> Self {
+        if wanted { self.column(column, cell) } else { self }
+    }
+
+    /// The table with its columns.
+    pub fn done(self) -> Table {
+        self.table
+    }
+}
+
 impl Table {
+    /// A table with a row for each item, and no columns yet. `name` is as for [`new`](Self::new).
+    pub fn of<T>(name: impl Into<String>, items: impl IntoIterator<Item = T>) -> TableOf<T> {
+        let items: Vec<T> = items.into_iter().collect();
+        let rows = vec![Vec::new(); items.len()];
+        TableOf { items, table: Table { rows, ..Table::new(name, []) } }
+    }
+
     /// A table without rows yet. `name` is its caption on the page and the name of its CSV file there.
     pub fn new(name: impl Into<String>, columns: impl IntoIterator<Item = Column>) -> Table {
         Table { name: name.into(), columns: columns.into_iter().collect(), rows: Vec::new() }
@@ -220,6 +253,20 @@ mod tests {
         table.push(["lru".into(), 0u64.into(), Cell::fixed(f64::NAN, 2)]);
         let expected = "policy,hits,ratio\n\"arc, \"\"fast\"\"\",18446744073709551615,0.3333333333333333\nlru,0,\n";
         assert_eq!(table.to_csv(), expected);
+    }
+
+    #[test]
+    fn a_table_over_items_has_the_columns_that_are_wanted() {
+        let table = |with_size| {
+            let items = Table::of("t", [("arc", 3_u64), ("lru", 4)]).column(Column::text("policy"), |item| item.0);
+            items
+                .column_if(with_size, Column::number("size"), |item| item.1)
+                .column(Column::number("half"), |item| Cell::fixed(item.1 as f64 / 2.0, 0))
+                .done()
+        };
+        assert_eq!(table(true).to_csv(), "policy,size,half\narc,3,1.5\nlru,4,2\n");
+        assert_eq!(table(false).to_csv(), "policy,half\narc,1.5\nlru,2\n");
+        assert_eq!(Table::of("t", [0_u64; 0]).column(Column::text("none"), |n| *n).done().to_csv(), "none\n");
     }
 
     #[test]
