@@ -8,7 +8,7 @@ use entresol_device::emulated::{Accuracy, EmulatedDevice, WallClock, load};
 use entresol_device::load::{Load, closed_loop};
 use entresol_device::profile::{self, Profile};
 use entresol_device::{Io, IoKind};
-use entresol_report::{Column, Progress, Table, TextStyle, Unit};
+use entresol_render::{Column, Progress, Table, TextStyle, Unit};
 use entresol_service::values::bytes;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use entresol_names::postgres::Connection;
 use entresol_names::{Found, Name, Names};
-use entresol_report::{Cell, Column, NumberFormat, Table, TextStyle};
+use entresol_render::{Cell, Column, NumberFormat, Table, TextStyle};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use crate::output;
 use anyhow::{Result, bail};
 use clap::Args;
 use entresol_policy::{Info, catalogue};
-use entresol_report::{Column, Table, TextStyle};
+use entresol_render::{Column, Table, TextStyle};
 use std::fmt::Write as _;
 
 /// List the policies, or describe one with its options and its paper

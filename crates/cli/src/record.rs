@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use entresol_report::{NumberFormat, grouped};
+use entresol_render::{NumberFormat, grouped};
 use entresol_service::control::listen_in;
 use entresol_service::record::take;
 use entresol_service::stats::check_at_rest;

@@ -9,7 +9,7 @@ use entresol_cache::Block;
 use entresol_cache::{BlockCache, CacheConfig, CacheStats, Maintenance, Tag};
 use entresol_core::{Op, Page, Size};
 use entresol_disk::{Caching, FileDisk};
-use entresol_report::{Cell, Column, Progress, Table, TextStyle, Unit, percent};
+use entresol_render::{Cell, Column, Progress, Table, TextStyle, Unit, percent};
 use entresol_service::values;
 use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, Row, parse_policies, run_cell};
 use entresol_store::{Geometry, Layout as StoreLayout};

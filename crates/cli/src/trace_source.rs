@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use entresol_report::grouped;
+use entresol_render::grouped;
 use entresol_service::values::{count, page_size};
 use entresol_trace::{Format, Split};
 use entresol_trace::{GenerateSpec, LoadOptions, Trace, generate, load};

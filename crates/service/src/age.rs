@@ -1,7 +1,7 @@
 //! The bound on the age of dirty pages, as figures of a running cache.
 
 use entresol_cache::DirtyAge;
-use entresol_report::NumberFormat;
+use entresol_render::NumberFormat;
 use serde::{Deserialize, Serialize};
 
 /// The bound on the age of dirty pages, and its effects.

@@ -1,7 +1,7 @@
 //! Figures of a policy that lets one of several candidate policies decide: for `stats`, `top`, the metrics and the log.
 
 use entresol_policy::{Choice, Switch};
-use entresol_report::{grouped, percent};
+use entresol_render::{grouped, percent};
 use serde::{Deserialize, Serialize};
 
 /// Candidates, and the reason for the last switch.

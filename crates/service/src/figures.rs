@@ -10,7 +10,7 @@ use entresol_cache::{CacheStats, counters};
 use entresol_disk::{CallCounts, DeviceCounts};
 use entresol_hints::HintCounts;
 use entresol_policy::Choice;
-use entresol_report::{NumberFormat, grouped, percent};
+use entresol_render::{NumberFormat, grouped, percent};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //! device.
 
 use entresol_cache::ObjectCounts;
-use entresol_report::{Cell, Column, NumberFormat, Table, TextStyle};
+use entresol_render::{Cell, Column, NumberFormat, Table, TextStyle};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 

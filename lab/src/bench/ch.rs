@@ -9,7 +9,7 @@ use super::variant::Variant;
 use anyhow::{Result, bail};
 use clap::Args;
 use entresol_bench::ch::{Query, load, query, rows_more};
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 
 /// Run a TPC-C-like load and analytical queries over its tables at the same time, without a cache and with one under several policies
 ///

@@ -11,7 +11,7 @@ use entresol_bench::server::Server;
 use entresol_bench::tpcc::Ledger;
 use entresol_cli::shared as output;
 use entresol_core::Random;
-use entresol_report::{Cell, Column, Progress, Table, TextStyle, Tone, Unit};
+use entresol_render::{Cell, Column, Progress, Table, TextStyle, Tone, Unit};
 use serde::Serialize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@ use clap::Args;
 use entresol_bench::driver::Database;
 use entresol_bench::outside::{File, Generator, Own, Pace, Pgbench, Program, Said, Script, Sysbench, Test, Work};
 use entresol_bench::server::Owner;
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

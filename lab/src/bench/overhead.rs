@@ -16,7 +16,7 @@ use entresol_bench::server::processor_time;
 use entresol_bench::tpcc::Scale;
 use entresol_cli::shared::word;
 use entresol_core::Size;
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 

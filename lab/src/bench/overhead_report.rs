@@ -6,7 +6,7 @@ use super::testbed::{Testbed, mib};
 use anyhow::Result;
 use entresol_cli::shared as output;
 use entresol_cli::shared::word;
-use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle};
+use entresol_render::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle};
 use serde_json::{Value, json};
 use std::time::Duration;
 

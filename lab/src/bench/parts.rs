@@ -1,7 +1,7 @@
 //! Common parts of the benchmarks' reports.
 
 use super::daemon::DeviceFigures;
-use entresol_report::{Cell, Column, Table};
+use entresol_render::{Cell, Column, Table};
 
 /// The median of some values, the mean of the middle two for an even number; 0 of none.
 pub fn median(mut values: Vec<f64>) -> f64 {

@@ -8,7 +8,7 @@ use super::variant::{Devices, Variant};
 use anyhow::Result;
 use entresol_bench::tpcc::Kind;
 use entresol_cli::shared as output;
-use entresol_report::{
+use entresol_render::{
     Axis, BarChart, BarLayout, Cell, Column, LineChart, NumberFormat, Page, Section, Series, Table, TextStyle, Tone,
 };
 use serde_json::{Value, json};

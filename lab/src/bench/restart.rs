@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use entresol_bench::drive::Ran;
 use entresol_bench::server::Server;
 use entresol_bench::tpcc::Ledger;
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 

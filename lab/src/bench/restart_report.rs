@@ -8,7 +8,7 @@ use super::tpcc::LoadArgs;
 use super::variant::Variant;
 use anyhow::Result;
 use entresol_cli::shared as output;
-use entresol_report::{
+use entresol_render::{
     Axis, BarChart, BarLayout, Cell, Chart, Column, LineChart, NumberFormat, Page, Section, Series, Table, Tone,
 };
 use serde_json::{Value, json};

@@ -13,7 +13,7 @@ use entresol_cli::shared::Waf;
 use entresol_cli::shared::{DIRTY_AGE, keyword};
 use entresol_cli::shared::{Limit, OnOff, bytes, bytes_or_none, layout, seconds_or_none};
 use entresol_core::Size;
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 use entresol_store::Layout;
 use std::path::PathBuf;
 use std::sync::Arc;

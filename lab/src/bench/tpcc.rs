@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use entresol_bench::drive::{self, Plan, Ran, Watch};
 use entresol_bench::driver::{Database, Session};
 use entresol_bench::tpcc::{LOADED, Ledger, Scale, broken, conditions, load};
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};

@@ -13,7 +13,7 @@ use entresol_bench::tpch::{Answer, NUMBERS, Query, SCALE_MAX, SCALE_MIN, load, m
 use entresol_bench::{BenchError, DriverError};
 use entresol_core::Size;
 use entresol_names::{Found, Names};
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -8,7 +8,7 @@ use super::variant::Variant;
 use anyhow::Result;
 use entresol_bench::tpch::{Answer, Query};
 use entresol_cli::shared as output;
-use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle, Tone};
+use entresol_render::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle, Tone};
 use serde_json::{Value, json};
 
 pub struct Report<'a> {

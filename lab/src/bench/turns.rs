@@ -3,7 +3,7 @@
 use super::testbed::TestbedArgs;
 use anyhow::{Error, Result};
 use entresol_cli::shared as output;
-use entresol_report::{Page, Progress};
+use entresol_render::{Page, Progress};
 
 /// The runs measured until all were done or one failed.
 pub struct Turns<M> {

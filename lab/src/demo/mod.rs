@@ -12,7 +12,7 @@ use entresol_cli::shared as output;
 use entresol_core::Size;
 use entresol_device::profile::{self, Profile};
 use entresol_policy::{Info, catalogue};
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, run_cell};
 use entresol_sqlite::{Api, Options, register};
 use entresol_store::Geometry;

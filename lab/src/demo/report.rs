@@ -3,7 +3,7 @@
 use super::crash::Crash;
 use super::{CACHE_BYTES, DRAM_PAGES, DemoArgs, KILLED, PAGE_BYTES, Ran, WINDOW};
 use entresol_cli::shared as output;
-use entresol_report::{
+use entresol_render::{
     Axis, BarChart, BarLayout, Cell, Column, LineChart, NumberFormat, Page, Section, Series, Table, TextStyle, Tone,
     percent,
 };

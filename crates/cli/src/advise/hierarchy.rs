@@ -11,7 +11,7 @@ use entresol_advise::hierarchy::{
     Workload, candidates, choose, search, usual_sample, warnings, what_if,
 };
 use entresol_core::Size;
-use entresol_report::{Progress, TextStyle, Unit, percent};
+use entresol_render::{Progress, TextStyle, Unit, percent};
 use entresol_service::values::share;
 use entresol_sim::{Addresses, Work};
 use entresol_trace::Trace;

@@ -4,7 +4,7 @@ use super::hierarchy::Advice;
 use super::hierarchy_text as text;
 use crate::output;
 use entresol_advise::hierarchy::{Candidate, Part, Tried};
-use entresol_report::{Axis, BarChart, BarLayout, Curve, LineChart, NumberFormat, Page, Section, Series, percent};
+use entresol_render::{Axis, BarChart, BarLayout, Curve, LineChart, NumberFormat, Page, Section, Series, percent};
 
 /// Most bars of a chart.
 const BARS_MAX: usize = 16;

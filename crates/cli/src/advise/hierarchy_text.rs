@@ -2,7 +2,7 @@
 
 use super::hierarchy::Advice;
 use entresol_advise::hierarchy::{Answer, Candidate, Fate, Measured, Objective, Tried, Warning, WhatIf, Worse};
-use entresol_report::{Cell, Column, NumberFormat, Table, TableOf, TextStyle, Tone, grouped, percent};
+use entresol_render::{Cell, Column, NumberFormat, Table, TableOf, TextStyle, Tone, grouped, percent};
 use std::fmt::Write;
 
 /// Most rows of a table on the terminal; files have all.

@@ -13,7 +13,7 @@ use entresol_advise::cost::PageCosts;
 use entresol_advise::placement::{ObjectUse, Placement, object_uses, pages_below, place};
 use entresol_core::Size;
 use entresol_device::profile;
-use entresol_report::{Cell, Column, NumberFormat, Progress, Table, TextStyle, Tone, Unit, grouped};
+use entresol_render::{Cell, Column, NumberFormat, Progress, Table, TextStyle, Tone, Unit, grouped};
 use entresol_sim::{Addresses, CellOptions, LayerSpec, Row, parse_policies, run_cell};
 use serde::Serialize;
 use std::path::PathBuf;

@@ -11,7 +11,7 @@ use entresol_burst::simulate::{
     Cluster, Destinations, Failures, Fit, Loss, Published, Run, Workload, fit, losses, run as simulate_one,
 };
 use entresol_burst::{Kind, Policy, Redundancy};
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 use std::sync::atomic::{AtomicU64, Ordering};
 use study::{Candidate, Cost, Read};
 

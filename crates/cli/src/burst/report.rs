@@ -4,7 +4,7 @@ use super::study_report as study;
 use super::{Lost, MTBF_HOURS, Results, Simulated};
 use entresol_burst::simulate::{Published, median, quantile};
 use entresol_burst::{Kind, Policy, Redundancy};
-use entresol_report::{Cell, Column, Table, TextStyle};
+use entresol_render::{Cell, Column, Table, TextStyle};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 

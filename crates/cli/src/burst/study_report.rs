@@ -5,7 +5,7 @@ use super::report::{cells, redundancy, spread_columns, spread_json};
 use super::study::{Candidate, LIGHT_OVERHEAD_S, NEAR_BEST, chosen};
 use entresol_burst::simulate::Published;
 use entresol_burst::{DrainPriority, Kind, Policy, Redundancy};
-use entresol_report::{Cell, Column, Table, TextStyle};
+use entresol_render::{Cell, Column, Table, TextStyle};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 

@@ -13,7 +13,7 @@ use entresol_probe::{
     Document, Engine, Environment, Experiment, Measured, ModelTarget, Noise, Outcome, RealOptions, RealTarget,
     Replayed, SCHEMA, Session, Setup, Target, TargetError, Use,
 };
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 use entresol_service::values::bytes;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use crate::output;
 use entresol_core::Size;
 use entresol_probe::{Advice, Document, Experiment, Findings, Noise, Outcome, Series, Setup};
-use entresol_report::{
+use entresol_render::{
     Axis, Cell, Column, LineChart, NumberFormat, Page, Section, Series as Drawn, Spread, Table, TextStyle, Tone,
 };
 

@@ -5,7 +5,7 @@ use crate::output;
 use crate::trace_source;
 use anyhow::{Result, bail};
 use entresol_core::Size;
-use entresol_report::{Cell, Column, Progress, Table, TextStyle, Unit};
+use entresol_render::{Cell, Column, Progress, Table, TextStyle, Unit};
 use entresol_sim::{Addresses, CellOptions, Estimate, LayerSpec, PolicySpec, sample};
 
 /// Estimates every policy at every size from samples of a share `rate` of the pages each. With `lenient`, cells that

@@ -17,7 +17,7 @@ use crate::trace_source;
 use crate::trace_source::Named;
 use anyhow::{Result, bail};
 pub use args::SimulateArgs;
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 use entresol_sim::{
     Addresses, Cell, CellOptions, LayerSpec, PolicySpec, Row, Skipped, parse_policies, parse_stack, sweep,
 };

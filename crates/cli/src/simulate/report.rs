@@ -8,7 +8,7 @@ use super::summary;
 use crate::output;
 use crate::trace::stat_report;
 use crate::trace_source;
-use entresol_report::{
+use entresol_render::{
     Axis, Better, Cell, Chart, Column, HeatMap, LineChart, NumberFormat, Page, Section, Series, Spread, Table,
 };
 use entresol_sim::Row;

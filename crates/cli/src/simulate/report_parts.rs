@@ -1,7 +1,7 @@
 //! The report's part about tables, indexes, files and queries: `entresol simulate --parts`.
 
 use super::results::{distinct, label};
-use entresol_report::{Cell, Column, Section, Table, Tone};
+use entresol_render::{Cell, Column, Section, Table, Tone};
 use entresol_sim::{PartRow, Row};
 
 /// Most policies with a column each; more policies are listed below each other.

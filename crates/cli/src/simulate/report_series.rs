@@ -1,7 +1,7 @@
 //! The report's part about time: `entresol simulate --interval`.
 
 use super::results::{Role, distinct, label, size, write_ratio};
-use entresol_report::{Axis, NumberFormat, Panel, Section, Series, TimeSeries};
+use entresol_render::{Axis, NumberFormat, Panel, Section, Series, TimeSeries};
 use entresol_sim::{Interval, Row};
 
 /// Most lines in one chart, besides the baseline: more lines that cross all the time cannot be told apart.
@@ -65,7 +65,7 @@ fn ratios(rows: &[&Row], size: &str, step: u64) -> TimeSeries {
         hits = hits.series(Series::new(label(row), points(|interval| interval.hits)));
         writes = writes.series(Series::new(label(row), points(|interval| interval.write_backs)));
     }
-    let title = format!("At {size}, per {} requests", entresol_report::grouped(i128::from(step)));
+    let title = format!("At {size}, per {} requests", entresol_render::grouped(i128::from(step)));
     let chart = TimeSeries::new(title, requests()).panel(hits);
     if rows.iter().any(|row| row.writes > 0) { chart.panel(writes) } else { chart }
 }

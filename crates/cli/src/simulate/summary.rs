@@ -1,7 +1,7 @@
 //! Summary for a newcomer: the best policy per size, and its distance from the bound.
 
 use super::results::{Role, TraceResults, distinct, label, size, write_ratio};
-use entresol_report::{Cell, Column, Table, Tone, grouped, percent};
+use entresol_render::{Cell, Column, Table, Tone, grouped, percent};
 use entresol_sim::Row;
 
 /// The rows worth naming at one size.

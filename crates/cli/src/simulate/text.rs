@@ -3,7 +3,7 @@
 use super::results::{Role, TraceResults, distinct, label, size, write_ratio};
 use super::summary;
 use crate::trace_source;
-use entresol_report::{Cell, Column, Table, TextStyle, Tone};
+use entresol_render::{Cell, Column, Table, TextStyle, Tone};
 use entresol_sim::{CellError, Row, Skipped};
 
 /// The results of one trace: rankings and a summary if there are many policies and sizes, else one line per result.

@@ -8,7 +8,7 @@ use crate::tiers::{Devices, Tiers};
 use crate::trace_source::{self, Named};
 use anyhow::{Result, bail};
 use entresol_core::Size;
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 use entresol_sim::{Addresses, Cell, CellOptions, PolicySpec, Row, Skipped, TimedOptions, TimedRow, parse_policies};
 use serde::Serialize;
 use std::sync::Mutex;

@@ -6,7 +6,7 @@ use super::results::label;
 use super::timed::{TimedResult, TimedResults};
 use crate::output;
 use crate::trace_source;
-use entresol_report::{
+use entresol_render::{
     Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TableOf, TextStyle,
 };
 use entresol_sim::{DeviceRow, Row};

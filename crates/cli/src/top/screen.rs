@@ -1,6 +1,6 @@
 //! The screen of `entresol top`: a function of two readings.
 
-use entresol_report::{NumberFormat, grouped, percent};
+use entresol_render::{NumberFormat, grouped, percent};
 use entresol_service::choice::{CandidateFigures, ChoiceFigures};
 use entresol_service::figures::{DeviceCalls, DeviceFigures, Figures, gauge};
 use entresol_service::objects::{ObjectFigures, busiest};

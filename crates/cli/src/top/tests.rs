@@ -2,7 +2,7 @@
 
 use super::screen::{View, draw};
 use super::{Readings, State};
-use entresol_report::grouped;
+use entresol_render::grouped;
 use entresol_service::figures::Figures;
 use entresol_service::figures::HintFigures;
 use entresol_service::objects::ObjectFigures;

@@ -2,7 +2,7 @@
 
 use crate::output;
 use crate::trace_source::{self, Named};
-use entresol_report::{
+use entresol_render::{
     Axis, Cell, Chart, Column, Curve, Histogram, LineChart, NumberFormat, Page, Panel, Section, Series, Spread, Table,
     TableOf, TextStyle, TimeSeries, grouped, percent,
 };

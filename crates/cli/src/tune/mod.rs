@@ -13,7 +13,7 @@ use crate::trace_source::{self, Named};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use entresol_device::profile::{Model, Profile};
-use entresol_report::{Progress, Unit};
+use entresol_render::{Progress, Unit};
 use entresol_service::values::{count, share};
 use entresol_sim::{Addresses, Cell, CellOptions, PolicySpec, Row, TimedOptions, TimedRow, Tuning, parse_policies};
 use entresol_trace::Trace;

@@ -2,7 +2,7 @@
 
 use super::{TuneResults, TuneRun};
 use crate::output;
-use entresol_report::{
+use entresol_render::{
     Axis, Cell, Column, NumberFormat, Page, Panel, Section, Series, Table, TextStyle, TimeSeries, Tone,
 };
 use entresol_tune::EpochRow;

@@ -1,7 +1,7 @@
 //! The page as a reader's browser and a strict parser see it. Drawings are checked by structure and numbers, not by
 //! whole strings, so that their look may change.
 
-use entresol_report::*;
+use entresol_render::*;
 use proptest::prelude::*;
 use roxmltree::{Document, Node};
 use std::collections::HashSet;

@@ -9,7 +9,7 @@
 //! Names are escaped everywhere. The same content gives the same bytes.
 //!
 //! ```
-//! use entresol_report::*;
+//! use entresol_render::*;
 //!
 //! let size = Axis::new("cache size", NumberFormat::Bytes).spread(Spread::Log2);
 //! let miss = Axis::new("miss ratio", NumberFormat::Percent).at_least(0.0, 1.0);

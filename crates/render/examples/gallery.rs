@@ -1,8 +1,8 @@
 //! Renders every kind of chart and table with synthetic data into one page, to be looked at:
-//! `cargo run -p entresol-report --example gallery -- gallery.html`. A name that ends
+//! `cargo run -p entresol-render --example gallery -- gallery.html`. A name that ends
 //! in `.svg` gets the first chart alone; without a name the table is printed on the terminal.
 
-use entresol_report::*;
+use entresol_render::*;
 
 const POLICIES: [&str; 45] = [
     "fifo",
