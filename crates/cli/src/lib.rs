@@ -47,7 +47,7 @@ use anyhow::{Context, Result};
 use clap::{CommandFactory, FromArgMatches};
 use commands::{Cli, Command};
 use entresol_hold::Server;
-use entresol_service::hold;
+use entresol_service::hold::is_damage;
 use std::process::ExitCode;
 
 /// Runs the command named by this process's arguments.
@@ -79,6 +79,9 @@ pub fn main() -> ExitCode {
     }))
 }
 
+/// Exit code of a command that found damage.
+const DAMAGED: u8 = 1;
+
 /// The exit code of a command; its error goes to standard error.
 fn ended(result: Result<ExitCode>) -> ExitCode {
     match result {
@@ -89,8 +92,8 @@ fn ended(result: Result<ExitCode>) -> ExitCode {
             let code = refuse(&format!("{error:#}"));
             if probe::is_interruption(&error) {
                 ExitCode::from(probe::INTERRUPTED)
-            } else if hold::is_damage(&error) {
-                ExitCode::from(hold::DAMAGED)
+            } else if is_damage(&error) {
+                ExitCode::from(DAMAGED)
             } else {
                 code
             }

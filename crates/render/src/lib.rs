@@ -5,6 +5,19 @@
 //! the reader's screen is, printable. A [`Table`] is also the form that commands print on the terminal and write as
 //! CSV. [`Progress`] is the one progress bar.
 //!
+//! # One model of a result
+//!
+//! A result is a list of *items*, each with typed fields. Its forms are views of these items:
+//!
+//! - A **table**, [`Table::of`] the items: its columns, each with a name, a side, an importance for narrow terminals and
+//!   an explanation, stand beside what they show of an item. A [`Cell`] is a text, an integer or a real number; a real
+//!   number has its full precision for files, and a [`NumberFormat`] or a number of digits for readers. One table is
+//!   text on a terminal, CSV, and HTML.
+//! - **Series** for charts, of numbers with the format of their axis.
+//! - A **page**: a title, the command that made it, and sections of text, facts, notes, charts and tables.
+//! - **JSON**: the items themselves, by serde. Its keys are published names, and it has what no table shows, so that it
+//!   is not made of the tables.
+//!
 //! A value that is not finite is never drawn: it leaves a gap, and the chart states the number of values left out.
 //! Names are escaped everywhere. The same content gives the same bytes.
 //!

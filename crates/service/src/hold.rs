@@ -11,9 +11,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Exit code of a check that found damage.
-pub const DAMAGED: u8 = 1;
-
 /// Error for damage: a cache file does not hold what was durable in it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
