@@ -22,6 +22,7 @@ pub mod chosen;
 pub mod config;
 mod conflicts;
 pub mod control;
+pub mod device_cache;
 mod directory;
 pub mod doubt;
 pub mod drain;

@@ -1,6 +1,7 @@
 //! A file or block device served over NBD: with a cache, without one, or at the speed of another device.
 
 use super::backing_record::check_complete;
+use super::device_cache::DeviceCache;
 use super::doubt::{self, Doubt};
 use super::ending;
 use super::holder::Holder;
@@ -8,7 +9,6 @@ use super::log::Log;
 use super::lost::Opened;
 use super::notify;
 use super::running::Running;
-use super::serve::DeviceCache;
 use super::serving::serving;
 use anyhow::{Context, Result, anyhow, bail};
 use entresol_cache::{Block, FileBlock, Mode};

@@ -5,13 +5,11 @@ use super::backing_store::Below;
 use super::cache_options::CacheOptions;
 use super::chosen::Kept;
 use super::doubt;
-use super::guard::Guard;
 use super::hold::{HeldBytes, ReadFile, check_apart, hold, hold_cache, in_use_or, patiently};
 use super::holder::Holder;
 use super::identity::{self, Identity};
 use super::lost::{self, Opened};
 use super::open_cache::{Dropped, OpenCache};
-use super::served::Served;
 use super::settings::Settings;
 use super::setup::{Parts, Setup};
 use anyhow::{Context, Result, bail};
@@ -20,7 +18,7 @@ use entresol_disk::{Caching, Disk, FileDisk};
 use entresol_files::record::RecordPlace;
 use entresol_fsck::Superblock;
 use entresol_sqlite::{CAPACITY_BYTES, GrowingFile};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,42 +37,6 @@ pub struct DeviceOptions {
 impl DeviceOptions {
     fn caching(&self) -> Caching {
         if self.direct { Caching::Direct } else { Caching::Buffered }
-    }
-}
-
-/// A cache for a file or block device.
-pub struct DeviceCache {
-    /// Path of the cache.
-    pub path: PathBuf,
-    /// Path of its backing store.
-    pub backing: PathBuf,
-    /// Options of the cache.
-    pub options: CacheOptions,
-    /// Options of the backing store.
-    pub devices: DeviceOptions,
-}
-
-impl DeviceCache {
-    /// Opens the cache with its control socket, and reports what the open found. From then on other processes that
-    /// write to the backing store are reported, also without the cache.
-    ///
-    /// # Errors
-    /// If another process uses one of them, the cache is not that of the backing store, or one is damaged.
-    pub fn serve(&self, holder: Option<&Holder>, quiet: bool) -> Result<Opened<Served>> {
-        let DeviceCache { path, backing, options, devices } = self;
-        let guard = Guard::check(backing, options.writers_ok, quiet);
-        let guard = guard.map_err(|error| lost::without_backing(path, error))?;
-        Ok(match open(path, backing, options, devices, holder)? {
-            Opened::Cached(held) => {
-                let served = held.serve(quiet);
-                guard.watch(&served);
-                Opened::Cached(served)
-            }
-            Opened::Bypassed(bypass) => {
-                guard.watch_without(bypass.tell(path, options.log, quiet));
-                Opened::Bypassed(bypass)
-            }
-        })
     }
 }
 

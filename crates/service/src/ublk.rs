@@ -1,9 +1,9 @@
 //! A backing store served through its cache as a block device of this machine.
 
+use super::device_cache::DeviceCache;
 use super::ending;
 use super::lost::Opened;
 use super::notify;
-use super::serve::DeviceCache;
 use anyhow::{Context, Result};
 use entresol_cache::{Block, FileBlock, Mode};
 use entresol_ublk::Device;

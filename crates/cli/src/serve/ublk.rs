@@ -4,7 +4,7 @@ use crate::arguments::{CacheArgs, DeviceArgs};
 use crate::output::announce;
 use anyhow::Result;
 use clap::Args;
-use entresol_service::serve::DeviceCache;
+use entresol_service::device_cache::DeviceCache;
 use entresol_service::ublk::serve;
 use std::path::PathBuf;
 
