@@ -1,9 +1,8 @@
-//! Keywords: the words by which users and programs name the values of an option, a setting or a message.
+//! Keywords: the words by which users and programs name the values of an option or a setting.
 
 use entresol_cache::Mode;
 use entresol_files::Keep;
 use entresol_store::Doubtful;
-use serde::{Deserialize, Deserializer, Serializer};
 
 /// A value with a keyword.
 pub trait Keyword: Copy + PartialEq + Send + Sync + 'static {
@@ -81,19 +80,4 @@ impl Keyword for Doubtful {
         Entry::new(Doubtful::Keep, "keep", "The pages are kept"),
         Entry::new(Doubtful::Lose, "lose", "The pages are errors until they are written again"),
     ];
-}
-
-/// Writes a value as its keyword.
-pub(crate) fn serialize<T: Keyword, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(value.keyword())
-}
-
-/// Reads a value from its keyword.
-///
-/// # Errors
-/// If no value has the keyword.
-pub(crate) fn deserialize<'a, T: Keyword, D: Deserializer<'a>>(deserializer: D) -> Result<T, D::Error> {
-    let keyword = String::deserialize(deserializer)?;
-    let unknown = || serde::de::Error::custom(format_args!("'{keyword}' is not known here"));
-    T::named(&keyword).ok_or_else(unknown)
 }

@@ -14,6 +14,14 @@ pub(crate) const QUESTION_MAX: u64 = 16 << 10;
 /// Longest answer in bytes: an account of 65,536 files takes about 20 MB.
 pub(crate) const ANSWER_MAX: u64 = 64 << 20;
 
+/// Names in messages of the version of a file to keep.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Keep", rename_all = "kebab-case")]
+enum Kept {
+    Cache,
+    Below,
+}
+
 /// Question of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -25,7 +33,7 @@ pub(crate) enum Question {
     /// The version to keep of a file in conflict, named by its path in the backing directory.
     Resolve {
         path: String,
-        #[serde(with = "crate::keyword")]
+        #[serde(with = "Kept")]
         keep: Keep,
     },
     /// Every request from now on, as the recorder reports it, until the client ends its half of the connection.
