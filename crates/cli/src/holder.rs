@@ -1,7 +1,7 @@
 //! A command that serves a cache under a holder: the command becomes the holder, which starts the command again as its
 //! server.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_fuse::Keep;
 use entresol_hold::{Program, Reason, Server, Settings};
@@ -9,10 +9,10 @@ use entresol_service::holder::Holder;
 use entresol_service::log::{Level, Log};
 use entresol_service::running::Running;
 use entresol_service::values::{Limit, OnOff, seconds_or_none};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
+use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create, open, statx};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
-use std::fs::read_link;
+use std::fs::{read_link, read_to_string};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -24,19 +24,33 @@ use std::time::Duration;
 #[derive(Args, Clone)]
 pub struct RestartArgs {
     /// Start the server again if it is killed, crashes or hangs. Programs that use the cache see a pause, and lose
-    /// nothing that was answered
-    #[arg(long, value_name = "WHETHER", value_enum, default_value = "off")]
-    pub restart: OnOff,
-    /// With --restart on: time without a sign of life after which the server counts as hung, and is killed and started
-    /// again; none: never
+    /// nothing that was answered [default: on with a cache, where the system can do that]
+    #[arg(long, value_name = "WHETHER", value_enum)]
+    pub restart: Option<OnOff>,
+    /// Where servers are started again: time without a sign of life after which one counts as hung, and is killed and
+    /// replaced; none: never
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = seconds_or_none)]
     pub restart_after: Limit,
 }
 
 impl RestartArgs {
-    /// True if the command is to be a holder.
-    pub fn is_on(&self) -> bool {
-        self.restart == OnOff::On
+    /// True if the command is to be a holder. Where nothing was asked for, that is so with a cache, unless something is
+    /// against it, which is then said.
+    pub fn is_on(&self, front: Front, quiet: bool) -> bool {
+        if let Some(asked) = self.restart {
+            return asked == OnOff::On;
+        }
+        let against = match front {
+            Front::Uncached => return false,
+            Front::Mount => kernel_sends_again().and_then(|()| system_holds()),
+            Front::Sockets => system_holds(),
+        };
+        if let Err(why) = &against
+            && !quiet
+        {
+            say!("entresol: --restart off: {why:#}");
+        }
+        against.is_ok()
     }
 
     /// Becomes the holder of servers with this process's program and arguments, until their end for good. This process
@@ -54,6 +68,40 @@ impl RestartArgs {
     }
 }
 
+/// What a command serves, for the default of --restart.
+#[derive(Clone, Copy)]
+pub enum Front {
+    /// Something without a cache.
+    Uncached,
+    /// A cache as a file system of the kernel's.
+    Mount,
+    /// A cache behind sockets.
+    Sockets,
+}
+
+/// Fails for the reason why this system has no holders, if there is one.
+fn system_holds() -> Result<()> {
+    Program::this().and_then(|program| program.open()).context("this program")?;
+    memfd_create("probe", MemfdFlags::CLOEXEC).context("memory that outlives a process")?;
+    Ok(())
+}
+
+/// Fails if this kernel does not send a mount's requests again.
+fn kernel_sends_again() -> Result<()> {
+    let release = read_to_string("/proc/sys/kernel/osrelease").context("the release of this kernel")?;
+    let release = release.trim();
+    if !sends_again(release) {
+        bail!("Linux {release} does not send requests again (6.9 does)");
+    }
+    Ok(())
+}
+
+/// True for the release of a Linux that sends the requests of a killed server again.
+fn sends_again(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 9)
+}
+
 /// Role of this process.
 pub enum Role {
     /// It was the holder, which has ended with this code.
@@ -62,15 +110,15 @@ pub enum Role {
     Server(Option<Arc<Holder>>),
 }
 
-/// Takes the role of this process: a server if a holder started it, else the holder if one is asked for. This process
+/// Takes the role of this process: a server if a holder started it, else the holder if `is_on` says so. This process
 /// has no other threads.
 ///
 /// # Errors
 /// If the holder is gone, or this program cannot be found.
-pub fn role(server: Option<Server>, arguments: &RestartArgs) -> Result<Role> {
+pub fn role(server: Option<Server>, arguments: &RestartArgs, is_on: impl FnOnce() -> bool) -> Result<Role> {
     Ok(match server {
         Some(server) => Role::Server(Some(Holder::new(server)?)),
-        None if arguments.is_on() => Role::Holder(arguments.hold()?),
+        None if is_on() => Role::Holder(arguments.hold()?),
         None => Role::Server(None),
     })
 }
@@ -175,4 +223,24 @@ pub fn resolved(path: &Path) -> Result<PathBuf> {
     let found = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let found = found.with_context(|| path.display().to_string())?;
     read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_send_requests_again_are_known_by_their_release() {
+        for (release, expected) in [
+            ("6.8.12-generic", false),
+            ("6.9.0", true),
+            ("6.18.3+deb14", true),
+            ("6.9-rc1", true),
+            ("7.0.0", true),
+            ("5.15.0", false),
+            ("", false),
+        ] {
+            assert_eq!(sends_again(release), expected, "{release}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! `entresol mount`: mounts a directory at another place, optionally with a cache or at the speed of another device.
 
 use crate::ending;
-use crate::holder::{Keeping, RestartArgs, Role, look, resolved, role, serving};
+use crate::holder::{Front, Keeping, RestartArgs, Role, look, resolved, role, serving};
 use crate::notify;
 use crate::output;
 use anyhow::{Context, Result, bail};
@@ -83,10 +83,11 @@ pub struct MountArgs {
 
 /// Runs the command; `server` is this process's end of a holder.
 pub fn run(arguments: &MountArgs, server: Option<Server>, quiet: bool) -> Result<ExitCode> {
-    if arguments.emulate.is_some() && arguments.restart.is_on() {
+    if arguments.emulate.is_some() && arguments.restart.restart == Some(OnOff::On) {
         bail!("--restart on: an emulated device is in the memory of one process, and would begin anew with the next");
     }
-    match role(server, &arguments.restart)? {
+    let front = if arguments.cache.is_some() { Front::Mount } else { Front::Uncached };
+    match role(server, &arguments.restart, || arguments.restart.is_on(front, quiet))? {
         Role::Holder(code) => Ok(code),
         Role::Server(holder) => serve(arguments, holder.as_ref(), false, quiet).map(|()| ExitCode::SUCCESS),
     }

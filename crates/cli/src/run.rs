@@ -1,7 +1,7 @@
 //! `entresol run`: runs a command that alone sees a directory through a cache.
 
 use crate::ending;
-use crate::holder::{RestartArgs, Role, role};
+use crate::holder::{Front, RestartArgs, Role, role};
 use crate::mount::{self, MountArgs};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -82,14 +82,15 @@ const HOLDER: &str = "ENTRESOL_RUN_HOLDER";
 /// Runs the command; returns the exit code to pass on. `server` is this process's end of a holder.
 pub fn run(arguments: &RunArgs, server: Option<Server>, quiet: bool) -> Result<ExitCode> {
     if server.is_some() || std::env::var_os(HOLDER).is_some() {
-        return match role(server, &arguments.restart)? {
+        return match role(server, &arguments.restart, || true)? {
             Role::Holder(code) => Ok(code),
             Role::Server(holder) => {
                 mount::serve(&arguments.mounting()?, holder.as_ref(), true, quiet).map(|()| ExitCode::SUCCESS)
             }
         };
     }
-    let code = if arguments.restart.is_on() { run_beside(arguments, quiet) } else { run_over(arguments, quiet) };
+    let is_on = arguments.restart.is_on(Front::Mount, quiet);
+    let code = if is_on { run_beside(arguments, quiet) } else { run_over(arguments, quiet) };
     code.map(ExitCode::from)
 }
 

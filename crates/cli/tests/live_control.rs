@@ -4,7 +4,7 @@ mod common;
 
 use common::served::client::{FUA, WRITE};
 use common::served::{BACKING, PAGE, formatted, reached, start, terminate};
-use common::{Scratch, says};
+use common::{Scratch, crash, says};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -217,12 +217,13 @@ fn a_killed_server_leaves_nothing_that_stands_in_the_way() {
     let scratch = formatted();
     let mut child = start(&scratch, "lru", "write-back");
     drop(reached(&scratch, &mut child));
-    child.kill().and_then(|()| child.wait()).expect("a kill");
+    crash(child.id());
+    child.wait().expect("an end");
     assert!(scratch.path("cache.control").exists(), "the socket of a dead process");
     says(&scratch.ok(&STATS), &["not closed: in use until a crash or a kill"]);
     let mut child = start(&scratch, "lru", "write-back");
     drop(reached(&scratch, &mut child));
-    assert_eq!(figures(&scratch)["process"], child.id());
+    assert_eq!(figures(&scratch)["process"], common::serving(child.id()));
     terminate(child);
 }
 

@@ -3,7 +3,7 @@
 mod ublk;
 
 use crate::ending;
-use crate::holder::{RestartArgs, Role, role, serving};
+use crate::holder::{Front, RestartArgs, Role, role, serving};
 use crate::notify;
 use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
@@ -102,14 +102,17 @@ const LISTENER: &str = "nbd.listener";
 /// Runs the command; `server` is this process's end of a holder.
 pub fn run(command: &ServeCommand, server: Option<entresol_hold::Server>, quiet: bool) -> Result<ExitCode> {
     let done = match command {
-        ServeCommand::Nbd(arguments) => match role(server, &arguments.restart)? {
-            Role::Holder(code) => return Ok(code),
-            Role::Server(holder) => {
-                let done = serve_nbd(arguments, holder.as_deref(), quiet);
-                holder.iter().for_each(|holder| holder.ended());
-                done
+        ServeCommand::Nbd(arguments) => {
+            let front = if arguments.cache.is_some() { Front::Sockets } else { Front::Uncached };
+            match role(server, &arguments.restart, || arguments.restart.is_on(front, quiet))? {
+                Role::Holder(code) => return Ok(code),
+                Role::Server(holder) => {
+                    let done = serve_nbd(arguments, holder.as_deref(), quiet);
+                    holder.iter().for_each(|holder| holder.ended());
+                    done
+                }
             }
-        },
+        }
         ServeCommand::Ublk(arguments) => ublk::run(arguments, quiet),
     };
     done.map(|()| ExitCode::SUCCESS)
