@@ -477,6 +477,68 @@ fn an_upgrade_is_a_pause_and_one_that_fails_is_none() {
     assert!(scratch.bytes(&format!("backing/{name}")) == bytes);
 }
 
+/// A command that mounts; none where nothing can be mounted.
+fn mounting(mut command: Command) -> Option<Child> {
+    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let mut said = BufReader::new(running.stdout.take().expect("a pipe"));
+    line(&mut running, &mut said).map(|_| running)
+}
+
+#[test]
+fn the_default_holds_a_cache_and_nothing_else() {
+    let scratch = formatted();
+    scratch.file("disk", vec![0; 65536]);
+    ["mount", "plain", "elsewhere"].iter().for_each(|name| fs::create_dir(scratch.path(name)).expect("a directory"));
+    let cached = ["mount", "backing", "mount", "--cache", "cache"];
+    let uncached = ["mount", "plain", "elsewhere"];
+    let file = ["serve", "nbd", "--file", "disk", "--socket", "s"];
+    let all: [(&[&str], &[&str], bool); 5] = [
+        (&cached, &[], true),
+        (&cached, &["--restart", "off"], false),
+        (&uncached, &[], false),
+        (&uncached, &["--restart", "on"], true),
+        (&file, &[], false),
+    ];
+    for (words, more, is_held) in all {
+        let Some(running) = mounting(scratch.command(&[words, more].concat())) else { return };
+        let servers = children(running.id());
+        assert_eq!(servers.len(), usize::from(is_held), "{words:?} {more:?}");
+        if is_held && words == cached {
+            fs::write(scratch.path("mount/f"), "answered").expect("a file");
+            signal(servers[0], Signal::KILL);
+            assert_eq!(fs::read(scratch.path("mount/f")).expect("a pause"), b"answered");
+            assert_eq!(serving(&scratch, "cache", 1)["process"], server(running.id()));
+        }
+        signal(running.id(), Signal::TERM);
+        let output = running.wait_with_output().expect("an end");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(!said.contains("--restart"), "{said}");
+    }
+    // A program whose file was removed can be started once.
+    let place = scratch.path("program");
+    install(Path::new(common::PROGRAM), &place);
+    let by_number = |more: &[&str]| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exec 3<program && rm program && exec /proc/self/fd/3 \"$@\"", "sh"]);
+        shell.args(cached).args(more).current_dir(scratch.path("."));
+        shell
+    };
+    let running = mounting(by_number(&[])).expect("it could be mounted before");
+    assert_eq!(children(running.id()), []);
+    signal(running.id(), Signal::TERM);
+    let output = running.wait_with_output().expect("an end");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (output.status.code(), said.matches("entresol: --restart off: this program").count()),
+        (Some(0), 1),
+        "{said}"
+    );
+    install(Path::new(common::PROGRAM), &place);
+    let refused = by_number(&["--restart", "on"]).output().expect("the command runs");
+    assert_ne!(refused.status.code(), Some(0), "what is asked for is not left out");
+}
+
 #[test]
 fn what_cannot_be_held_or_upgraded_is_refused_in_words() {
     let scratch = Scratch::new();
@@ -486,6 +548,8 @@ fn what_cannot_be_held_or_upgraded_is_refused_in_words() {
     scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "b", "--size", "2MiB"]);
     says(&scratch.refused(&["upgrade", "cache"]), &["is not in use"]);
     let Some(mut mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };
+    mounted.unmount();
+    assert!(mounted.start_with(&["--restart", "off"]));
     says(&mounted.scratch.refused(&["upgrade", "mount"]), &["no upgrade: it was started without --restart on"]);
     mounted.unmount();
 }
