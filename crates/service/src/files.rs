@@ -202,6 +202,9 @@ fn open_over(
     let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
     let geometry = geometry(&superblock);
     let arena = holder.map(|holder| doubt::arena(holder, &geometry)).transpose()?;
+    if let Some((holder, arena)) = holder.zip(arena.as_ref()) {
+        doubt::settle_syncs_of_files(holder, directory, arena)?;
+    }
     let config = CacheConfig { arena, ..config(arguments, &chosen, geometry, settings.as_ref())? };
     let patterns = direct.patterns()?;
     let opened = CachedFiles::open(backing, store, &config, patterns);

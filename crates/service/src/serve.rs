@@ -171,6 +171,7 @@ fn open_over(
 ) -> Result<OpenCache> {
     let (executor, geometry) = (store.executor(), geometry(superblock));
     let arena = holder.map(|holder| doubt::arena(holder, &geometry)).transpose()?;
+    holder.zip(arena.as_ref()).map_or(Ok(()), |(holder, arena)| doubt::settle_syncs(holder, backing, arena))?;
     let config = CacheConfig { arena, ..config(arguments, &chosen, geometry, settings.as_ref())? };
     let name = || path.display().to_string();
     let opening = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1));
