@@ -524,6 +524,10 @@ fn a_sync_that_a_kill_broke_off_is_settled_by_the_next_server() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(Duration::from_micros(random.below(20_000)));
+            if client.is_finished() {
+                // It has failed.
+                return;
+            }
             held.kill();
         }
         is_over.store(true, Relaxed);

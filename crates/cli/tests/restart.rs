@@ -525,7 +525,7 @@ fn the_default_holds_a_cache_and_nothing_else() {
         shell
     };
     let running = mounting(by_number(&[])).expect("it could be mounted before");
-    assert_eq!(children(running.id()), []);
+    assert!(children(running.id()).is_empty());
     signal(running.id(), Signal::TERM);
     let output = running.wait_with_output().expect("an end");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -61,6 +61,9 @@ pub struct Run {
     directory: PathBuf,
     /// The mount, if the run itself starts other servers now and then.
     mounted: Option<Mounted>,
+    /// Largest size of a file, and of what one operation touches.
+    size_max: u64,
+    count_max: u64,
     /// False for a program that syncs nothing, and keeps the files open that it has opened.
     syncs: bool,
     /// The beginning of the names of its files.
@@ -79,15 +82,30 @@ impl Run {
     /// A run on a started mount, with `names` names.
     pub fn new(mounted: Mounted, names: u64, seed: u64) -> Self {
         let beside = Run::beside(&mounted.above(), "f", names, seed, true);
-        Run { mounted: Some(mounted), ..beside }
+        Run { mounted: Some(mounted), size_max: SIZE_MAX, count_max: 500_000, ..beside }
     }
 
-    /// A run on files of these names in a mount whose servers are others' concern.
+    /// A run on small files of these names in a mount whose servers are others' concern.
     pub fn beside(directory: &Path, prefix: &'static str, names: u64, seed: u64, syncs: bool) -> Self {
         let open = (0..OPEN).map(|_| None).collect();
         let (model, random, directory) = (Model::default(), Random(seed), directory.to_owned());
         let (last, counts) = (Vec::new(), BTreeMap::new());
-        Run { directory, mounted: None, syncs, prefix, names, random, seed, model, open, last, counts }
+        let (size_max, count_max) = (1 << 20, 40_000);
+        Run {
+            directory,
+            mounted: None,
+            size_max,
+            count_max,
+            syncs,
+            prefix,
+            names,
+            random,
+            seed,
+            model,
+            open,
+            last,
+            counts,
+        }
     }
 
     /// Runs `ops` operations and compares all files in the end, above and below; returns a summary.
@@ -131,7 +149,7 @@ impl Run {
 
     /// A range: often within the file, often at the edges of pages, now and then beyond the end.
     fn range(&mut self, size: u64) -> (u64, u64) {
-        let within = if self.random.chance(6) { SIZE_MAX } else { size.max(1) };
+        let within = if self.random.chance(6) { self.size_max } else { size.max(1) };
         let mut offset = self.random.below(within);
         let mut count = match self.random.below(6) {
             0 => self.random.below(50),
@@ -151,7 +169,7 @@ impl Run {
             // Up to the end, exactly.
             (offset, count) = (offset.min(size), size - offset.min(size));
         }
-        count = count.min(500_000).min(SIZE_MAX - offset.min(SIZE_MAX));
+        count = count.min(self.count_max).min(self.size_max - offset.min(self.size_max));
         (offset, count)
     }
 
@@ -244,7 +262,7 @@ impl Run {
         let (offset, count) = self.range(size);
         // Half of the direct I/O is aligned, as any file system takes it; only a mount takes the other half.
         if direct && self.random.chance(2) {
-            return (offset - offset % ALIGNED, count.next_multiple_of(ALIGNED).min(SIZE_MAX));
+            return (offset - offset % ALIGNED, count.next_multiple_of(ALIGNED).min(self.size_max));
         }
         (offset, count)
     }
@@ -325,9 +343,9 @@ impl Run {
         // Often a little less or more than now, so that ends lie in pages that the cache has.
         let size = match self.random.below(6) {
             0..3 => now.saturating_sub(self.random.below(6000)),
-            3 => (now + self.random.below(20_000)).min(SIZE_MAX),
+            3 => (now + self.random.below(20_000)).min(self.size_max),
             4 => self.random.below(10_000),
-            _ => self.random.below(SIZE_MAX),
+            _ => self.random.below(self.size_max),
         };
         self.note("ftruncate", op, &format!("by {slot} to {size}"));
         let (open, _) = self.of(slot);
