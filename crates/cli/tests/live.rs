@@ -4,7 +4,7 @@ mod common;
 
 use common::served::client::{Client, FLUSH, FUA, READ, WRITE};
 use common::served::{BACKING, Kept, PAGE, ended, formatted, reached, start, terminate};
-use common::{Signal, crash, says, signal};
+use common::{crash, says};
 use entresol_core::Random;
 use std::cell::RefCell;
 use std::time::Duration;

@@ -28,7 +28,7 @@ fn stats_asks_the_process_that_serves_the_cache() {
     client.read(16384, 4096);
     let now = figures(&scratch);
     let number = |path: &str| now.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {now}"));
-    assert_eq!(number("/process"), u64::from(child.id()));
+    assert_eq!(number("/process"), u64::from(common::serving(child.id())));
     assert_eq!((&now["policy"], &now["mode"]), (&"lru".into(), &"write-back".into()));
     assert_eq!((number("/requests/reads"), number("/requests/read_hits")), (2, 1));
     assert_eq!((number("/requests/writes"), number("/requests/write_hits")), (2, 0));

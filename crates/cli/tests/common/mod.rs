@@ -77,13 +77,18 @@ pub fn serving(command: u32) -> u32 {
     children(command).first().copied().unwrap_or(command)
 }
 
+/// Waits as long as a process is in one of these states.
+fn while_in(process: u32, states: &[char]) {
+    let stat = || std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    while stat().rsplit(") ").next().is_some_and(|rest| rest.starts_with(states)) {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
 /// Stops a process, which may have ended, and returns once it does nothing any more.
 fn freeze(process: u32) {
     let _stopped = kill_process(number(process), Signal::STOP);
-    let state = || std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    while state().rsplit(") ").next().is_some_and(|rest| rest.starts_with(['R', 'S', 'D'])) {
-        std::thread::sleep(Duration::from_micros(100));
-    }
+    while_in(process, &['R', 'S', 'D']);
 }
 
 /// Ends a command as a crash of the machine does: its holder and its server at once, so that neither sees the other's
@@ -92,9 +97,10 @@ pub fn crash(command: u32) {
     freeze(command);
     let all = [children(command), vec![command]].concat();
     all.iter().copied().for_each(freeze);
-    for process in all {
+    for &process in &all {
         let _killed = kill_process(number(process), Signal::KILL);
     }
+    all.into_iter().for_each(|process| while_in(process, &['R', 'S', 'D', 'T']));
 }
 
 /// Waits for the end of a command, which must succeed; returns its output, or none where nothing can be mounted.
