@@ -440,6 +440,15 @@ survive: $(ENTRESOL) $(LAB)
 	$(SURVIVE) --between 1500ms --rounds 20 --by upgrade
 	$(SURVIVE) --rounds 20 --by hang --between 6s
 
+# Programs that do all kinds of operations on files and compare them with a model in memory, a million of them over 300 kills, in parts that can be
+# run alone (root or user namespaces, FUSE): lab/results/survives.md. A short form is in `make test`, all of it in `make test-long`.
+SURVIVE_POSIX := write_back_without_memory write_back_with_memory write_through_without_memory write_through_with_memory
+.PHONY: survive-posix
+survive-posix: deps
+	@for part in $(SURVIVE_POSIX); do \
+		cargo test --workspace --locked --test posix_kills -- --include-ignored --nocapture --exact $$part || exit 1; \
+	done
+
 # The tuners live, in the engine's buffer over emulated tiers with counted time: lab/results/adaptive-live.md, from what
 # target/results/live lacks (three quarters of an hour; recordings as for figures-003). `lab/results/adaptive_live.py real` runs what
 # takes real time.

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use entresol_hold::Server;
 use entresol_service::mount::{DirectoryCache, FrontOptions, Layer, MountOptions, serve};
+use entresol_service::restart::Front;
 use entresol_service::values::bytes;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -63,10 +64,11 @@ pub struct MountArgs {
 
 /// Runs the command; `server` is this process's end of a holder.
 pub fn run(arguments: &MountArgs, server: Option<Server>, quiet: bool) -> Result<ExitCode> {
-    if arguments.emulate.is_some() && arguments.restart.is_on() {
+    if arguments.emulate.is_some() && arguments.restart.is_wanted() {
         bail!("--restart on: an emulated device is in the memory of one process, and would begin anew with the next");
     }
-    match role(server, &arguments.restart)? {
+    let is_on = || arguments.restart.is_on(Front::Mount, arguments.cache.is_some(), quiet);
+    match role(server, &arguments.restart, is_on)? {
         Role::Holder(code) => Ok(code),
         Role::Server(holder) => {
             serve(&arguments.options(), holder.as_ref(), &announce, quiet).map(|()| ExitCode::SUCCESS)

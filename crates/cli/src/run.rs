@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use entresol_hold::Server;
 use entresol_service::mount::{DirectoryCache, FrontOptions};
+use entresol_service::restart::Front;
 use entresol_service::run::{RunOptions, is_holder, run_beside, run_over, serve};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -57,7 +58,7 @@ pub struct RunArgs {
 /// Runs the command; returns the exit code to pass on. `server` is this process's end of a holder.
 pub fn run(arguments: &RunArgs, server: Option<Server>, quiet: bool) -> Result<ExitCode> {
     if server.is_some() || is_holder() {
-        return match role(server, &arguments.restart)? {
+        return match role(server, &arguments.restart, || true)? {
             Role::Holder(code) => Ok(code),
             Role::Server(holder) => {
                 serve(arguments.options(), holder.as_ref(), &announce, quiet).map(|()| ExitCode::SUCCESS)
@@ -65,7 +66,8 @@ pub fn run(arguments: &RunArgs, server: Option<Server>, quiet: bool) -> Result<E
         };
     }
     let options = arguments.options();
-    let status = if arguments.restart.is_on() { run_beside(&options, quiet) } else { run_over(options, quiet) };
+    let is_on = arguments.restart.is_on(Front::Mount, true, quiet);
+    let status = if is_on { run_beside(&options, quiet) } else { run_over(options, quiet) };
     status.map(|status| ExitCode::from(code(status)))
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::image::Loop;
 use common::served::client::{Client, FUA};
-use common::{Scratch, says};
+use common::{Scratch, crash, says};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Stdio};
@@ -23,7 +23,7 @@ fn served(scratch: &Scratch, cache: &str, backing: &str, more: &[&str]) -> (Chil
 }
 
 fn killed(mut child: Child) {
-    child.kill().expect("it runs");
+    crash(child.id());
     child.wait().expect("an end");
 }
 

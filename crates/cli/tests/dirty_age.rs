@@ -5,7 +5,7 @@ mod common;
 
 use common::served::client::{Client, FUA};
 use common::served::{PAGE, formatted, reached, terminate};
-use common::{Scratch, says};
+use common::{Scratch, crash, says};
 use serde_json::Value;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -100,7 +100,7 @@ fn what_a_killed_server_left_is_below_when_it_is_too_old() {
     let scratch = formatted();
     let (mut child, mut client) = start(&scratch, "1h");
     client.write(3 * PAGE as u64, &[7; PAGE], FUA);
-    child.kill().expect("a process");
+    crash(child.id());
     child.wait().expect("an end");
     assert!(!is_below(&scratch, 3, 7));
     drop(client);

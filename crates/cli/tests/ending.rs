@@ -3,7 +3,7 @@
 mod common;
 
 use common::served::{formatted, reached};
-use common::{Scratch, Signal, is_impossible, signal};
+use common::{Scratch, Signal, crash, is_impossible, serving, signal};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -198,7 +198,8 @@ fn a_server_whose_folder_was_renamed_ends() {
 fn a_panic_in_a_thread_unmounts_closes_the_cache_and_is_told() {
     let test = "a_panic_in_a_thread_unmounts_closes_the_cache_and_is_told";
     let panicking = |command: &mut Command| {
-        command.env("ENTRESOL_FAULT", "panic");
+        // With a holder it is a crash, after which another server is started.
+        command.args(["--restart", "off"]).env("ENTRESOL_FAULT", "panic");
     };
     let Some(mut mount) = Mount::start(test, Stdio::null(), panicking) else { return };
     assert_eq!(wait(&mut mount.server), Some(2));
@@ -210,7 +211,7 @@ fn stats_and_set_of_a_stopped_server_end_with_a_word_about_it() {
     let scratch = formatted();
     let mut server = common::served::start(&scratch, "lru", "write-back");
     drop(reached(&scratch, &mut server));
-    signal(server.id(), Signal::STOP);
+    signal(serving(server.id()), Signal::STOP);
     // The command has a limit of its own of ten seconds.
     let mut asked = scratch.command(&["stats", "cache"]);
     let mut asked = asked.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
@@ -218,7 +219,7 @@ fn stats_and_set_of_a_stopped_server_end_with_a_word_about_it() {
     while asked.try_wait().expect("its state").is_none() {
         if since.elapsed() > 2 * END_MAX {
             let _ = asked.kill();
-            signal(server.id(), Signal::KILL);
+            crash(server.id());
             panic!("stats waits for ever");
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -230,7 +231,7 @@ fn stats_and_set_of_a_stopped_server_end_with_a_word_about_it() {
         assert!(said.contains("has not answered within 0.5 s"), "{said}");
         assert!(began.elapsed() < Duration::from_secs(5));
     }
-    signal(server.id(), Signal::CONT);
+    signal(serving(server.id()), Signal::CONT);
     signal(server.id(), Signal::TERM);
     assert_eq!(wait(&mut server), Some(0));
 }
@@ -250,7 +251,7 @@ fn slow_clients_and_a_stopped_server_do_not_silence_metrics() {
     let address = line.trim().trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
     let slow: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
     slow.iter().for_each(|mut stream| stream.write_all(b"GET").expect("a part of a request"));
-    signal(servers[1].id(), Signal::STOP);
+    signal(serving(servers[1].id()), Signal::STOP);
     let began = Instant::now();
     let mut client = TcpStream::connect(&address).expect("a connection");
     client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("a request");
@@ -258,7 +259,7 @@ fn slow_clients_and_a_stopped_server_do_not_silence_metrics() {
     let mut page = String::new();
     client.read_to_string(&mut page).expect("the page");
     let took = began.elapsed();
-    signal(servers[1].id(), Signal::CONT);
+    signal(serving(servers[1].id()), Signal::CONT);
     signal(metrics.id(), Signal::TERM);
     let _ = metrics.wait();
     servers.iter_mut().for_each(|server| {

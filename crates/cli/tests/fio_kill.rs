@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::Scratch;
+use common::{Scratch, crash};
 use entresol_core::Random;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -24,7 +24,7 @@ fn served(scratch: &Scratch) -> Child {
 }
 
 fn killed(mut child: Child) {
-    child.kill().expect("it runs");
+    crash(child.id());
     child.wait().expect("an end");
 }
 

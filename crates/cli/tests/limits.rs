@@ -7,7 +7,7 @@ use common::image::Image;
 use common::mounted::Mounted;
 use common::served::client::FUA;
 use common::served::{BACKING, PAGE, formatted, reached, start, terminate};
-use common::{Scratch, says};
+use common::{Scratch, crash, says};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -250,7 +250,8 @@ fn a_file_that_grew_is_drained_checked_and_served() {
         model[at..].fill(8);
         client.write(at as u64, &[8; 300], FUA);
         drop(client);
-        child.kill().and_then(|()| child.wait()).expect("a kill");
+        crash(child.id());
+        child.wait().expect("an end");
         scratch.ok(&[&["check"], &BOTH[..]].concat());
         let mut child = start(&scratch, "lru", "write-back");
         let mut client = reached(&scratch, &mut child);

@@ -4,7 +4,7 @@ mod common;
 
 use common::image::Image;
 use common::mounted::Mounted;
-use common::{Scratch, Signal, ended_well, says, signal};
+use common::{Scratch, Signal, crash, ended_well, says, signal};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -100,7 +100,8 @@ fn a_file_that_cannot_be_written_is_named_at_the_stop_and_by_a_drain() {
     file.write_all(b"synced data\n").and_then(|()| file.sync_all()).expect("a write");
     drop(file);
     // After a kill the file has no stamp: the owner is all that the server sees.
-    server.kill().and_then(|()| server.wait()).expect("a kill");
+    crash(server.id());
+    server.wait().expect("an end");
     let _gone = rustix::mount::unmount(scratch.path("mount"), rustix::mount::UnmountFlags::DETACH);
     chown(scratch.path("backing/f"), Some(0), Some(0)).expect("another owner");
     let server = mounted(&scratch).expect("it could be mounted");
@@ -302,7 +303,7 @@ fn many_files(files: usize, descriptors: u64, size: &str) {
     fs::create_dir(scratch.path("mount")).expect("a directory");
     scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", size]);
     let Some(server) = mounted_with(&scratch, descriptors) else { return };
-    let open = || fs::read_dir(format!("/proc/{}/fd", server.id())).expect("its files").count() as u64;
+    let open = || fs::read_dir(format!("/proc/{}/fd", common::serving(server.id()))).expect("its files").count() as u64;
     let above = |name: String| scratch.path("mount").join(name);
     let per_folder = files / 10;
     // One file is open all the while, as a database is.

@@ -4,7 +4,7 @@ mod common;
 
 use common::served::client::{Client, FLUSH, FUA, READ, WRITE};
 use common::served::{BACKING, Kept, PAGE, ended, formatted, reached, start, terminate};
-use common::{Signal, says, signal};
+use common::{crash, says};
 use entresol_core::Random;
 use std::cell::RefCell;
 use std::time::Duration;
@@ -362,7 +362,8 @@ fn kill_rounds(rounds: u64, seed: u64, layout: &str) {
             // The kill comes at any point of the recovery.
             let mut child = start(&scratch, policy, mode);
             std::thread::sleep(Duration::from_micros(random.below(20_000)));
-            child.kill().and_then(|()| child.wait()).expect("a kill");
+            crash(child.id());
+            child.wait().expect("an end");
         }
         let mut child = start(&scratch, policy, mode);
         let mut client = reached(&scratch, &mut child);
@@ -371,7 +372,7 @@ fn kill_rounds(rounds: u64, seed: u64, layout: &str) {
         let id = child.id();
         let killer = std::thread::spawn(move || {
             std::thread::sleep(life);
-            signal(id, Signal::KILL);
+            crash(id);
         });
         answered += load(&mut client, &mut model, &mut random);
         killer.join().expect("the kill");

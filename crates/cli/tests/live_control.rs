@@ -4,7 +4,7 @@ mod common;
 
 use common::served::client::{FUA, WRITE};
 use common::served::{BACKING, PAGE, formatted, reached, start, terminate};
-use common::{Scratch, says};
+use common::{Scratch, crash, says};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +28,7 @@ fn stats_asks_the_process_that_serves_the_cache() {
     client.read(16384, 4096);
     let now = figures(&scratch);
     let number = |path: &str| now.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {now}"));
-    assert_eq!(number("/process"), u64::from(child.id()));
+    assert_eq!(number("/process"), u64::from(common::serving(child.id())));
     assert_eq!((&now["policy"], &now["mode"]), (&"lru".into(), &"write-back".into()));
     assert_eq!((number("/requests/reads"), number("/requests/read_hits")), (2, 1));
     assert_eq!((number("/requests/writes"), number("/requests/write_hits")), (2, 0));
@@ -217,12 +217,13 @@ fn a_killed_server_leaves_nothing_that_stands_in_the_way() {
     let scratch = formatted();
     let mut child = start(&scratch, "lru", "write-back");
     drop(reached(&scratch, &mut child));
-    child.kill().and_then(|()| child.wait()).expect("a kill");
+    crash(child.id());
+    child.wait().expect("an end");
     assert!(scratch.path("cache.control").exists(), "the socket of a dead process");
     says(&scratch.ok(&STATS), &["not closed: in use until a crash or a kill"]);
     let mut child = start(&scratch, "lru", "write-back");
     drop(reached(&scratch, &mut child));
-    assert_eq!(figures(&scratch)["process"], child.id());
+    assert_eq!(figures(&scratch)["process"], common::serving(child.id()));
     terminate(child);
 }
 

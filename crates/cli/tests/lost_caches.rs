@@ -6,7 +6,7 @@ mod common;
 
 use common::image::Loop;
 use common::served::client::{Client, FUA};
-use common::{Scratch, Signal, is_impossible, says, signal};
+use common::{Scratch, Signal, crash, is_impossible, says, signal};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -491,7 +491,7 @@ fn begun(testbed: &Testbed, mode: &str) -> (Child, Client) {
 
 /// Kills the server, loses the cache, and starts again.
 fn after_a_kill(testbed: &Testbed, mut child: Child) -> Option<Outcome> {
-    child.kill().expect("it runs");
+    crash(child.id());
     child.wait().expect("an end");
     fs::remove_file(testbed.path("cache")).expect("it is lost");
     testbed.start("cache", "backing", &[], None)

@@ -3,7 +3,7 @@
 mod common;
 
 use common::mounted::{Mounted, contents};
-use common::{Scratch, Signal, is_impossible, says, signal};
+use common::{Scratch, Signal, crash, is_impossible, says, serving, signal};
 use rustix::fs::Advice;
 use rustix::mm::{MapFlags, ProtFlags};
 use serde_json::Value;
@@ -75,8 +75,13 @@ impl Server {
         self.scratch.path("mount").join(name)
     }
 
+    /// Sends a signal to the command, or stops its server. A kill is a crash of the machine.
     fn signal(&self, sent: Signal) {
-        signal(self.child.id(), sent);
+        match sent {
+            Signal::KILL => crash(self.child.id()),
+            Signal::STOP | Signal::CONT => signal(serving(self.child.id()), sent),
+            _ => signal(self.child.id(), sent),
+        }
     }
 
     /// Reads, writes and flushes that its front-end received.

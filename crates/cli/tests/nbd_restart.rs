@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::served::client::{Client, FLUSH, FUA, READ, WRITE, WRITE_ZEROES};
+use common::served::client::{Client, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
 use common::served::{BACKING, PAGE};
 use common::{Scratch, Signal, says, signal};
 use entresol_core::Random;
@@ -493,6 +493,48 @@ fn the_first_flush_of_each_connection_fails_if_somebody_drained_the_cache_betwee
         assert_eq!(code, Some(0), "{said}");
         says(&said, &["answered writes of the former server may be lost", "the cache was in use without it"]);
     }
+}
+
+/// Servers are killed in syncs of trims, which nobody can repeat. Nobody knows how such a sync ended; the next server
+/// finds out, so that no flush fails for it.
+#[test]
+fn a_sync_that_a_kill_broke_off_is_settled_by_the_next_server() {
+    const SEED: u64 = 3;
+    println!("seed {SEED} (when a kill comes is the clock's)");
+    let held = Restarting::start(formatted("log"), "--cache cache --backing disk --socket s");
+    let (mut random, is_over, flushes) = (Random::new(SEED), AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut patient = Patient::new(&held.socket());
+            for round in 0_u64.. {
+                if is_over.load(Relaxed) {
+                    break;
+                }
+                let at = round % 100 * 8 * PAGE as u64;
+                patient.call(WRITE, FUA, at, PAGE as u32, &[round as u8; PAGE]);
+                patient.call(TRIM, 0, at + PAGE as u64, 4 * PAGE as u32, b"");
+                // An answer that is an error ends the test.
+                patient.call(FLUSH, 0, 0, 0, b"");
+                flushes.fetch_add(1, Relaxed);
+            }
+        });
+        for _ in 0..20 {
+            let before = flushes.load(Relaxed);
+            while flushes.load(Relaxed) < before + 3 && !client.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
+            if client.is_finished() {
+                // It has failed.
+                return;
+            }
+            held.kill();
+        }
+        is_over.store(true, Relaxed);
+    });
+    let (_, code, _, said) = held.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("doubt"), "{said}");
 }
 
 #[test]

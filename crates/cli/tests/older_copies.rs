@@ -6,7 +6,7 @@ mod common;
 use common::mounted::Mounted;
 use common::served::client::{Client, FUA};
 use common::served::{PAGE, formatted, reached, start, terminate};
-use common::{Scratch, Signal, says};
+use common::{Scratch, Signal, crash, says};
 use entresol_files::record::Record;
 use rustix::fs::XattrFlags;
 use std::fs;
@@ -25,7 +25,7 @@ fn not_started(scratch: &Scratch, arguments: &[&str]) -> String {
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
     if !line.is_empty() {
-        child.kill().expect("it runs");
+        crash(child.id());
         child.wait().expect("an end");
         let _mounted = rustix::mount::unmount(scratch.path("mount"), rustix::mount::UnmountFlags::DETACH);
         panic!("entresol {arguments:?} is served: {line}");
@@ -66,7 +66,7 @@ fn written(scratch: &Scratch, byte: u8) -> Child {
 }
 
 fn killed(mut child: Child) {
-    child.kill().expect("it runs");
+    crash(child.id());
     child.wait().expect("an end");
 }
 

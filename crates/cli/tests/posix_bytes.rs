@@ -7,6 +7,7 @@
 mod common;
 
 mod posix {
+    #[allow(dead_code, reason = "another suite uses more of it")]
     pub mod model;
     pub mod sys;
     #[allow(dead_code, reason = "the other suite uses more of it")]

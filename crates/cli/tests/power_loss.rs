@@ -71,6 +71,8 @@ impl Mounted {
         fs::create_dir_all(at).expect("a mount point");
         let mut command = Command::new(env!("CARGO_BIN_EXE_entresol"));
         command.args(["mount", text(backing), text(at), "--cache", text(cache), "--policy", "lru"]);
+        // The kill of the command is that of its server.
+        command.args(["--restart", "off"]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("entresol");
         let since = Instant::now();
         while rustix::fs::stat(at).expect("a place").st_dev == rustix::fs::stat(backing).expect("a place").st_dev

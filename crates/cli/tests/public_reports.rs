@@ -6,7 +6,7 @@ mod common;
 use common::image::Image;
 use common::mounted::Mounted;
 use common::served::client::Client;
-use common::{Scratch, Signal, says, signal};
+use common::{Scratch, Signal, crash, says, signal};
 use rustix::fs::{Timespec, Timestamps};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use std::ffi::OsString;
@@ -360,7 +360,7 @@ fn without_threads_to_be_had_no_device_is_taken_for_a_failing_one() {
     let written = bytes(5, 8 << 20);
     client.write(0, &written, common::served::client::FUA);
     let limit = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
-    let process = rustix::process::Pid::from_raw(i32::try_from(server.id()).expect("a number"));
+    let process = rustix::process::Pid::from_raw(i32::try_from(common::serving(server.id())).expect("a number"));
     let limited = std::thread::spawn(move || {
         // The change is for this thread alone: a process may be limited only by its own user.
         let (user, group) = (rustix::process::Uid::from_raw(USER), rustix::process::Gid::from_raw(USER));
@@ -558,7 +558,11 @@ fn full_file_systems_on_both_sides_are_started_on_and_drained() {
         file.write_all_at(&[round as u8; 70_000], at as u64).and_then(|()| file.sync_all()).expect("no room is needed");
         drop(file);
         expected[at..at + 70_000].fill(round as u8);
-        signal(server.id(), if round == 0 { Signal::KILL } else { Signal::TERM });
+        if round == 0 {
+            crash(server.id())
+        } else {
+            signal(server.id(), Signal::TERM)
+        }
         let output = server.wait_with_output().expect("an end");
         assert!(round == 0 || output.status.success(), "{output:?}");
     }

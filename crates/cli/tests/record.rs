@@ -5,7 +5,7 @@ mod common;
 use common::mounted::Mounted;
 use common::served::client::Client;
 use common::served::{PAGE, formatted, reached, start, terminate};
-use common::{Scratch, Signal, says, signal};
+use common::{Scratch, Signal, crash, says, signal};
 use entresol_core::Random;
 use entresol_trace::native;
 use serde_json::Value;
@@ -128,7 +128,8 @@ fn a_recording_ends_after_a_time_a_number_or_with_the_server() {
     client.read(0, 3 * PAGE as u32);
     // Time for the recorder to receive the requests.
     std::thread::sleep(Duration::from_millis(500));
-    child.kill().and_then(|()| child.wait()).expect("a kill");
+    crash(child.id());
+    child.wait().expect("an end");
     says(&ended(recording, said), &["broken off: the server was killed", "t.etr: 3 requests to 3 pages"]);
     says(&native::open(&scratch.path("t.etr")).expect("a trace").provenance, &["; broken off"]);
     says(&scratch.refused(&[&RECORD[..], &["--for", "soon"]].concat()), &["such as 90s, 15m or 2h"]);

@@ -4,7 +4,7 @@
 mod common;
 
 use common::mounted::{How, Mounted};
-use common::{Scratch, Signal, says, signal};
+use common::{Scratch, Signal, children, says, signal};
 use entresol_core::Random;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,12 +19,6 @@ const PAGE: usize = 4096;
 const PAGES: usize = 120;
 const THREADS: u64 = 4;
 const BOTH: [&str; 4] = ["--cache", "cache", "--backing", "backing"];
-
-/// Children of a process, in order of their start.
-fn children(process: u32) -> Vec<u32> {
-    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
-    children.split_whitespace().map(|child| child.parse().expect("a number")).collect()
-}
 
 /// Waits until a look finds something.
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -178,7 +172,7 @@ impl Client {
 /// Kills a server under clients; returns the longest time of a step.
 fn kills(mounted: Mounted, number: u64, seed: u64, mapped: bool) -> Duration {
     println!("seed {seed} (what is done; when a kill comes is the clock's)");
-    let (holder, ended, steps) = (mounted.process(), AtomicBool::new(false), AtomicU64::new(0));
+    let (holder, ended, steps) = (mounted.command_id(), AtomicBool::new(false), AtomicU64::new(0));
     let longest = Mutex::new(Duration::ZERO);
     let directory = mounted.above();
     let clients: Vec<Client> = std::thread::scope(|scope| {
@@ -274,7 +268,7 @@ fn a_file_without_a_name_outlives_its_server() {
         (0..30).for_each(|_| client.step());
         fs::remove_file(client.path()).expect("a removal");
         for _ in 0..2 {
-            last = until("another server", || Some(server(mounted.process())).filter(|&process| process != last));
+            last = until("another server", || Some(server(mounted.command_id())).filter(|&process| process != last));
             signal(last, Signal::KILL);
             client.check(0, PAGES * PAGE);
             let byte = client.random.next_u64() as u8;
@@ -290,11 +284,11 @@ fn a_file_without_a_name_outlives_its_server() {
 #[test]
 fn a_server_that_stands_still_is_replaced_and_an_idle_one_is_not() {
     let Some(mounted) = held(&PLAIN, &["--restart-after", "2s"]) else { return };
-    let first = server(mounted.process());
+    let first = server(mounted.command_id());
     fs::write(mounted.above().join("f"), "written").expect("a file");
     // Nobody asks it anything for longer than that.
     std::thread::sleep(Duration::from_millis(3500));
-    assert_eq!(server(mounted.process()), first);
+    assert_eq!(server(mounted.command_id()), first);
     signal(first, Signal::STOP);
     assert_eq!(fs::read_to_string(mounted.above().join("f")).expect("a file"), "written");
     let restarts = &serving(&mounted.scratch, "cache", 1)["restarts"];
@@ -313,11 +307,11 @@ fn a_server_that_stands_still_is_replaced_and_an_idle_one_is_not() {
 fn without_its_holder_a_server_ends_in_order() {
     for open in [false, true] {
         let Some(mut mounted) = held(&PLAIN, &[]) else { return };
-        let process = server(mounted.process());
+        let process = server(mounted.command_id());
         let path = mounted.above().join("f");
         fs::write(&path, "not synced").expect("a file");
         let file = open.then(|| File::open(&path).expect("the file"));
-        mounted.signal(Signal::KILL);
+        signal(mounted.command_id(), Signal::KILL);
         mounted.end();
         until("the end", || (!fs::exists(format!("/proc/{process}")).expect("a path")).then_some(()));
         if let Some(mut file) = file {
@@ -338,12 +332,12 @@ fn a_cache_that_was_drained_between_two_servers_is_in_doubt() {
     let path = mounted.above().join("f");
     fs::write(&path, "not synced").expect("a file");
     let file = OpenOptions::new().read(true).write(true).open(&path).expect("the file");
-    signal(mounted.process(), Signal::STOP);
-    let killed = server(mounted.process());
+    signal(mounted.command_id(), Signal::STOP);
+    let killed = server(mounted.command_id());
     signal(killed, Signal::KILL);
     // Its locks go with it, a moment after its end.
     until("a drain", || mounted.scratch.run(&[&["-q", "drain"], &BOTH[..]].concat()).status.success().then_some(()));
-    signal(mounted.process(), Signal::CONT);
+    signal(mounted.command_id(), Signal::CONT);
     let figures = serving(&mounted.scratch, "cache", 1);
     says(
         figures["doubt"]["why"].as_str().expect("a reason"),
@@ -370,7 +364,7 @@ fn a_later_server_decides_nothing_anew() {
     let Some(mut mounted) = held(&PLAIN, &["--if-lost", "recreate"]) else { return };
     fs::write(mounted.above().join("f"), "in the cache alone").expect("a file");
     fs::rename(mounted.scratch.path("cache"), mounted.scratch.path("aside")).expect("a rename");
-    signal(server(mounted.process()), Signal::KILL);
+    signal(server(mounted.command_id()), Signal::KILL);
     let (code, said) = mounted.end();
     assert_eq!(code, Some(2), "{said}");
     says(&said, &["5 servers in a row ended without getting ready; the holder gives up", "there is no cache here"]);
@@ -388,7 +382,7 @@ fn a_database_that_runs_through_the_mount_is_no_other_writer() {
     let mut sleeper =
         Command::new("sleep").arg("600").current_dir(above.join("main")).stdout(open).spawn().expect("sleep");
     fs::write(above.join("main/postmaster.pid"), format!("{}\n/x\n", sleeper.id())).expect("a file");
-    signal(server(mounted.process()), Signal::KILL);
+    signal(server(mounted.command_id()), Signal::KILL);
     assert_eq!(fs::read_to_string(above.join("main/PG_VERSION")).expect("a file"), "15\n");
     serving(&mounted.scratch, "cache", 1);
     sleeper.kill().and_then(|()| sleeper.wait()).expect("its end");
@@ -483,6 +477,68 @@ fn an_upgrade_is_a_pause_and_one_that_fails_is_none() {
     assert!(scratch.bytes(&format!("backing/{name}")) == bytes);
 }
 
+/// A command that mounts; none where nothing can be mounted.
+fn mounting(mut command: Command) -> Option<Child> {
+    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let mut said = BufReader::new(running.stdout.take().expect("a pipe"));
+    line(&mut running, &mut said).map(|_| running)
+}
+
+#[test]
+fn the_default_holds_a_cache_and_nothing_else() {
+    let scratch = formatted();
+    scratch.file("disk", vec![0; 65536]);
+    ["mount", "plain", "elsewhere"].iter().for_each(|name| fs::create_dir(scratch.path(name)).expect("a directory"));
+    let cached = ["mount", "backing", "mount", "--cache", "cache"];
+    let uncached = ["mount", "plain", "elsewhere"];
+    let file = ["serve", "nbd", "--file", "disk", "--socket", "s"];
+    let all: [(&[&str], &[&str], bool); 5] = [
+        (&cached, &[], true),
+        (&cached, &["--restart", "off"], false),
+        (&uncached, &[], false),
+        (&uncached, &["--restart", "on"], true),
+        (&file, &[], false),
+    ];
+    for (words, more, is_held) in all {
+        let Some(running) = mounting(scratch.command(&[words, more].concat())) else { return };
+        let servers = children(running.id());
+        assert_eq!(servers.len(), usize::from(is_held), "{words:?} {more:?}");
+        if is_held && words == cached {
+            fs::write(scratch.path("mount/f"), "answered").expect("a file");
+            signal(servers[0], Signal::KILL);
+            assert_eq!(fs::read(scratch.path("mount/f")).expect("a pause"), b"answered");
+            assert_eq!(serving(&scratch, "cache", 1)["process"], server(running.id()));
+        }
+        signal(running.id(), Signal::TERM);
+        let output = running.wait_with_output().expect("an end");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(!said.contains("--restart"), "{said}");
+    }
+    // A program whose file was removed can be started once.
+    let place = scratch.path("program");
+    install(Path::new(common::PROGRAM), &place);
+    let by_number = |more: &[&str]| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exec 3<program && rm program && exec /proc/self/fd/3 \"$@\"", "sh"]);
+        shell.args(cached).args(more).current_dir(scratch.path("."));
+        shell
+    };
+    let running = mounting(by_number(&[])).expect("it could be mounted before");
+    assert!(children(running.id()).is_empty());
+    signal(running.id(), Signal::TERM);
+    let output = running.wait_with_output().expect("an end");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (output.status.code(), said.matches("entresol: --restart off: this program").count()),
+        (Some(0), 1),
+        "{said}"
+    );
+    install(Path::new(common::PROGRAM), &place);
+    let refused = by_number(&["--restart", "on"]).output().expect("the command runs");
+    assert_ne!(refused.status.code(), Some(0), "what is asked for is not left out");
+}
+
 #[test]
 fn what_cannot_be_held_or_upgraded_is_refused_in_words() {
     let scratch = Scratch::new();
@@ -492,6 +548,8 @@ fn what_cannot_be_held_or_upgraded_is_refused_in_words() {
     scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "b", "--size", "2MiB"]);
     says(&scratch.refused(&["upgrade", "cache"]), &["is not in use"]);
     let Some(mut mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };
+    mounted.unmount();
+    assert!(mounted.start_with(&["--restart", "off"]));
     says(&mounted.scratch.refused(&["upgrade", "mount"]), &["no upgrade: it was started without --restart on"]);
     mounted.unmount();
 }
@@ -603,7 +661,7 @@ fn pauses_with_a_gibibyte_cached() {
             std::thread::sleep(Duration::from_millis(400));
             // Some that is not synced yet is to be repeated.
             (0..200).for_each(|_| file.write_all_at(&block[..PAGE], random.below(1 << 18) << 12).expect("a write"));
-            last = until("another server", || Some(server(mounted.process())).filter(|&process| process != last));
+            last = until("another server", || Some(server(mounted.command_id())).filter(|&process| process != last));
             let begun = Instant::now();
             signal(last, Signal::KILL);
             file.read_exact_at(&mut [0; PAGE], random.below(1 << 18) << 12).expect("bytes");

@@ -6,7 +6,7 @@ mod common;
 
 use common::served::client::{Client, FLUSH, READ, WRITE};
 use common::served::{Kept, PAGE, formatted, reached, start};
-use common::{Scratch, says};
+use common::{Scratch, crash, says};
 
 const BOTH: [&str; 4] = ["--cache", "cache", "--backing", "disk"];
 
@@ -25,7 +25,8 @@ fn killed(layout: &str, load: impl Fn(&mut Client)) -> Scratch {
     let mut child = start(&scratch, "lru", "write-back");
     let mut client = reached(&scratch, &mut child);
     load(&mut client);
-    child.kill().and_then(|()| child.wait()).expect("a kill");
+    crash(child.id());
+    child.wait().expect("an end");
     scratch
 }
 
@@ -79,7 +80,8 @@ fn one_bit_of_the_last_flush_rolls_nothing_back() {
             }
             assert_eq!(errors, lost, "{what}");
             assert_eq!(client.call(WRITE, 0, 0, PAGE as u32, &page_of(8)).expect("an answer").errno, 0);
-            child.kill().and_then(|()| child.wait()).expect("a kill");
+            crash(child.id());
+            child.wait().expect("an end");
         }
     }
 }

@@ -122,7 +122,8 @@ fn what_the_command_leaves_behind_is_waited_for() {
 fn a_killed_cache_takes_the_command_with_it_and_keeps_what_was_synced() {
     let scratch = formatted();
     let script = "echo durable > data/f; sync data/f; echo $$; exec sleep 100";
-    let mut child = shell(&scratch, script).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let words = [&RUN[..], &["--restart", "off", "--", "sh", "-c", script]].concat();
+    let mut child = scratch.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
     if said.is_empty() {

@@ -6,7 +6,7 @@ mod common;
 use common::mounted::Mounted;
 use common::served::client::{Client, FUA};
 use common::served::{PAGE, formatted, reached, start, terminate};
-use common::{Scratch, Signal, says, signal};
+use common::{Scratch, Signal, crash, says, signal};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -28,7 +28,7 @@ fn a_second_cache_before_a_file_whose_first_is_dirty_is_refused() {
         let scratch = formatted();
         let mut child = written(&scratch, 1);
         if kill {
-            child.kill().expect("it runs");
+            crash(child.id());
             child.wait().expect("an end");
         } else {
             terminate(child);

@@ -1,5 +1,5 @@
-//! Lost caches and late mounts under systemd itself: the units of `contrib/systemd`, started by a systemd of the
-//! test's own. That is process 1 of a process namespace with a mount namespace and a control group of its own. Only
+//! Lost caches, late mounts and upgrades under systemd itself: the units of `contrib/systemd`, started by a systemd of
+//! the test's own. That is process 1 of a process namespace with a mount namespace and a control group of its own. Only
 //! root may make them.
 
 mod common;
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,6 +25,11 @@ const ENTER: &str = "mount --bind \"$1\" /srv && mount --bind \"$2\" /srv/entres
     && mount -t tmpfs lib /var/lib && mount -t cgroup2 group /sys/fs/cgroup && mount --bind /proc/sys /proc/sys \
     && mount -o remount,bind,ro /proc/sys && exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=other \
     SYSTEMD_UNIT_PATH=/srv/units \"$3\" --system --unit=test.target --log-target=console --show-status=no";
+
+/// Makes a clean root for packages: what they change of the machine's own files is seen by the test alone.
+const CLEAN: &str = "mkdir \"$1/over\" && mount -t tmpfs over \"$1/over\" && for part in usr etc var/lib; do \
+    mkdir -p \"$1/over/$part/upper\" \"$1/over/$part/work\" && mount -t overlay \
+    -o \"lowerdir=/$part,upperdir=$1/over/$part/upper,workdir=$1/over/$part/work\" over \"/$part\" || exit 1; done && ";
 
 /// Control groups of the test's processes, below every hierarchy that systemd may look at.
 struct Groups(Vec<PathBuf>);
@@ -78,6 +83,15 @@ impl Drop for Systemd {
 impl Systemd {
     /// Starts a systemd. None, with a message, where that is impossible.
     fn start(test: &str) -> Option<Self> {
+        Self::start_as(test, ENTER, put_units)
+    }
+
+    /// Starts a systemd with a clean root, in which packages can be installed.
+    fn start_clean(test: &str) -> Option<Self> {
+        Self::start_as(test, &(CLEAN.to_owned() + &ENTER.replace("&& mount -t tmpfs lib /var/lib ", "")), put_drop_ins)
+    }
+
+    fn start_as(test: &str, enter: &str, put_units: fn(&Scratch)) -> Option<Self> {
         let need = match () {
             () if !rustix::process::geteuid().is_root() => Some("root"),
             () if !Path::new(MANAGER).exists() => Some(MANAGER),
@@ -97,7 +111,7 @@ impl Systemd {
         let unshare = "exec unshare --pid --fork --kill-child --mount --propagation private --mount-proc --cgroup --uts --ipc sh -c";
         let shell = format!("{}{unshare} \"$0\" enter \"$@\"", join.collect::<String>());
         let mut command = Command::new("sh");
-        command.args(["-c", &shell, ENTER]).arg(scratch.path("")).args([env!("CARGO_BIN_EXE_entresol"), MANAGER]);
+        command.args(["-c", &shell, enter]).arg(scratch.path("")).args([env!("CARGO_BIN_EXE_entresol"), MANAGER]);
         let log = File::create(scratch.path("log")).expect("a log");
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
         let namespaces = command.spawn().expect("a shell");
@@ -169,17 +183,32 @@ impl Systemd {
     }
 }
 
-/// Installs the supplied units, with paths of the test, and drop-ins as by `systemctl edit`.
+const UNITS: [&str; 2] = ["entresol@.service", "entresol-nbd@.service"];
+
+/// Installs the supplied units, with paths of the test, and drop-ins.
 fn put_units(scratch: &Scratch) {
+    put_drop_ins(scratch);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
-    fs::create_dir_all(scratch.path("units")).expect("a directory");
-    scratch.file("units/test.target", "[Unit]\nDescription=Nothing at all\n");
-    for name in ["entresol@.service", "entresol-nbd@.service"] {
+    for name in UNITS {
         let unit = fs::read_to_string(folder.join(name)).expect("the unit");
+        fs::remove_file(scratch.path(&format!("units/{name}"))).expect("a link");
         scratch.file(
             &format!("units/{name}"),
             unit.replace("/usr/bin/entresol", "/srv/entresol").replace("/etc/entresol/", "/srv/"),
         );
+    }
+}
+
+/// Installs links to the units of a package, drop-ins as by `systemctl edit`, and units of the disks.
+fn put_drop_ins(scratch: &Scratch) {
+    fs::create_dir_all(scratch.path("units")).expect("a directory");
+    scratch.file("units/test.target", "[Unit]\nDescription=Nothing at all\n");
+    for name in UNITS {
+        let link = std::os::unix::fs::symlink(
+            Path::new("/usr/lib/systemd/system").join(name),
+            scratch.path(&format!("units/{name}")),
+        );
+        link.expect("a link");
         let edited = format!("units/{name}.d");
         fs::create_dir(scratch.path(&edited)).expect("a directory");
         let more = "[Unit]\nDefaultDependencies=no\n[Service]\nRestartSec=500ms\nStandardOutput=append:/srv/said\n\
@@ -215,14 +244,19 @@ struct Service {
 
 impl Service {
     fn new(test: &str, front_end: FrontEnd, mode: &str) -> Option<Self> {
-        let systemd = Systemd::start(test)?;
+        Some(Self::over(Systemd::start(test)?, front_end, mode, "/srv/entresol", "/srv"))
+    }
+
+    /// A cache that a program serves whose unit reads its settings in this folder.
+    fn over(systemd: Systemd, front_end: FrontEnd, mode: &str, program: &str, settings: &str) -> Self {
         ["fast", "slow"].iter().for_each(|disk| systemd.mounted(disk, true));
         let places = match front_end {
             FrontEnd::Mount => "[mount]\nmountpoint = \"/srv/mnt\"\n",
             FrontEnd::Nbd => "[serve.nbd]\nsocket = \"/run/entresol-a/s\"\n",
         };
         let backing = "/srv/slow/data";
-        systemd.scratch.file("a.toml", format!("cache = \"{CACHE}\"\nbacking = \"{backing}\"\n{places}"));
+        let settings = systemd.inside(settings).join("a.toml");
+        fs::write(settings, format!("cache = \"{CACHE}\"\nbacking = \"{backing}\"\n{places}")).expect("settings");
         match front_end {
             FrontEnd::Mount => {
                 fs::create_dir(systemd.scratch.path("mnt")).expect("a directory");
@@ -233,9 +267,9 @@ impl Service {
         let unit = if front_end == FrontEnd::Mount { "entresol@a.service" } else { "entresol-nbd@a.service" };
         let service = Service { systemd, front_end, unit, seen: 0 };
         let format = ["-q", "format", "--cache", CACHE, "--backing", backing, "--size", "2MiB", "--mode", mode];
-        service.systemd.ok("/srv/entresol", &format);
+        service.systemd.ok(program, &format);
         service.ask("start");
-        Some(service)
+        service
     }
 
     fn ask(&self, verb: &str) {
@@ -414,6 +448,102 @@ fn outlives(test: &str, front_end: FrontEnd) {
     service.says(&["is closed"]);
     service.ask("start");
     service.reads(5);
+}
+
+/// A package of this program in a version of its own, whose program has another length than those of other versions.
+fn package(scratch: &Scratch, version: &str) -> PathBuf {
+    let program = scratch.path(&format!("program-{version}"));
+    let stripped = Command::new("strip").arg("-o").arg(&program).arg(env!("CARGO_BIN_EXE_entresol")).output();
+    if !stripped.is_ok_and(|stripped| stripped.status.success()) {
+        fs::copy(env!("CARGO_BIN_EXE_entresol"), &program).expect("a copy");
+    }
+    let mut longer = File::options().append(true).open(&program).expect("a program");
+    longer.write_all(version.as_bytes()).expect("a longer program");
+    drop(longer);
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/deb.sh");
+    let mut made = Command::new(packaging);
+    made.arg(&program).arg(scratch.path("packages")).envs([("LINKED", "any"), ("VERSION", version)]);
+    let made = made.env("DPKG_DEB_COMPRESSOR_TYPE", "none").output().expect("a shell");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    PathBuf::from(String::from_utf8_lossy(&made.stdout).trim())
+}
+
+/// Installs a package; returns what that says.
+fn install(systemd: &Systemd, package: &Path) -> String {
+    let inside = Path::new("/srv/packages").join(package.file_name().expect("a name"));
+    let done = systemd.run("dpkg", &["-i", &inside.display().to_string()]);
+    let said = [&done.stdout[..], &done.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(done.status.success(), "{said}");
+    said
+}
+
+/// Writes to a file and reads it without pause until an end; any error, and any byte that is not the last one written,
+/// is a failure. Returns the number of rounds and the longest.
+fn write_on(file: &File, is_over: &AtomicBool) -> (u32, Duration) {
+    let (mut rounds, mut longest) = (0_u32, Duration::ZERO);
+    while !is_over.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        rounds += 1;
+        let (at, bytes) = (u64::from(rounds % 50) * 4096 + 11, rounds.to_le_bytes());
+        file.write_all_at(&bytes, at).expect("a write");
+        let mut found = [0; 4];
+        file.read_exact_at(&mut found, at).expect("a read");
+        assert_eq!(found, bytes, "an older byte");
+        if rounds % 100 == 0 {
+            file.sync_data().expect("a sync");
+        }
+        longest = longest.max(began.elapsed());
+    }
+    (rounds, longest)
+}
+
+/// The package is upgraded while a program writes to the mount of its unit: the unit goes on, with the new program.
+#[test]
+fn a_package_upgrade_is_a_pause_for_the_users_of_a_mount() {
+    const TEST: &str = "a_package_upgrade_is_a_pause_for_the_users_of_a_mount";
+    for need in ["dpkg", "dpkg-deb", "file"] {
+        if Command::new(need).arg("--version").output().is_err() {
+            return entresol_skip::skipped!(need, "{TEST}: there is no {need}");
+        }
+    }
+    let Some(systemd) = Systemd::start_clean(TEST) else { return };
+    let [before, after] = ["0.0.1", "0.0.2-longer"].map(|version| package(&systemd.scratch, version));
+    install(&systemd, &before);
+    systemd.ok("systemctl", &["daemon-reload"]);
+    fs::create_dir_all(systemd.inside("/etc/entresol")).expect("a directory");
+    let mut service = Service::over(systemd, FrontEnd::Mount, "write-back", "/usr/bin/entresol", "/etc/entresol");
+    service.write(1);
+    let running = |service: &Service| {
+        let server = service.server();
+        let program = fs::metadata(service.systemd.inside(&format!("/proc/{server}/exe"))).expect("a program").len();
+        (server, program)
+    };
+    let main = service.systemd.property(service.unit, "MainPID");
+    let former = running(&service);
+    let file = File::options().read(true).write(true).open(service.systemd.inside("/srv/mnt/f")).expect("a file");
+    let is_over = AtomicBool::new(false);
+    let (said, (rounds, longest)) = std::thread::scope(|scope| {
+        let writes = scope.spawn(|| write_on(&file, &is_over));
+        std::thread::sleep(Duration::from_millis(300));
+        let said = install(&service.systemd, &after);
+        std::thread::sleep(Duration::from_millis(300));
+        is_over.store(true, Ordering::Relaxed);
+        (said, writes.join().expect("no error"))
+    });
+    println!("{rounds} rounds of a client; the longest took {longest:?}");
+    assert!(!said.contains("goes on with the program of before"), "{said}");
+    let now = running(&service);
+    assert!(now.0 != former.0 && now.1 == former.1 + 7, "{former:?}, {now:?}");
+    assert_eq!(service.systemd.property(service.unit, "MainPID"), main);
+    let stats = service.systemd.run("/usr/bin/entresol", &["stats", "--json", CACHE]);
+    let stats: serde_json::Value = serde_json::from_slice(&stats.stdout).expect("JSON");
+    assert_eq!((&stats["restarts"]["upgrades"], &stats["restarts"]["crashes"]), (&1.into(), &0.into()));
+    drop(file);
+    service.says(&["the server was upgraded"]);
+    service.ask("stop");
+    service.ask("start");
+    assert_eq!(running(&service).1, now.1);
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn a_server_that_stops_with_pages_that_could_not_be_written_says_how_many_and_en
     let scratch = formatted();
     let mut server = start(&scratch, "lru", "write-back");
     let mut client = reached(&scratch, &mut server);
-    limit(server.id());
+    limit(common::serving(server.id()));
     for page in (0..20).chain(768..780) {
         client.write(page * PAGE, &[page as u8 + 1; PAGE as usize], 0);
     }

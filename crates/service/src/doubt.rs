@@ -3,7 +3,7 @@
 
 use super::holder::{ARENA, Holder, STATES};
 use super::opening::Opening;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use entresol_cache::{Block, CacheError};
 use entresol_files::{AtOnce, FileData, FileId, FileLayer, Sought};
 use entresol_store::Geometry;
@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -164,6 +165,35 @@ pub(crate) fn arena(holder: &Holder, geometry: &Geometry) -> Result<Arc<Arena>> 
     holder.keep(ARENA, arena.file())?;
     holder.keep_value(HAD_ARENA, &true)?;
     Ok(arena)
+}
+
+/// Name under which a holder keeps a descriptor of the backing store, open since before the first server used that.
+const WITNESS: &str = "cache.backing";
+
+/// Settles a failed sync of a killed server, or one of which nobody knows how it ended, by a sync of the backing store.
+///
+/// A failed sync of a file tells each of its descriptors once, and leaves its pages as if they were written: a later
+/// sync by a new descriptor may find nothing. So the sync goes by a descriptor that is older than the first write, and
+/// that nothing else is done with: it tells of every page that the kernel could not write since. A failed flush of a
+/// device is told to nobody else, but loses nothing: the next one that succeeds covers all that the device had
+/// answered.
+pub(crate) fn settle_syncs(holder: &Holder, backing: &Path, arena: &Arena) -> Result<()> {
+    match holder.left(WITNESS)? {
+        Some(witness) => arena.settle_syncs(|| File::from(witness).sync_all()),
+        // One that is opened later may not be told.
+        None if arena.is_new() => {
+            holder.keep(WITNESS, File::open(backing).with_context(|| backing.display().to_string())?)?;
+        }
+        None => {}
+    }
+    Ok(())
+}
+
+/// As [`settle_syncs`], by a sync of the directory's file system: the directory is held since before the first write.
+pub(crate) fn settle_syncs_of_files(holder: &Holder, directory: &Path, arena: &Arena) -> Result<()> {
+    let held = holder.directory(directory)?;
+    arena.settle_syncs(|| Ok(rustix::fs::syncfs(held)?));
+    Ok(())
 }
 
 /// Opens a cache. If the memory that the former server left cannot be used, it is opened with new memory, in doubt.
@@ -334,7 +364,6 @@ mod tests {
     use entresol_cache::FileBlock;
     use entresol_files::DirectFiles;
     use std::fs;
-    use std::path::Path;
 
     /// A doubt that began some time ago, and what it has kept last.
     fn doubt(noted: Noted) -> (Arc<Doubt>, Arc<Mutex<Option<Noted>>>) {

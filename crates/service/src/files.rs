@@ -178,10 +178,13 @@ fn backing_again(directory: &Path, holder: &Holder) -> Result<Backing> {
 
 /// Opens a cache over its locked directory.
 fn open_over(setup: Setup, backing: Backing, over: &FileOptions) -> Result<OpenFiles> {
-    let (path, directory) = (setup.path, setup.backing);
+    let (path, directory, holder) = (setup.path, setup.backing, setup.holder);
     let store = hold_cache(path, Caching::Buffered)?;
     let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
     let (held, (files, names)) = setup.open(store, &superblock, |store, config| {
+        if let Some((holder, arena)) = holder.zip(config.arena.as_ref()) {
+            doubt::settle_syncs_of_files(holder, directory, arena)?;
+        }
         let opened = CachedFiles::open(backing, store, config, over.patterns()?);
         let (files, names) = opened.map_err(|error| match error {
             FilesError::Cache(error) => anyhow::Error::new(error).context(path.display().to_string()),

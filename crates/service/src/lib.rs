@@ -54,6 +54,7 @@ mod places;
 pub mod record;
 mod reserving;
 pub mod resolve;
+pub mod restart;
 pub mod run;
 pub mod running;
 pub mod serve;

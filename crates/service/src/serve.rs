@@ -158,8 +158,11 @@ fn open_over(
     (superblock, known_as): (&Superblock, Identity),
     (place, overruled): (Box<dyn RecordPlace>, bool),
 ) -> Result<OpenCache> {
-    let path = setup.path;
+    let (path, backing, holder) = (setup.path, setup.backing, setup.holder);
     let open = |store, config: &CacheConfig| {
+        if let Some((holder, arena)) = holder.zip(config.arena.as_ref()) {
+            doubt::settle_syncs(holder, backing, arena)?;
+        }
         let opening = BlockCache::find(store, below, superblock.backing, config, Objects::new(1));
         let mut opening = opening.with_context(|| path.display().to_string())?;
         opening.rename_backing(known_as);

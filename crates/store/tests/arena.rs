@@ -106,6 +106,57 @@ fn a_failed_sync_is_known_to_the_next_process_until_it_was_reported() {
 }
 
 #[test]
+fn a_doubtful_sync_is_settled_by_one_sync_that_tells_once() {
+    let asked = std::cell::Cell::new(0);
+    let settle = |arena: &Arena, is_lost: bool| {
+        asked.set(0);
+        arena.settle_syncs(|| {
+            asked.set(asked.get() + 1);
+            if is_lost { Err(std::io::Error::other("lost")) } else { Ok(()) }
+        });
+        asked.get()
+    };
+    for is_known in [true, false] {
+        let arena = Arena::anonymous(PAGE_BYTES, BLOCKS).expect("memory");
+        let next = || Arena::open(file_of(&arena)).expect("an arena");
+        assert_eq!(settle(&arena, false), 0, "there is nothing to settle");
+        let fail = || {
+            arena.note_change();
+            arena.begin_sync();
+            if is_known {
+                arena.note_failure();
+                arena.end_sync(false);
+            }
+        };
+        fail();
+        let second = next();
+        assert_eq!(settle(&second, false), 1);
+        second.inherit_sync();
+        assert_eq!((second.failures(), settle(&next(), false)), (0, 0), "nothing was lost");
+        fail();
+        let second = next();
+        assert_eq!(settle(&second, true), 1);
+        // Killed before a flush has reported it, perhaps before it knew.
+        assert_eq!(settle(&next(), false), 0, "the sync tells once");
+        second.inherit_sync();
+        assert_eq!((second.failures(), next().failures()), (1, 1));
+        second.failures_reported();
+        assert_eq!(settle(&next(), false), 0, "it was reported");
+        assert_eq!(next().failures(), 0);
+        // The process is killed in the middle of it.
+        fail();
+        let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            next().settle_syncs(|| std::panic::resume_unwind(Box::new("killed")));
+        }));
+        assert!(killed.is_err());
+        assert_eq!(settle(&next(), false), 0, "whether it had told then nobody knows");
+        let third = next();
+        third.inherit_sync();
+        assert_eq!(third.failures(), 1);
+    }
+}
+
+#[test]
 fn any_contents_are_an_arena_or_an_error() {
     let arena = Arena::anonymous(PAGE_BYTES, BLOCKS).expect("memory");
     let _kept: Vec<_> = (0..20).map(|page| arena.page(page, &[page as u8; PAGE_BYTES])).collect();

@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use entresol_nbd::{Limits, Peers};
 use entresol_service::device_cache::DeviceCache;
 use entresol_service::nbd::{Address, NbdOptions, Source, serve};
+use entresol_service::restart::Front;
 use entresol_service::values::bytes;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -78,14 +79,18 @@ pub struct NbdArgs {
 /// Runs the command; `server` is this process's end of a holder.
 pub fn run(command: &ServeCommand, server: Option<entresol_hold::Server>, quiet: bool) -> Result<ExitCode> {
     let done = match command {
-        ServeCommand::Nbd(arguments) => match role(server, &arguments.restart)? {
-            Role::Holder(code) => return Ok(code),
-            Role::Server(holder) => {
-                let done = arguments.options().and_then(|options| serve(&options, holder.as_deref(), &announce, quiet));
-                holder.iter().for_each(|holder| holder.ended());
-                done
+        ServeCommand::Nbd(arguments) => {
+            let is_on = || arguments.restart.is_on(Front::Sockets, arguments.cache.is_some(), quiet);
+            match role(server, &arguments.restart, is_on)? {
+                Role::Holder(code) => return Ok(code),
+                Role::Server(holder) => {
+                    let served =
+                        arguments.options().and_then(|options| serve(&options, holder.as_deref(), &announce, quiet));
+                    holder.iter().for_each(|holder| holder.ended());
+                    served
+                }
             }
-        },
+        }
         ServeCommand::Ublk(arguments) => ublk::run(arguments, quiet),
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -59,8 +59,48 @@ fn heed_signals() {
 
 /// Sends a signal to a process by the system call, so that no external program is needed.
 pub fn signal(process: u32, signal: Signal) {
-    let process = i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process");
-    kill_process(process, signal).expect("it takes a signal");
+    kill_process(number(process), signal).expect("it takes a signal");
+}
+
+fn number(process: u32) -> Pid {
+    i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process")
+}
+
+/// Children of a process, in order of their start.
+pub fn children(process: u32) -> Vec<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    children.split_whitespace().map(|child| child.parse().expect("a number")).collect()
+}
+
+/// The process that serves for a command: the child of one that holds (`--restart`), else the command itself.
+pub fn serving(command: u32) -> u32 {
+    children(command).first().copied().unwrap_or(command)
+}
+
+/// Waits as long as a process is in one of these states.
+fn while_in(process: u32, states: &[char]) {
+    let stat = || std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    while stat().rsplit(") ").next().is_some_and(|rest| rest.starts_with(states)) {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Stops a process, which may have ended, and returns once it does nothing any more.
+fn freeze(process: u32) {
+    let _stopped = kill_process(number(process), Signal::STOP);
+    while_in(process, &['R', 'S', 'D']);
+}
+
+/// Ends a command as a crash of the machine does: its holder and its server at once, so that neither sees the other's
+/// end, and what the holder kept is gone. [`Signal::KILL`] alone has the server end in good order.
+pub fn crash(command: u32) {
+    freeze(command);
+    let all = [children(command), vec![command]].concat();
+    all.iter().copied().for_each(freeze);
+    for &process in &all {
+        let _killed = kill_process(number(process), Signal::KILL);
+    }
+    all.into_iter().for_each(|process| while_in(process, &['R', 'S', 'D', 'T']));
 }
 
 /// Waits for the end of a command, which must succeed; returns its output, or none where nothing can be mounted.

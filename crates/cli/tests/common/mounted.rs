@@ -1,6 +1,6 @@
 //! A directory and its mount by `entresol mount`, where this system allows mounts.
 
-use super::{Scratch, Signal, signal};
+use super::{Scratch, Signal, crash, serving, signal};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -180,13 +180,22 @@ impl Mounted {
         self.scratch.path("plain")
     }
 
-    /// Process id of the server.
-    pub fn process(&self) -> u32 {
+    /// Process id of the command, which is the server or its holder.
+    pub fn command_id(&self) -> u32 {
         self.server.as_ref().expect("a server").id()
     }
 
+    /// Process id of the server.
+    pub fn process(&self) -> u32 {
+        serving(self.command_id())
+    }
+
+    /// Sends a signal to the command. A kill is a crash of the machine.
     pub fn signal(&self, sent: Signal) {
-        signal(self.server.as_ref().expect("a server").id(), sent);
+        match sent {
+            Signal::KILL => crash(self.command_id()),
+            _ => signal(self.command_id(), sent),
+        }
     }
 
     /// Waits for the server's end; returns its exit code and output.
@@ -231,7 +240,7 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         if let Some(mut server) = self.server.take() {
             // A test failed: no process may hang on a mount without a server.
-            let _ = server.kill();
+            crash(server.id());
             let _ = server.wait();
         }
         // Only a mount that was left behind remains to be removed.

@@ -6,7 +6,8 @@ use crate::common::mounted::Mounted;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Largest size of a file: three times a cache of 2 MiB.
 const SIZE_MAX: u64 = 6 << 20;
@@ -57,7 +58,16 @@ struct Model {
 
 /// A run on one mount.
 pub struct Run {
-    mounted: Mounted,
+    directory: PathBuf,
+    /// The mount, if the run itself starts other servers now and then.
+    mounted: Option<Mounted>,
+    /// Largest size of a file, and of what one operation touches.
+    size_max: u64,
+    count_max: u64,
+    /// False for a program that syncs nothing, and keeps the files open that it has opened.
+    syncs: bool,
+    /// The beginning of the names of its files.
+    prefix: &'static str,
     names: u64,
     random: Random,
     seed: u64,
@@ -71,21 +81,55 @@ pub struct Run {
 impl Run {
     /// A run on a started mount, with `names` names.
     pub fn new(mounted: Mounted, names: u64, seed: u64) -> Self {
+        let beside = Run::beside(&mounted.above(), "f", names, seed, true);
+        Run { mounted: Some(mounted), size_max: SIZE_MAX, count_max: 500_000, ..beside }
+    }
+
+    /// A run on small files of these names in a mount whose servers are others' concern.
+    pub fn beside(directory: &Path, prefix: &'static str, names: u64, seed: u64, syncs: bool) -> Self {
         let open = (0..OPEN).map(|_| None).collect();
-        let (model, random) = (Model::default(), Random(seed));
-        Run { mounted, names, random, seed, model, open, last: Vec::new(), counts: BTreeMap::new() }
+        let (model, random, directory) = (Model::default(), Random(seed), directory.to_owned());
+        let (last, counts) = (Vec::new(), BTreeMap::new());
+        let (size_max, count_max) = (1 << 20, 40_000);
+        Run {
+            directory,
+            mounted: None,
+            size_max,
+            count_max,
+            syncs,
+            prefix,
+            names,
+            random,
+            seed,
+            model,
+            open,
+            last,
+            counts,
+        }
     }
 
     /// Runs `ops` operations and compares all files in the end, above and below; returns a summary.
     pub fn run(mut self, ops: u64) -> String {
+        self.go(ops, &AtomicU64::new(0));
+        let mut mounted = self.mounted.take().expect("its own mount");
+        mounted.unmount();
+        self.end(&mounted.below())
+    }
+
+    /// Runs `ops` operations, counts them in `done`, compares all files, and closes them.
+    pub fn go(&mut self, ops: u64, done: &AtomicU64) {
         for op in 0..ops {
             self.step(op);
+            done.fetch_add(1, Relaxed);
         }
         self.compare_all("in the end");
         self.open.clear();
-        self.mounted.unmount();
+    }
+
+    /// Compares all files, as they are in a directory, with the model; returns a summary.
+    pub fn end(&self, below: &Path) -> String {
         for (name, &id) in &self.model.names {
-            let below = std::fs::read(self.mounted.below().join(name)).expect("a file below");
+            let below = std::fs::read(below.join(name)).expect("a file below");
             self.same("below, in the end", name, &below, &self.model.files[id]);
         }
         let mut said = String::new();
@@ -96,16 +140,16 @@ impl Run {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.mounted.above().join(name)
+        self.directory.join(name)
     }
 
     fn name(&mut self) -> String {
-        format!("f{}", self.random.below(self.names))
+        format!("{}{}", self.prefix, self.random.below(self.names))
     }
 
     /// A range: often within the file, often at the edges of pages, now and then beyond the end.
     fn range(&mut self, size: u64) -> (u64, u64) {
-        let within = if self.random.chance(6) { SIZE_MAX } else { size.max(1) };
+        let within = if self.random.chance(6) { self.size_max } else { size.max(1) };
         let mut offset = self.random.below(within);
         let mut count = match self.random.below(6) {
             0 => self.random.below(50),
@@ -125,7 +169,7 @@ impl Run {
             // Up to the end, exactly.
             (offset, count) = (offset.min(size), size - offset.min(size));
         }
-        count = count.min(500_000).min(SIZE_MAX - offset.min(SIZE_MAX));
+        count = count.min(self.count_max).min(self.size_max - offset.min(self.size_max));
         (offset, count)
     }
 
@@ -162,7 +206,7 @@ impl Run {
 
     fn step(&mut self, op: u64) {
         let slot = self.random.below(OPEN as u64) as usize;
-        if self.open[slot].is_none() || self.random.chance(25) {
+        if self.open[slot].is_none() || (self.syncs && self.random.chance(25)) {
             return self.open_one(op, slot);
         }
         match self.random.below(1000) {
@@ -173,10 +217,12 @@ impl Run {
             690..750 => self.set_size(op, slot),
             750..840 => self.allocate(op, slot),
             840..890 => self.copy(op, slot),
-            890..930 => self.sync(op, slot),
+            890..930 if self.syncs => self.sync(op, slot),
+            890..930 => self.read(op, slot),
             930..960 => self.names(op),
             960..985 => self.look(op, slot),
             985..992 => self.compare_all("in between"),
+            _ if self.mounted.is_none() => self.look(op, slot),
             992..996 => self.again(op, false),
             _ => self.again(op, true),
         }
@@ -216,7 +262,7 @@ impl Run {
         let (offset, count) = self.range(size);
         // Half of the direct I/O is aligned, as any file system takes it; only a mount takes the other half.
         if direct && self.random.chance(2) {
-            return (offset - offset % ALIGNED, count.next_multiple_of(ALIGNED).min(SIZE_MAX));
+            return (offset - offset % ALIGNED, count.next_multiple_of(ALIGNED).min(self.size_max));
         }
         (offset, count)
     }
@@ -281,7 +327,7 @@ impl Run {
         let Some((mut map, offset, count)) = self.map(slot, libc::PROT_READ | libc::PROT_WRITE) else { return };
         let skip = self.random.below(count as u64) as usize;
         let new = self.random.bytes((count - skip) as u64);
-        let sync = self.random.chance(2);
+        let sync = self.syncs && self.random.chance(2);
         self.note("write of a mapping", op, &format!("by {slot} of {} at {}, synced {sync}", new.len(), offset + skip));
         map.bytes()[skip..].copy_from_slice(&new);
         if sync {
@@ -297,9 +343,9 @@ impl Run {
         // Often a little less or more than now, so that ends lie in pages that the cache has.
         let size = match self.random.below(6) {
             0..3 => now.saturating_sub(self.random.below(6000)),
-            3 => (now + self.random.below(20_000)).min(SIZE_MAX),
+            3 => (now + self.random.below(20_000)).min(self.size_max),
             4 => self.random.below(10_000),
-            _ => self.random.below(SIZE_MAX),
+            _ => self.random.below(self.size_max),
         };
         self.note("ftruncate", op, &format!("by {slot} to {size}"));
         let (open, _) = self.of(slot);
@@ -438,6 +484,7 @@ impl Run {
 
     /// Starts another server: after an orderly end, or after a kill of a server that has synced all.
     fn again(&mut self, op: u64, kill: bool) {
+        let mut mounted = self.mounted.take().expect("its own mount");
         if kill {
             self.note("kill", op, "");
             for slot in 0..OPEN {
@@ -450,8 +497,8 @@ impl Run {
                 let file = sys::open(&self.path(&name), libc::O_RDONLY, 0).expect("a file");
                 self.answered("fsync", sys::fsync(&file), Ok(0));
             }
-            self.mounted.signal(Signal::KILL);
-            let (code, _) = self.mounted.end();
+            mounted.signal(Signal::KILL);
+            let (code, _) = mounted.end();
             self.answered("killed", code, None);
             self.open.iter_mut().for_each(|open| *open = None);
         } else {
@@ -460,12 +507,13 @@ impl Run {
             let modes = ["write-back", "write-through", "write-around", "write-back"];
             let mode = modes[self.random.below(4) as usize];
             self.note("another server", op, mode);
-            self.mounted.signal(Signal::TERM);
-            let ended = self.mounted.end();
+            mounted.signal(Signal::TERM);
+            let ended = mounted.end();
             self.answered("its end", ended, (Some(0), String::new()));
-            self.mounted.change_mode(mode);
+            mounted.change_mode(mode);
         }
-        assert!(self.mounted.start(), "it was mounted before");
+        assert!(mounted.start(), "it was mounted before");
+        self.mounted = Some(mounted);
         self.compare_all("with another server");
     }
 }

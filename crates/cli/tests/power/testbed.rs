@@ -112,7 +112,8 @@ impl Cached {
         let (data, cache) = (testbed.path("slow/data"), testbed.path("fast/cache"));
         let mount = ["mount", text(&data), text(&at), "--cache", text(&cache)];
         let mut command = testbed.program.command(&mount);
-        command.args(["--policy", how.policy, "--mode", how.mode]);
+        // The kill of the command is that of its server.
+        command.args(["--policy", how.policy, "--mode", how.mode, "--restart", "off"]);
         let said = File::create(testbed.path("said")).expect("a file");
         let child = command.stdout(Stdio::null()).stderr(said).spawn().expect("entresol");
         let mut cached = Cached { child, at };

@@ -235,11 +235,7 @@ impl Backing {
     /// ended: it reports what was lost, and else nothing was. A failure that is not settled here fails the first flush,
     /// which may be that of a write.
     fn settle_syncs(&self, config: &CacheConfig) {
-        if let Some(arena) = config.arena.as_ref().filter(|arena| arena.has_doubtful_sync())
-            && self.root.sync_file_system().is_ok()
-        {
-            arena.changes_are_durable();
-        }
+        config.arena.iter().for_each(|arena| arena.settle_syncs(|| Ok(self.root.sync_file_system()?)));
     }
 
     pub(super) fn contents(&self) -> &Contents {

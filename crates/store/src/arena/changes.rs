@@ -3,6 +3,7 @@
 
 use super::{AT_CHANGED, AT_FAILED, Arena, moment};
 use crate::mutant::{self, Mutant};
+use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 /// States of the changes below that cannot be repeated.
@@ -10,10 +11,13 @@ const SYNCED: u64 = 0;
 const UNSYNCED: u64 = 1;
 const SYNCING: u64 = 2;
 
+/// Bit of the failures: a sync has begun that was to settle them. It has not, unless all failures are gone.
+const SETTLING: u64 = 1 << 63;
+
 impl Arena {
     /// Failures, unreported, that may have lost changes below.
     pub fn failures(&self) -> u64 {
-        self.header.word(AT_FAILED).load(Acquire)
+        self.header.word(AT_FAILED).load(Acquire) & !SETTLING
     }
 
     /// Notes another failure.
@@ -27,7 +31,7 @@ impl Arena {
 
     /// Notes that all failures have been reported.
     pub fn failures_reported(&self) {
-        if self.failures() != 0 {
+        if self.header.word(AT_FAILED).load(Acquire) != 0 {
             self.header.word(AT_FAILED).store(0, Release);
             moment();
         }
@@ -63,14 +67,23 @@ impl Arena {
     }
 
     /// True if a sync of a former process failed and no flush has reported that, or if nobody knows how one ended.
-    pub fn has_doubtful_sync(&self) -> bool {
-        self.failures() != 0 || self.header.word(AT_CHANGED).load(Acquire) == SYNCING
+    fn has_doubtful_sync(&self) -> bool {
+        self.header.word(AT_FAILED).load(Acquire) != 0 || self.header.word(AT_CHANGED).load(Acquire) == SYNCING
     }
 
-    /// Notes that all changes below are durable after all.
-    pub fn changes_are_durable(&self) {
-        self.set_changed(SYNCED);
-        self.failures_reported();
+    /// Settles a failed sync of a former process that no flush has reported, or one of which nobody knows how it ended.
+    /// `sync` syncs what is below, and fails if anything written there since before the first process was lost. It may
+    /// tell once. So it is called once: a failure that it leaves is for a flush to report, and so is one after a kill
+    /// meanwhile. Where there is nothing to settle it is not called.
+    pub fn settle_syncs(&self, sync: impl FnOnce() -> io::Result<()>) {
+        if !self.has_doubtful_sync() || self.header.word(AT_FAILED).fetch_or(SETTLING, AcqRel) & SETTLING != 0 {
+            return;
+        }
+        moment();
+        if sync().is_ok() {
+            self.set_changed(SYNCED);
+            self.failures_reported();
+        }
     }
 
     /// Takes over from a former process. If a sync of its changes was under way, nobody knows whether that has failed.
