@@ -137,7 +137,9 @@ impl BlockCache {
                 break;
             }
             guard.make_ready()?;
-            guard.core().store_frames(&frames)?;
+            let stored = guard.core().store_frames(&frames);
+            guard.core().take_plan().carry_out_copies();
+            stored?;
             guard.pass()?;
         }
         guard.write_back().store.index_mut().go_through(order);

@@ -27,6 +27,7 @@ mod grow;
 mod grown;
 #[cfg(test)]
 mod holds_tests;
+mod loading;
 mod locks;
 mod maintenance;
 mod objects;

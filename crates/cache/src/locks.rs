@@ -6,16 +6,15 @@
 //!   request reads stay the newest until it has decided on them.
 //! - A thread that writes the queue or reclaims segments *owns* maintenance. Ownership is a flag under the core's lock,
 //!   and stays set while that lock is given back for I/O.
-//! - The core's lock is held for a decision. What the decision leaves to be done ([`plan`](super::plan)), the copy of the
-//!   request's page into the open batch, follows without it. Frames are copied under the lock, and so are pages that a
-//!   decision moves besides the requested one.
+//! - The core's lock is held for a decision. What the decision leaves to be done ([`plan`](super::plan)) follows without
+//!   it: copies of pages into the open batch, and reads of pages besides the requested one. A frame gets the request's
+//!   bytes under the lock.
 //!
 //! Devices are called with the core's lock given back, except for:
 //! - growing and closing the store, writing its superblocks, and giving up a failed cache device;
-//! - the last tries of refused pages, and reads of pages and journal blocks that reclaim's first read did not bring;
-//! - a frame without bytes of its own that moves down or is written back: its bytes are read from the store;
-//! - a page that a policy fetches besides the requested one;
-//! - reclaim for a decision that moves more pages than expected.
+//! - the last tries of refused pages, and reads of pages and journal blocks that reclaim's first read did not bring.
+//!
+//! No decision calls a device.
 
 use super::core::Core;
 use super::durability::WriteBack;
@@ -371,6 +370,7 @@ impl StoreAccess for CoreGuard<'_> {
 impl Drop for CoreGuard<'_> {
     fn drop(&mut self) {
         holds::ended();
+        debug_assert!(std::thread::panicking() || self.held.is_none() || !self.core().has_steps(), "steps are taken");
         // Without the lock the cache has stopped, and no thread waits.
         if let Some(core) = self.held.as_mut().and_then(|held| held.as_mut()) {
             if self.owns {

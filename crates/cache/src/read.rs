@@ -4,7 +4,7 @@
 use super::durability::Source;
 use super::locks::CoreGuard;
 use super::maintenance::StoreAccess;
-use super::plan::{PageBytes, Plan};
+use super::plan::{PageBytes, RequestBytes};
 use super::transfers::{read_page_below, runs};
 use super::{BlockCache, Tag};
 use entresol_core::Op;
@@ -125,7 +125,7 @@ impl BlockCache {
                     self.recorder.note(page, Op::Read, tag, first);
                     guard.core().read(page, contents, tag)
                 };
-                decide_and_carry_out(guard, PageBytes::with(bytes, crc), decide)
+                self.decide(guard, page, PageBytes::with(bytes, crc), decide)
             }
             Err(error) => {
                 let mut guard = self.locks.guard()?;
@@ -214,8 +214,34 @@ impl BlockCache {
 
     /// Reads the newest version of a page whose lock is held, and takes the core's lock.
     pub(super) fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<CoreGuard<'_>> {
+        self.newest_with_crc(page, bytes).map(|(guard, _)| guard)
+    }
+
+    /// As [`newest`](BlockCache::newest), with the CRC of the bytes where it was computed without the core's lock.
+    pub(super) fn newest_with_crc(&self, page: u64, bytes: &mut [u8]) -> io::Result<(CoreGuard<'_>, Option<u32>)> {
         let newest = self.newest_by(page, bytes, || self.locks.ready(), |_| false)?;
-        Ok(newest.guard.expect("nothing was decided"))
+        Ok((newest.guard.expect("nothing was decided"), newest.crc))
+    }
+
+    /// Has the core decide on a page whose lock is held, and carries the plan out. The core's lock is given back.
+    pub(super) fn decide<'a>(
+        &self,
+        mut guard: CoreGuard,
+        page: u64,
+        contents: PageBytes<'a>,
+        decide: impl FnOnce(&mut CoreGuard, PageBytes<'a>),
+    ) -> io::Result<()> {
+        decide(&mut guard, contents);
+        let plan = guard.core().take_plan();
+        let request = RequestBytes::one(page, contents.bytes);
+        if guard.must_mend() {
+            // What is in memory of the store is read when its device is given up.
+            plan.carry_out_now(request);
+            return guard.mend();
+        }
+        drop(guard);
+        self.load(plan.carry_out(request));
+        Ok(())
     }
 
     /// As [`newest`](BlockCache::newest), with `take` taking the core's lock. Before a version is read from the store,
@@ -275,21 +301,4 @@ impl BlockCache {
             }
         }
     }
-}
-
-/// Has the core decide on a page whose lock is held, and carries the plan out.
-fn decide_and_carry_out<'a>(
-    mut guard: CoreGuard,
-    contents: PageBytes<'a>,
-    decide: impl FnOnce(&mut CoreGuard, PageBytes<'a>) -> Plan,
-) -> io::Result<()> {
-    let plan = decide(&mut guard, contents);
-    if guard.must_mend() {
-        // What is in memory of the store is read when its device is given up.
-        plan.carry_out_now(contents.bytes);
-        return guard.mend();
-    }
-    drop(guard);
-    plan.carry_out(contents.bytes);
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The write path: a page's lock, the policy's decision, and the copy that its plan leaves to be done.
 
 use super::locks::CoreGuard;
-use super::plan::{PageBytes, Plan};
+use super::plan::{PageBytes, Plan, RequestBytes};
 use super::{BlockCache, Mode, Tag};
 use entresol_core::Op;
 use std::io;
@@ -55,7 +55,7 @@ impl BlockCache {
     /// Has the policy decide on a write of a page whose lock is held, and carries the plan out.
     fn write_page(&self, guard: CoreGuard, page: u64, contents: PageBytes, whole: bool, tag: Tag) -> io::Result<()> {
         let plan = self.decide_on_write(guard, page, contents, whole, tag)?;
-        plan.carry_out(contents.bytes);
+        self.load(plan.carry_out(RequestBytes::one(page, contents.bytes)));
         Ok(())
     }
 
@@ -69,18 +69,19 @@ impl BlockCache {
         tag: Tag,
     ) -> io::Result<Plan> {
         let mut decided = guard.core().write(page, contents, whole, tag);
+        let mut plan = guard.core().take_plan();
         if guard.must_mend() {
             // What is in memory of the store is read when its device is given up.
-            decided = decided.map(|plan| {
-                plan.carry_out_now(contents.bytes);
-                Plan::default()
-            });
+            std::mem::take(&mut plan).carry_out_now(RequestBytes::one(page, contents.bytes));
             // A failure of the cache device is an error only where it cost data or an acknowledgement.
             guard.mend()?;
             decided = decided.or_else(|_| guard.core().write(page, contents, whole, tag));
+        } else if decided.is_err() {
+            // Movements before the failed one.
+            std::mem::take(&mut plan).carry_out_now(RequestBytes::one(page, contents.bytes));
         }
         self.unflushed.note();
-        decided
+        decided.map(|()| plan)
     }
 }
 

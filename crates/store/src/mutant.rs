@@ -111,6 +111,16 @@ entresol_core::fault_points! {
         BatchBeforeBytes,
         /// A block in memory is read before it is filled.
         ReadBeforeBytes,
+        /// A version in memory is queued before its block is filled.
+        QueuedBeforeBytes,
+        /// A block is reserved again before it is filled: the older version may come after the newer one.
+        ReservedAgain,
+        /// A frame that moves down without bytes counts as the store's copy of the page, though that is obsolete.
+        ObsoleteCounts,
+        /// A page is loaded although its bytes could not be read.
+        LoadErrorSwallowed,
+        /// A page is loaded without its lock.
+        LoadedUnlocked,
         /// Arena: the memory of batches is of the process alone, without a word.
         ArenaBatchPrivate,
         /// Arena: a slot counts before its bytes are in it.

@@ -186,6 +186,10 @@ pub(super) struct Tally {
     pub syncs_failed: u64,
     /// Plans that were held open while other requests went on.
     pub plans_held: u64,
+    /// Those of them with several steps.
+    pub plans_long: u64,
+    /// Pages that were loaded after a decision.
+    pub loaded: u64,
     /// Kills of the process in the middle of a request, or between two.
     pub kills: u64,
     /// Kills while a cache was being opened.
@@ -217,6 +221,8 @@ impl runs::Tally for Tally {
         self.placing_interrupted += other.placing_interrupted;
         self.syncs_failed += other.syncs_failed;
         self.plans_held += other.plans_held;
+        self.plans_long += other.plans_long;
+        self.loaded += other.loaded;
         self.kills += other.kills;
         self.kills_in_recovery += other.kills_in_recovery;
         self.kills_incomplete += other.kills_incomplete;
@@ -580,7 +586,7 @@ impl History {
         self.tally.cleaned_beside += stats.write_back.cleaned_beside;
         self.tally.aged += stats.dirty_age.map_or(0, |dirty_age| dirty_age.written);
         self.tally.passed += stats.counts.passed;
-        self.tally.plans_held += self.holding.as_ref().map_or(0, |holding| holding.take_held());
+        self.count_plans();
         self.tally.placed += stats.counts.placed;
         self.tally.tables_in_part += u64::from(matches!(result, Err(Stop::PowerOff)) && has_tables_in_part(&cache));
         // Without a fault the cache must not give up its device.
@@ -590,6 +596,13 @@ impl History {
             }
             _ => result,
         }
+    }
+
+    fn count_plans(&mut self) {
+        let (held, long) = self.holding.as_ref().map_or((0, 0), |holding| holding.take_held());
+        self.tally.plans_held += held;
+        self.tally.plans_long += long;
+        self.tally.loaded += crate::loading::take_loaded();
     }
 
     fn crash(&mut self) {
