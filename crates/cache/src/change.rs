@@ -152,6 +152,14 @@ impl BlockCache {
         Ok(())
     }
 
+    /// As [`set_policy`](BlockCache::set_policy), with a policy that is not in the catalogue.
+    #[cfg(test)]
+    pub(crate) fn put_policy<P: Policy>(&self, policy: P, tiers: &[usize], handles: usize) -> io::Result<()> {
+        self.put_in_place(Build { tiers, handles }.visit(policy))?;
+        self.show_the_rest();
+        Ok(())
+    }
+
     /// Slots by the age of their versions, oldest first (none in a log), and the numbers of cached pages and of others.
     fn look_through(&self) -> io::Result<(Vec<u32>, (usize, usize))> {
         const EACH: usize = LOOKED_AT as usize / 2;

@@ -8,6 +8,7 @@ use super::plan::PageBytes;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::Driver;
 use entresol_store::Unfilled;
+use entresol_store::mutant::{self, Mutant};
 use std::io;
 
 /// Purpose of a decision.
@@ -113,13 +114,17 @@ impl<'e, 'b> Decision<'e, 'b> {
     /// Puts the page that was read into the tier where the policy believes it to be, if that has no bytes of it.
     pub fn fill(&mut self, handle: Page, in_store: bool) {
         if let Some(frame) = self.executor.frames.get_mut(handle) {
-            if frame.bytes.is_none() {
+            if frame.bytes.is_none() || mutant::is(Mutant::LoadedUnlocked) {
                 frame.fill(self.contents.bytes.into(), self.contents.known_crc);
             }
-        } else if in_store && self.executor.write_back.store.index().resident(self.page).is_none() {
+        } else if in_store && (!self.has_stored() || mutant::is(Mutant::LoadedUnlocked)) {
             let kept = self.put(false);
             self.executor.counts.admissions_failed += u64::from(kept.is_err());
         }
+    }
+
+    fn has_stored(&self) -> bool {
+        self.executor.write_back.store.index().resident(self.page).is_some()
     }
 
     pub fn attempt(&mut self, result: io::Result<()>) {

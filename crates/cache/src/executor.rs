@@ -11,7 +11,6 @@ use super::page_copy::PageCopy;
 use super::plan::{PageBytes, Plan};
 use entresol_core::{Op, Outcome, Page, Tier, Verb};
 use entresol_policy::Streams;
-use entresol_store::mutant::{self, Mutant};
 use entresol_store::{Entry, page_crc};
 use std::collections::BTreeSet;
 use std::io;
@@ -269,8 +268,7 @@ impl Executor {
     /// Moves a page down that has no bytes in its frame, and that the store no longer has at the address of before.
     /// Reclaim has moved the version, or has given it up once a newer one or the same was sent below.
     fn demote_without_bytes(&mut self, page: u64, held: Option<Entry>) {
-        let is_newest =
-            |entry: &Entry| !entry.lost && (!self.write_back.is_overtaken(page) || mutant::is(Mutant::ObsoleteCounts));
+        let is_newest = |entry: &Entry| !entry.lost && !self.write_back.is_overtaken(page);
         if held.as_ref().is_some_and(is_newest) {
             self.write_back.store.index_mut().update(page, |entry| entry.resident = true);
         } else {

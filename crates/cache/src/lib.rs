@@ -28,6 +28,8 @@ mod grown;
 #[cfg(test)]
 mod holds_tests;
 mod loading;
+#[cfg(test)]
+mod loading_tests;
 mod locks;
 mod maintenance;
 mod objects;

@@ -28,7 +28,8 @@ impl BlockCache {
 
     fn load_page(&self, page: u64) -> io::Result<()> {
         // Who holds the lock requests the page, and fills its tier as well.
-        let Some(_page) = self.locks.pages.page_now(page) else { return Ok(()) };
+        let Some(locked) = self.locks.pages.page_now(page) else { return Ok(()) };
+        let _locked = (!mutant::is(Mutant::LoadedUnlocked)).then_some(locked);
         let mut guard = self.locks.ready()?;
         if !guard.core().awaits_bytes(page) {
             return Ok(());

@@ -265,6 +265,17 @@ impl CoreGuard<'_> {
         !self.must_mend() && self.write_back().is_ready()
     }
 
+    /// True if the same hold may decide on another read: within the hard limits.
+    pub fn may_read_another(&mut self) -> bool {
+        if self.core().is_off() { !self.write_back().is_queue_full() } else { self.is_ready() }
+    }
+
+    /// True if the same hold may decide on another write, of this page: within the hard limits, and with the bound on ages
+    /// kept.
+    pub fn may_write_another(&mut self, page: u64) -> bool {
+        self.may_read_another() && (self.core().is_off() || !self.write_back().must_hold_back(page))
+    }
+
     /// Takes ownership of maintenance; waits for the present owner.
     pub fn own(&mut self) -> io::Result<()> {
         self.own_unless(|_| false)

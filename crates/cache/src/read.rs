@@ -89,12 +89,50 @@ impl BlockCache {
         let _pages = self.locks.pages.range(&pages);
         let together = self.read_together(pages.start, bytes);
         let there = together.unwrap_or_else(|_| vec![None; (pages.end - pages.start) as usize]);
-        let each = pages.zip(bytes.chunks_exact_mut(self.page_bytes as usize));
-        for (at, ((page, bytes), there)) in each.zip(there).enumerate() {
-            let tag = Tag { sequential: tag.sequential || at > 0, ..tag };
-            self.read_one(page, bytes, there, tag, first && at == 0)?;
+        let page_bytes = self.page_bytes as usize;
+        let tag_of = |at: usize| Tag { sequential: tag.sequential || at > 0, ..tag };
+        let mut at = 0;
+        while at < there.len() {
+            let run = there[at..].iter().take_while(|there| there.is_some()).count();
+            if run > 1 {
+                let request = RequestBytes { first: pages.start, bytes, page_bytes };
+                let decided = self.decide_on_run(request, &there[at..at + run], at, tag_of, first)?;
+                if decided > 0 {
+                    at += decided;
+                    continue;
+                }
+            }
+            let page_of_bytes = &mut bytes[at * page_bytes..(at + 1) * page_bytes];
+            self.read_one(pages.start + at as u64, page_of_bytes, there[at], tag_of(at), first && at == 0)?;
+            at += 1;
         }
         Ok(())
+    }
+
+    /// Has the policy decide on reads of pages of a request, from the one `at` a position on, whose newest bytes are
+    /// there, in one hold of the core's lock. Returns how many it decided on; none when no space can be made.
+    fn decide_on_run(
+        &self,
+        request: RequestBytes,
+        there: &[Option<There>],
+        at: usize,
+        tag_of: impl Fn(usize) -> Tag,
+        first: bool,
+    ) -> io::Result<usize> {
+        let Ok(mut guard) = self.locks.ready() else { return Ok(0) };
+        let mut decided = 0;
+        for there in there {
+            if decided > 0 && !guard.may_read_another() {
+                break;
+            }
+            let (page, at) = (request.first + (at + decided) as u64, at + decided);
+            self.recorder.note(page, Op::Read, tag_of(at), first && at == 0);
+            let crc = there.and_then(|there| there.crc);
+            guard.core().read(page, PageBytes::with(request.of(page), crc), tag_of(at));
+            decided += 1;
+        }
+        self.end_decisions(guard, request)?;
+        Ok(decided)
     }
 
     /// Reads a page unless its newest bytes are `there`, and has the policy decide on it. Where the decision needs
@@ -232,8 +270,12 @@ impl BlockCache {
         decide: impl FnOnce(&mut CoreGuard, PageBytes<'a>),
     ) -> io::Result<()> {
         decide(&mut guard, contents);
+        self.end_decisions(guard, RequestBytes::one(page, contents.bytes))
+    }
+
+    /// Gives the core's lock back after decisions on a request, and carries their plan out.
+    fn end_decisions(&self, mut guard: CoreGuard, request: RequestBytes) -> io::Result<()> {
         let plan = guard.core().take_plan();
-        let request = RequestBytes::one(page, contents.bytes);
         if guard.must_mend() {
             // What is in memory of the store is read when its device is given up.
             plan.carry_out_now(request);

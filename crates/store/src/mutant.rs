@@ -115,11 +115,9 @@ entresol_core::fault_points! {
         QueuedBeforeBytes,
         /// A block is reserved again before it is filled: the older version may come after the newer one.
         ReservedAgain,
-        /// A frame that moves down without bytes counts as the store's copy of the page, though that is obsolete.
-        ObsoleteCounts,
         /// A page is loaded although its bytes could not be read.
         LoadErrorSwallowed,
-        /// A page is loaded without its lock.
+        /// A page is loaded without its lock, over what a write has brought meanwhile.
         LoadedUnlocked,
         /// Arena: the memory of batches is of the process alone, without a word.
         ArenaBatchPrivate,
@@ -139,6 +137,8 @@ entresol_core::fault_points! {
         InheritedNotSynced,
         /// Arena: a version that is appended again stands in for a newer one in a slot.
         ArenaOlderSettles,
+        /// Arena: a version counts on while its block is still to be filled, though a slot has a newer one.
+        ArenaOlderForgotten,
         /// Arena: nothing says that the store's version of a page is obsolete.
         ArenaGoneUnsaid,
         /// Arena: nothing says that something is in memory of the process alone.
@@ -192,8 +192,12 @@ impl Mutant {
         Mutant::AgeNobodyWaits,
     ];
 
+    /// Faults of loading; no policy of the catalogue fetches another page than the requested one.
+    pub const OF_LOADING: [Mutant; 2] = [Mutant::LoadErrorSwallowed, Mutant::LoadedUnlocked];
+
     /// Mutants that kills of the process alone detect.
-    pub const OF_ARENA: [Mutant; 14] = [
+    pub const OF_ARENA: [Mutant; 15] = [
+        Mutant::ArenaOlderForgotten,
         Mutant::ArenaOlderSettles,
         Mutant::ArenaBatchPrivate,
         Mutant::ArenaStateEarly,

@@ -49,6 +49,8 @@ pub(super) struct Setup {
     pub syncs_fail: bool,
     /// True if the store was made by a program before version 3.
     pub of_before: bool,
+    /// Most pages of one write.
+    pub span_max: u64,
     /// Most seconds for which a page may be dirty; none without such a bound.
     pub dirty_age: Option<u64>,
 }
@@ -122,6 +124,7 @@ impl Setup {
             cutoff_pages,
             syncs_fail,
             of_before,
+            span_max: 1,
             dirty_age,
         }
     }
@@ -131,6 +134,20 @@ impl Setup {
         let setup = Setup::random(seed, layout);
         let tier = 1 + Random::new(!seed).below(setup.geometry.capacity_pages().min(PLACING_PAGES_MAX)) as usize;
         Setup { policy: PLACING, tiers: vec![tier], ..setup }
+    }
+
+    /// A cache with a pool of pages in memory, between which and the store pages move, and with writes of several pages.
+    pub fn pooled(seed: u64, layout: Layout) -> Self {
+        let setup = Setup::random(seed, layout);
+        let mut random = Random::new(seed ^ 0x9001);
+        let mut with_pool = || loop {
+            let (policy, tiers) = random_policy(&mut random, setup.geometry.capacity_pages());
+            if tiers.len() == 2 && tiers[0] > 1 {
+                return (policy, tiers);
+            }
+        };
+        let (policy, tiers) = with_pool();
+        Setup { policy, tiers, span_max: 8, ..setup }
     }
 
     /// A cache whose backing store drops unsynced writes at times.
@@ -410,11 +427,16 @@ impl History {
         let page = self.some_page();
         let sectors = page_bytes as usize / SECTOR;
         let from = if self.random.chance(0.7) { 0 } else { self.random.below(sectors as u64) as usize };
-        let bytes = self.oracle.write(page, from..sectors);
+        let mut bytes = self.oracle.write(page, from..sectors);
+        let more = if self.setup.span_max > 1 { self.random.below(self.setup.span_max) } else { 0 };
+        let pages = page..(page + 1 + more).min(self.oracle.pages());
+        for page in pages.start + 1..pages.end {
+            bytes.extend_from_slice(&self.oracle.write(page, 0..sectors));
+        }
         let fua = self.random.chance(0.1);
         let result = cache.write(page * page_bytes + (from * SECTOR) as u64, &bytes, fua);
         self.try_io("writing", result)?;
-        if !open_plans::is_held(page) {
+        for page in pages.filter(|&page| !open_plans::is_held(page)) {
             self.discarded.remove(&page);
         }
         if fua {
@@ -569,8 +591,9 @@ impl History {
                 break;
             }
         }
-        // Policies of this family keep older versions of pages in memory until their turn comes.
-        if result.is_ok() && cache.config().policy.family != "extension" {
+        // Policies of these families keep older versions of pages, in memory or below it, until their turn comes.
+        let keeps_older = ["extension", "migration"].contains(&cache.config().policy.family);
+        if result.is_ok() && !keeps_older {
             let unknown = cache.unknown_residents().expect("no thread panicked");
             if !unknown.is_empty() {
                 let what =

@@ -72,7 +72,8 @@ impl<'a> RequestBytes<'a> {
         RequestBytes { first: page, bytes, page_bytes: bytes.len() }
     }
 
-    fn of(&self, page: u64) -> &'a [u8] {
+    /// Bytes of one of the pages.
+    pub fn of(&self, page: u64) -> &'a [u8] {
         let at = (page - self.first) as usize * self.page_bytes;
         &self.bytes[at..at + self.page_bytes]
     }
