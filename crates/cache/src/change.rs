@@ -137,7 +137,9 @@ impl BlockCache {
                 break;
             }
             guard.make_ready()?;
-            guard.core().store_frames(&frames)?;
+            let stored = guard.core().store_frames(&frames);
+            guard.core().take_plan().carry_out_copies();
+            stored?;
             guard.pass()?;
         }
         guard.write_back().store.index_mut().go_through(order);
@@ -147,6 +149,14 @@ impl BlockCache {
         });
         drop(guard);
         drop(before);
+        Ok(())
+    }
+
+    /// As [`set_policy`](BlockCache::set_policy), with a policy that is not in the catalogue.
+    #[cfg(test)]
+    pub(crate) fn put_policy<P: Policy>(&self, policy: P, tiers: &[usize], handles: usize) -> io::Result<()> {
+        self.put_in_place(Build { tiers, handles }.visit(policy))?;
+        self.show_the_rest();
         Ok(())
     }
 

@@ -43,28 +43,35 @@ pub(super) trait Core: Send {
     fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source>;
     /// Handles an unreadable copy in the store. An error if the page is lost; otherwise the page is found elsewhere.
     fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()>;
-    /// Decides on a read of a page; the contents are those of its newest version.
-    fn read(&mut self, page: u64, contents: PageBytes, tag: Tag) -> Plan;
+    /// Takes the steps that the decisions of this hold of the core's lock have left.
+    fn take_plan(&mut self) -> Plan;
+    /// True if decisions of this hold have left steps.
+    fn has_steps(&self) -> bool;
+    /// Decides on a read of a page; the contents are those of its newest version. Leaves steps.
+    fn read(&mut self, page: u64, contents: PageBytes, tag: Tag);
     /// Decides on a read of a page in the store whose bytes are not known yet, if no movement can need them. True if it
-    /// did; if the bytes then come from elsewhere, [`fill`](Core::fill) follows.
+    /// did; if the bytes then come from elsewhere, [`fill`](Core::fill) follows. Leaves no step.
     fn read_stored(&mut self, page: u64, tag: Tag) -> bool;
     /// Puts a page that was decided on into the tier where the policy believes it to be, if that has no bytes of it.
-    fn fill(&mut self, page: u64, contents: PageBytes) -> Plan;
+    /// Leaves steps.
+    fn fill(&mut self, page: u64, contents: PageBytes);
+    /// True if the policy believes a page to be in a tier that has no bytes of it.
+    fn awaits_bytes(&self, page: u64) -> bool;
     /// Reads whole pages from `first` on and decides on each; true if it did. All must be in memory where a hit moves
-    /// nothing.
+    /// nothing. Leaves steps.
     fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool;
     /// Checks whether whole pages from `first` on can be read from the backing store in one piece. If so, returns as
     /// bits the pages that the cache holds as well. `bytes` may then hold anything.
     fn find_below(&mut self, first: u64, bytes: &mut [u8]) -> Option<u64>;
     /// Stops reading gaps: the backing store did not have one in its memory.
     fn skip_gaps(&mut self);
-    /// Writes a page. `whole` when none of its bytes were read for the write.
-    fn write(&mut self, page: u64, contents: PageBytes, whole: bool, tag: Tag) -> io::Result<Plan>;
+    /// Writes a page. `whole` when none of its bytes were read for the write. Leaves steps.
+    fn write(&mut self, page: u64, contents: PageBytes, whole: bool, tag: Tag) -> io::Result<()>;
     /// Frames that a flush has to hand to the store by [`store_frames`](Core::store_frames): at most `most`, from
     /// handle `from` on, ascending.
     fn unstored(&self, from: u32, most: usize) -> Vec<Page>;
-    /// Hands frames to the store.
-    fn store_frames(&mut self, handles: &[Page]) -> io::Result<()>;
+    /// Hands frames to the store, as long as there is space. Returns the number of those that need no more. Leaves steps.
+    fn store_frames(&mut self, handles: &[Page]) -> io::Result<usize>;
     /// Queues those of these pages that are still to be written below, from memory where a frame has the bytes.
     fn queue_owed(&mut self, pages: &[u64]) -> io::Result<()>;
     /// Queues pages that only memory has to be written below.

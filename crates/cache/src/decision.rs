@@ -3,10 +3,12 @@
 use super::executor::Executor;
 use super::frames::Frame;
 use super::maintenance;
-use super::plan::{PageBytes, Plan};
+use super::page_copy::PageCopy;
+use super::plan::PageBytes;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::Driver;
 use entresol_store::Unfilled;
+use entresol_store::mutant::{self, Mutant};
 use std::io;
 
 /// Purpose of a decision.
@@ -21,7 +23,8 @@ enum Purpose {
 }
 
 /// One decision of the policy, and the driver of that decision: each movement changes the index, the queue and the
-/// frames at once. The last copy of the request's own bytes into the store is left to the [`Plan`].
+/// frames at once. Bytes that go to the store, and pages whose bytes have to be read first, are left to the executor's
+/// [`Plan`](super::plan::Plan). No movement calls a device or waits for a block.
 pub(super) struct Decision<'e, 'b> {
     executor: &'e mut Executor,
     purpose: Purpose,
@@ -63,10 +66,15 @@ impl<'e, 'b> Decision<'e, 'b> {
         self.executor.count(self.page, self.op, outcome, absorbed);
     }
 
-    /// Ends the decision, with its first error. After an error nothing is left to be done.
-    pub fn end(mut self) -> io::Result<Plan> {
+    /// Ends the decision, with its first error. After an error the request's bytes have been copied.
+    pub fn end(mut self) -> io::Result<()> {
         match self.error.take() {
-            None => Ok(Plan::of(self.page, self.block.take())),
+            None => {
+                if let Some(block) = self.block.take() {
+                    self.executor.plan.fill(self.page, block);
+                }
+                Ok(())
+            }
             Some(error) => Err(error),
         }
     }
@@ -81,16 +89,18 @@ impl<'e, 'b> Decision<'e, 'b> {
         self.past
     }
 
-    /// Copies the request's bytes now, before anything that may read them in the store.
+    /// Copies the request's bytes now.
     fn settle(&mut self) {
         if let Some(block) = self.block.take() {
             block.fill(self.contents.bytes);
         }
     }
 
-    /// Puts the request's bytes into the store. They are copied later, unless another movement follows.
+    /// Puts the request's bytes into the store. They are copied later.
     fn put(&mut self, dirty: bool) -> io::Result<()> {
+        // The block is reserved again if it is the page's.
         self.settle();
+        self.executor.plan.settle_page(self.page);
         if self.contents.bytes.is_empty() {
             // The bytes of a hit come later. They are fetched again when the page is asked for next.
             return Err(io::Error::other("the bytes of the page are not known yet"));
@@ -103,13 +113,18 @@ impl<'e, 'b> Decision<'e, 'b> {
 
     /// Puts the page that was read into the tier where the policy believes it to be, if that has no bytes of it.
     pub fn fill(&mut self, handle: Page, in_store: bool) {
-        let bytes = self.contents.bytes;
         if let Some(frame) = self.executor.frames.get_mut(handle) {
-            frame.bytes.get_or_insert_with(|| bytes.into());
-        } else if in_store && self.executor.write_back.store.index().resident(self.page).is_none() {
+            if frame.bytes.is_none() || mutant::is(Mutant::LoadedUnlocked) {
+                frame.fill(self.contents.bytes.into(), self.contents.known_crc);
+            }
+        } else if in_store && (!self.has_stored() || mutant::is(Mutant::LoadedUnlocked)) {
             let kept = self.put(false);
             self.executor.counts.admissions_failed += u64::from(kept.is_err());
         }
+    }
+
+    fn has_stored(&self) -> bool {
+        self.executor.write_back.store.index().resident(self.page).is_some()
     }
 
     pub fn attempt(&mut self, result: io::Result<()>) {
@@ -118,30 +133,22 @@ impl<'e, 'b> Decision<'e, 'b> {
         }
     }
 
-    /// Fetches a page from the backing store into a tier.
-    fn fetch(&mut self, handle: Page, to: Tier) -> io::Result<()> {
+    /// Fetches a page from the backing store into a tier. The bytes of another page than the requested one come later.
+    fn fetch(&mut self, handle: Page, to: Tier) {
         let page = self.executor.directory.page(handle);
         let in_store = to == self.executor.store_tier();
-        // A copy that could not be kept is a miss the next time; the read itself succeeds.
-        if page == self.page && !self.op.is_write() {
-            let kept = if in_store {
-                self.put(false)
-            } else {
-                self.executor.set_frame(handle, self.contents.bytes, false, None);
-                Ok(())
-            };
-            self.executor.counts.admissions_failed += u64::from(kept.is_err());
-            return Ok(());
-        }
-        let mut bytes = vec![0; self.executor.page_bytes()];
-        self.executor.write_back.read_below(page, &mut bytes)?;
-        if in_store {
-            let kept = maintenance::put_filled(&mut self.executor.write_back, page, &bytes, false, true);
+        if page != self.page || self.op.is_write() {
+            if !in_store {
+                self.executor.frames.insert(handle, Frame::EMPTY);
+            }
+            self.executor.plan.load(page);
+        } else if in_store {
+            // A copy that could not be kept is a miss the next time; the read itself succeeds.
+            let kept = self.put(false);
             self.executor.counts.admissions_failed += u64::from(kept.is_err());
         } else {
-            self.executor.set_frame(handle, &bytes, false, None);
+            self.executor.set_frame(handle, self.contents, false);
         }
-        Ok(())
     }
 
     /// Puts the bytes of the write into a tier.
@@ -149,7 +156,7 @@ impl<'e, 'b> Decision<'e, 'b> {
         let landed = if to == self.executor.store_tier() {
             self.put(true)
         } else {
-            self.executor.set_frame(handle, self.contents.bytes, true, None);
+            self.executor.set_frame(handle, self.contents, true);
             Ok(())
         };
         match landed {
@@ -168,10 +175,11 @@ impl<'e, 'b> Decision<'e, 'b> {
         let read = page == self.page && !self.op.is_write() && self.purpose == Purpose::Request;
         // A read of another page reads its bytes later; a write brings its own bytes next.
         let bytes = read.then(|| self.contents.bytes.into());
+        let crc = self.contents.known_crc.filter(|_| read);
         let write_back = &self.executor.write_back;
         let entry = write_back.store.index().resident(page);
         let dirty = entry.is_some_and(|entry| write_back.is_owed(page, entry));
-        self.executor.frames.insert(handle, Frame { bytes, dirty, stored: entry.map(|entry| entry.address) });
+        self.executor.frames.insert(handle, Frame { bytes, crc, dirty, stored: entry.map(|entry| entry.address) });
         Ok(())
     }
 
@@ -187,18 +195,36 @@ impl<'e, 'b> Decision<'e, 'b> {
     pub fn write_through(&mut self, handle: Page) -> io::Result<()> {
         let page = self.page;
         if self.executor.frames.get(handle).is_some() {
-            self.settle();
             return self.executor.write_page_back(handle, Tier::TOP);
         }
         let write_back = &mut self.executor.write_back;
         match write_back.store.index().resident(page) {
             Some(entry) if write_back.is_owed(page, entry) => {
-                write_back.write_page_back(page, self.contents.bytes, entry.address);
+                write_back.write_page_back(page, self.contents.bytes.into(), entry.address);
                 Ok(())
             }
             Some(_) => Ok(()),
             None => write_back.write_past(page, self.contents.bytes),
         }
+    }
+
+    /// Writes a page back. From the store its bytes may be those that are still to be copied there.
+    fn write_page_back(&mut self, handle: Page, from: Tier) -> io::Result<()> {
+        let page = self.executor.directory.page(handle);
+        let pending = if from != self.executor.store_tier() {
+            None
+        } else if self.block.is_some() && page == self.page {
+            Some(PageCopy::from(self.contents.bytes))
+        } else {
+            self.executor.plan.copied(page).cloned()
+        };
+        let Some(bytes) = pending else { return self.executor.write_page_back(handle, from) };
+        let write_back = &mut self.executor.write_back;
+        let entry = write_back.store.index().resident(page).filter(|&entry| write_back.is_owed(page, entry));
+        if let Some(entry) = entry {
+            write_back.write_page_back(page, bytes, entry.address);
+        }
+        Ok(())
     }
 
     fn carry_out(&mut self, Movement { page: handle, verb, .. }: Movement) -> io::Result<()> {
@@ -208,11 +234,14 @@ impl<'e, 'b> Decision<'e, 'b> {
                 self.executor.replay_movement(handle, verb);
                 Ok(())
             }
-            Verb::Fetch { to } => self.fetch(handle, to),
+            Verb::Fetch { to } => {
+                self.fetch(handle, to);
+                Ok(())
+            }
             Verb::Install { to } => self.install(handle, to),
             Verb::Copy { from, .. } if from == self.executor.store_tier() => self.promote(handle),
             Verb::Copy { .. } => self.executor.demote(handle),
-            Verb::WriteBack { from } => self.executor.write_page_back(handle, from),
+            Verb::WriteBack { from } => self.write_page_back(handle, from),
             Verb::Drop { from } | Verb::Supersede { tier: from } => {
                 self.executor.give_up(handle, from);
                 Ok(())
@@ -228,7 +257,7 @@ impl<'e, 'b> Decision<'e, 'b> {
 }
 
 impl Drop for Decision<'_, '_> {
-    /// A decision that nobody asks for a plan leaves nothing to be done.
+    /// A decision that is not ended leaves no bytes of the request to be copied.
     fn drop(&mut self) {
         self.settle();
     }
@@ -242,7 +271,6 @@ impl Driver for Decision<'_, '_> {
     }
 
     fn emit(&mut self, movement: Movement) {
-        self.settle();
         self.executor.write_back.stirred = true;
         let is_replay = self.purpose == Purpose::Replay;
         let executor = &mut *self.executor;

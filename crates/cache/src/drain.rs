@@ -113,8 +113,17 @@ impl BlockCache {
         drop(guard);
         while let Some(last) = frames.last().copied() {
             let mut guard = self.locks.ready()?;
-            guard.core().store_frames(&frames)?;
-            frames = guard.core().unstored(last.0 + 1, FRAMES_PER_HOLD);
+            let stored = guard.core().store_frames(&frames);
+            let rest = stored.as_ref().map_or(0, |&stored| frames.len() - stored);
+            if rest > 0 {
+                frames.drain(..frames.len() - rest);
+            } else {
+                frames = guard.core().unstored(last.0 + 1, FRAMES_PER_HOLD);
+            }
+            let plan = guard.core().take_plan();
+            drop(guard);
+            plan.carry_out_copies();
+            stored?;
         }
         Ok(())
     }

@@ -7,9 +7,11 @@ use super::frames::{Frame, Frames};
 use super::gaps::{CUTOFFS_MAX, Gaps};
 use super::maintenance;
 use super::objects::Objects;
+use super::page_copy::PageCopy;
+use super::plan::{PageBytes, Plan};
 use entresol_core::{Op, Outcome, Page, Tier, Verb};
 use entresol_policy::Streams;
-use entresol_store::Entry;
+use entresol_store::{Entry, page_crc};
 use std::collections::BTreeSet;
 use std::io;
 
@@ -56,6 +58,8 @@ pub(super) struct Executor {
     pub gaps: Gaps,
     /// Frames of the volatile tier, if there is one.
     pub frames: Frames,
+    /// Steps that the decisions of this hold of the core's lock leave, and pages to be loaded.
+    pub plan: Plan,
     /// Handles of frames that may be newer than any version in the store or sent below.
     unstored: BTreeSet<u32>,
     /// The tier that the store is.
@@ -73,6 +77,7 @@ impl Executor {
             streams: None,
             gaps: Gaps::NONE,
             frames: Frames::new(handles),
+            plan: Plan::default(),
             unstored: BTreeSet::new(),
             store_tier: Tier(tiers as u8 - 1),
             now_us: 0,
@@ -92,6 +97,7 @@ impl Executor {
             streams,
             gaps: Gaps::NONE,
             frames,
+            plan: Plan::default(),
             unstored: BTreeSet::new(),
             store_tier,
             now_us,
@@ -147,21 +153,12 @@ impl Executor {
         self.frames.get(handle)
     }
 
-    /// Reads the newest version of a page under the core's lock, where no read was made before the lock was taken.
-    fn read_newest(&mut self, page: u64, handle: Page, bytes: &mut [u8]) -> io::Result<()> {
-        match self.locate(page, Some(handle), bytes)? {
-            Source::Memory => Ok(()),
-            Source::Store(entry) => self.write_back.read_store(page, entry, bytes),
-            Source::Below => self.write_back.read_below(page, bytes),
-        }
-    }
-
     /// Invalidates a page: the policy may go on believing that it holds the page, with no bytes behind that.
     pub fn invalidate(&mut self, page: u64) {
         self.write_back.set_in_memory(page, false);
         let handle = self.directory.find(page);
         if let Some(frame) = handle.and_then(|handle| self.frames.get_mut(handle)) {
-            *frame = Frame { bytes: None, dirty: false, stored: None };
+            *frame = Frame::EMPTY;
         }
     }
 
@@ -203,47 +200,79 @@ impl Executor {
     }
 
     /// Puts bytes into the frame of a handle.
-    pub fn set_frame(&mut self, handle: Page, bytes: &[u8], dirty: bool, stored: Option<u64>) {
-        let bytes = if dirty && stored.is_none() {
+    pub fn set_frame(&mut self, handle: Page, contents: PageBytes, dirty: bool) {
+        let bytes = if dirty {
             let page = self.directory.page(handle);
             self.unstored.insert(handle.0);
             self.write_back.set_in_memory(page, true);
-            self.write_back.keep(page, bytes)
+            self.write_back.keep(page, contents.bytes)
         } else {
-            bytes.into()
+            contents.bytes.into()
         };
-        self.frames.insert(handle, Frame { bytes: Some(bytes), dirty, stored });
+        self.frames.insert(handle, Frame { bytes: Some(bytes), crc: contents.known_crc, dirty, stored: None });
     }
 
+    /// Appends a frame's bytes to the store, and leaves the copy to a step. Returns the version's address.
+    fn put_frame(
+        &mut self,
+        page: u64,
+        (bytes, crc): (PageCopy, Option<u32>),
+        dirty: bool,
+        resident: bool,
+    ) -> io::Result<u64> {
+        self.plan.settle_page(page);
+        let crc = crc.unwrap_or_else(|| page_crc(&bytes));
+        let (entry, block) = maintenance::put(&mut self.write_back, page, crc, dirty, resident)?;
+        self.plan.copy(page, block, bytes);
+        Ok(entry.address)
+    }
+
+    /// Moves a page down, from its frame to the store.
     pub fn demote(&mut self, handle: Page) -> io::Result<()> {
         let page = self.directory.page(handle);
         let Some(frame) = self.frames.get(handle) else {
             return Ok(());
         };
         let (dirty, stored) = (frame.dirty, frame.stored);
-        if frame.bytes.is_none() && stored.is_none() {
-            // The frame was invalidated: the page moves down without bytes.
-            return Ok(());
-        }
         let held = self.write_back.store.index().get(page);
         if held.is_some_and(|entry| stored == Some(entry.address)) {
             // The store has this version already: from a flush, or from before the promotion.
             self.write_back.store.index_mut().update(page, |entry| entry.resident = true);
             return Ok(());
         }
-        let mut bytes = vec![0; self.page_bytes()];
-        self.read_newest(page, handle, &mut bytes)?;
-        match maintenance::put_filled(&mut self.write_back, page, &bytes, dirty, true) {
-            Ok(entry) => {
+        let Some(bytes) = frame.bytes.clone() else {
+            if stored.is_some() {
+                self.demote_without_bytes(page, held);
+            }
+            // The frame was invalidated otherwise.
+            return Ok(());
+        };
+        match self.put_frame(page, (bytes.clone(), frame.crc), dirty, true) {
+            Ok(address) => {
                 if let Some(frame) = self.frames.get_mut(handle) {
-                    frame.stored = Some(entry.address);
+                    frame.stored = Some(address);
                 }
                 self.write_back.set_in_memory(page, false);
                 Ok(())
             }
-            // The policy frees the frame next: a version that only the frame has must have left it before.
-            Err(error) if dirty => self.write_back.write_past(page, &bytes).and(Err(error)),
-            Err(error) => Err(error),
+            Err(error) => {
+                // The policy frees the frame next: a version that only the frame has must have left it before.
+                let past = if dirty { self.write_back.write_past(page, &bytes) } else { Ok(()) };
+                // Without free space the policy believes in a page with no bytes behind it.
+                self.counts.admissions_failed += 1;
+                if self.write_back.is_broken() { past.and(Err(error)) } else { past }
+            }
+        }
+    }
+
+    /// Moves a page down that has no bytes in its frame, and that the store no longer has at the address of before.
+    /// Reclaim has moved the version, or has given it up once a newer one or the same was sent below.
+    fn demote_without_bytes(&mut self, page: u64, held: Option<Entry>) {
+        let is_newest = |entry: &Entry| !entry.lost && !self.write_back.is_overtaken(page);
+        if held.as_ref().is_some_and(is_newest) {
+            self.write_back.store.index_mut().update(page, |entry| entry.resident = true);
+        } else {
+            self.plan.load(page);
         }
     }
 
@@ -258,18 +287,20 @@ impl Executor {
             }
             return Ok(());
         }
-        let Some(stored) = self.frames.get_mut(handle).filter(|frame| frame.dirty).map(|frame| frame.stored) else {
+        let Some(frame) = self.frames.get(handle).filter(|frame| frame.dirty) else {
             return Ok(());
         };
-        let mut bytes = vec![0; self.page_bytes()];
-        self.read_newest(page, handle, &mut bytes)?;
-        match self.write_back.store.index().get(page).filter(|entry| stored == Some(entry.address)) {
-            Some(entry) if self.write_back.is_owed(page, entry) => {
-                self.write_back.write_page_back(page, &bytes, entry.address)
-            }
-            // A drain has sent the version below meanwhile.
-            Some(_) => {}
-            None => self.write_back.write_past(page, &bytes)?,
+        let (stored, bytes) = (frame.stored, frame.bytes.clone());
+        let entry = self.write_back.store.index().get(page);
+        match (entry.filter(|entry| stored == Some(entry.address) || bytes.is_none()), bytes) {
+            (Some(entry), bytes) if self.write_back.is_owed(page, entry) => match bytes {
+                Some(bytes) => self.write_back.write_page_back(page, bytes, entry.address),
+                None if entry.lost => {}
+                None => self.write_back.write_back_stored(page, entry),
+            },
+            // A drain has sent the version below meanwhile, or reclaim.
+            (Some(_), _) | (None, None) => {}
+            (None, Some(bytes)) => self.write_back.write_past(page, &bytes)?,
         }
         if let Some(frame) = self.frames.get_mut(handle) {
             frame.dirty = false;
@@ -298,7 +329,7 @@ impl Executor {
                 let entry = self.write_back.store.index().get(page);
                 let dirty = entry.is_some_and(|entry| entry.dirty);
                 let stored = entry.map(|entry| entry.address);
-                self.frames.insert(handle, Frame { bytes: None, dirty, stored });
+                self.frames.insert(handle, Frame { dirty, stored, ..Frame::EMPTY });
             }
             Verb::Bypass => {
                 let owed =
@@ -316,25 +347,29 @@ impl Executor {
         self.unstored.range(from..).take(most).map(|&handle| Page(handle)).collect()
     }
 
-    /// Hands to the store those of these frames that only volatile memory has.
-    pub fn store_frames(&mut self, handles: &[Page]) -> io::Result<()> {
-        for &handle in handles {
+    /// Hands to the store those of these frames that only volatile memory has, as long as there is space. Returns the
+    /// number of frames that need no more.
+    pub fn store_frames(&mut self, handles: &[Page]) -> io::Result<usize> {
+        for (at, &handle) in handles.iter().enumerate() {
+            if !self.write_back.has_room_to_put() {
+                return Ok(at);
+            }
             // The policy may have been changed since the frames were listed.
             let frame = self.frames.get(handle);
             if let Some(frame) = frame.filter(|frame| frame.dirty) {
                 let page = self.directory.page(handle);
                 let held = self.write_back.store.index().get(page);
                 let stored = held.is_some_and(|entry| frame.stored == Some(entry.address));
-                if let Some(bytes) = frame.bytes.as_ref().filter(|_| !stored) {
+                if let Some(bytes) = frame.bytes.clone().filter(|_| !stored) {
                     let resident = held.is_some_and(|entry| entry.resident);
-                    let entry = maintenance::put_filled(&mut self.write_back, page, bytes, true, resident)?;
-                    self.frames.get_mut(handle).expect("just seen").stored = Some(entry.address);
+                    let address = self.put_frame(page, (bytes, frame.crc), true, resident)?;
+                    self.frames.get_mut(handle).expect("just seen").stored = Some(address);
                 }
                 self.write_back.set_in_memory(page, false);
             }
             self.unstored.remove(&handle.0);
         }
-        Ok(())
+        Ok(handles.len())
     }
 
     /// Queues a page that only memory has to be written below.

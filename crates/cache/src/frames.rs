@@ -8,12 +8,24 @@ use entresol_store::Numbers;
 
 /// A page in the volatile tier.
 pub(super) struct Frame {
-    /// None until the store's copy is first needed, after a restart, a promotion or an invalidation.
+    /// None until the page is first read, after a restart, a promotion or an invalidation.
     pub bytes: Option<PageCopy>,
+    /// CRC of the bytes, if it is known.
+    pub crc: Option<u32>,
     /// Newer than the version that was sent below.
     pub dirty: bool,
     /// Log address of this very version, if the store has it.
     pub stored: Option<u64>,
+}
+
+impl Frame {
+    /// A frame of a page that has no bytes here, and whose newest version is wherever durability has it.
+    pub const EMPTY: Frame = Frame { bytes: None, crc: None, dirty: false, stored: None };
+
+    /// Gives the frame the bytes of its page.
+    pub fn fill(&mut self, bytes: PageCopy, crc: Option<u32>) {
+        (self.bytes, self.crc) = (Some(bytes), crc);
+    }
 }
 
 /// Frames of the volatile tier.
@@ -114,7 +126,7 @@ mod tests {
             // Grows, shrinks to nothing, and grows again.
             let handle = Page(random.below(5000) as u32);
             if random.chance(if round % 10_000 < 5000 { 0.7 } else { 0.1 }) {
-                frames.insert(handle, Frame { bytes: None, dirty: false, stored: Some(round) });
+                frames.insert(handle, Frame { stored: Some(round), ..Frame::EMPTY });
                 model.insert(handle.0, round);
             } else {
                 frames.remove(handle);

@@ -2,11 +2,11 @@
 
 use crate::Block;
 use crate::search::LOOKED_AT;
-use crate::{BlockCache, CacheConfig, Maintenance, Mode};
+use crate::{BlockCache, CacheConfig, Maintenance, Mode, Tag};
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
 use entresol_disk::Disk;
-use entresol_policy::{Options, catalogue};
+use entresol_policy::{Info, Options, catalogue};
 use entresol_store::{Geometry, Layout};
 use std::io;
 use std::sync::Arc;
@@ -16,13 +16,18 @@ const PAGE: u64 = 512;
 const ID: [u8; 16] = [4; 16];
 
 /// A disk that counts calls made within a hold of the core's lock, and may report more bytes than it has.
-struct Watched {
+pub(crate) struct Watched {
     disk: SimDisk,
     calls: Arc<AtomicU64>,
     said_bytes: Option<u64>,
 }
 
 impl Watched {
+    /// Counts calls of a disk.
+    pub fn of(disk: SimDisk, calls: &Arc<AtomicU64>) -> Self {
+        Watched { disk, calls: Arc::clone(calls), said_bytes: None }
+    }
+
     fn note(&self) {
         self.calls.fetch_add(u64::from(entresol_store::holds::holding()), Relaxed);
     }
@@ -81,7 +86,7 @@ fn measure(operation: Operation, layout: Layout, pages: u64) -> (u64, u64) {
     let geometry = Geometry { segments: segments.expect("some number"), ..least };
     let power = Power::steady();
     let calls = Arc::new(AtomicU64::new(0));
-    let watched = |bytes| Watched { disk: SimDisk::new(bytes, &power), calls: calls.clone(), said_bytes: None };
+    let watched = |bytes| Watched::of(SimDisk::new(bytes, &power), &calls);
     let (cache, backing) = (watched(geometry.size_bytes()), watched(2 * pages * PAGE));
     BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
     let lru = catalogue::info("lru").expect("a policy");
@@ -161,6 +166,127 @@ fn check(few: u64, many: u64) {
 #[test]
 fn no_hold_of_a_long_operation_grows_with_what_it_is_about() {
     check(1000, 32_000);
+}
+
+/// Calls of devices in holds during random requests to a cache with this policy, which is closed and opened in between.
+fn calls_of_requests(policy: &'static Info, layout: Layout) -> u64 {
+    const PAGES: u64 = 300;
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 40, layout };
+    let power = Power::steady();
+    let (disk, below) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(PAGES * PAGE, &power));
+    let calls = Arc::<AtomicU64>::default();
+    BlockCache::format(&disk, geometry, &below, [1; 16], ID).expect("room");
+    let tiers = if policy.tiers.len() == 2 { vec![24, 100] } else { vec![100] };
+    let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(policy, &tiers) };
+    let mut random = Random::new(7);
+    let mut newest = [0; PAGES as usize];
+    let mut in_holds = 0;
+    for _ in 0..4 {
+        let cache =
+            BlockCache::open(Watched::of(disk.clone(), &calls), Watched::of(below.clone(), &calls), ID, &config);
+        let cache = cache.expect("a cache");
+        calls.store(0, Relaxed);
+        for _ in 0..3000 {
+            let among = if random.chance(0.6) { PAGES / 3 } else { PAGES };
+            let page = random.below(among);
+            let pages =
+                if random.chance(0.2) { page..(page + 1 + random.below(24)).min(PAGES) } else { page..page + 1 };
+            let bytes = ((pages.end - pages.start) * PAGE) as usize;
+            if random.chance(0.4) {
+                let version = random.next_u64() as u8;
+                newest[pages.start as usize..pages.end as usize].fill(version);
+                cache.write(pages.start * PAGE, &vec![version; bytes], random.chance(0.02)).expect("a write");
+            } else {
+                let mut read = vec![0; bytes];
+                cache.read(pages.start * PAGE, &mut read).expect("a read");
+                for (page, bytes) in pages.zip(read.chunks(PAGE as usize)) {
+                    assert_eq!(bytes, [newest[page as usize]; PAGE as usize], "page {page}");
+                }
+            }
+        }
+        in_holds += calls.load(Relaxed);
+        cache.close().expect("an end");
+    }
+    in_holds
+}
+
+/// Frames without bytes move down after each open, and some decisions move more pages than a segment has.
+#[test]
+fn no_request_calls_a_device_in_a_hold() {
+    let mut all = 0;
+    for layout in [Layout::Log, Layout::Slots] {
+        for policy in catalogue::ALL.iter().filter(|policy| !policy.future && policy.live.is_empty()) {
+            let calls = calls_of_requests(policy, layout);
+            if calls > 0 {
+                println!("{layout:?}, {}: {calls} calls of devices in holds", policy.name);
+            }
+            all += calls;
+        }
+    }
+    assert_eq!(all, 0);
+}
+
+/// Several pages of a request are decided on in one hold, and the policy is told of each as if it had come alone.
+#[test]
+fn pages_of_one_request_share_a_hold_and_count_as_they_do_alone() {
+    const PAGES: u64 = 1200;
+    for layout in [Layout::Log, Layout::Slots] {
+        for policy in catalogue::ALL.iter().filter(|policy| !policy.future && policy.live.is_empty()) {
+            let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 64, segments: 40, layout };
+            let open = || {
+                let power = Power::steady();
+                let (disk, below) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(PAGES * PAGE, &power));
+                BlockCache::format(&disk, geometry, &below, [1; 16], ID).expect("room");
+                let tiers = if policy.tiers.len() == 2 { vec![60, 300] } else { vec![360] };
+                let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(policy, &tiers) };
+                BlockCache::open(disk, below, ID, &config).expect("a cache")
+            };
+            let (together, alone) = (open(), open());
+            let mut random = Random::new(3);
+            for _ in 0..400 {
+                let first = random.below(PAGES - 300);
+                let pages = 1 + if random.chance(0.1) { random.below(300) } else { random.below(20) };
+                let (at, mut bytes) = (first * PAGE, vec![random.next_u64() as u8; (pages * PAGE) as usize]);
+                let tag = Tag::default();
+                let writes = random.chance(0.5);
+                if writes {
+                    together.write_tagged(at, &bytes, tag).expect("a write");
+                } else {
+                    together.read_tagged(at, &mut bytes, tag).expect("a read");
+                }
+                for (page, bytes) in bytes.chunks_exact_mut(PAGE as usize).enumerate() {
+                    let (at, tag) = (at + page as u64 * PAGE, Tag { sequential: page > 0, ..tag });
+                    if writes {
+                        alone.write_tagged(at, bytes, tag).expect("a write");
+                    } else {
+                        let mut read = [0; PAGE as usize];
+                        alone.read_tagged(at, &mut read, tag).expect("a read");
+                        assert_eq!(read, bytes, "{layout:?}, {}: page {}", policy.name, at / PAGE);
+                    }
+                }
+                let [together, alone] = [&together, &alone].map(|cache| cache.stats().expect("counts").counts);
+                assert_eq!(together, alone, "{layout:?}, {}", policy.name);
+            }
+        }
+    }
+    // Where nothing else is due, it is one hold.
+    let power = Power::steady();
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 512, segments: 16, layout: Layout::Log };
+    let (disk, below) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(PAGES * PAGE, &power));
+    BlockCache::format(&disk, geometry, &below, [1; 16], ID).expect("room");
+    let lru = catalogue::info("lru").expect("a policy");
+    let config = CacheConfig { maintenance: Maintenance::Hand, ..CacheConfig::new(lru, &[1000]) };
+    let cache = BlockCache::open(disk, below, ID, &config).expect("a cache");
+    (0..256).for_each(|page| cache.write(page * PAGE, &[1; PAGE as usize], false).expect("a write"));
+    cache.flush().expect("a flush");
+    for pages in [2, 30, 100, 256] {
+        entresol_store::holds::taken();
+        cache.write(0, &vec![2; (pages * PAGE) as usize], false).expect("a write");
+        let holds = entresol_store::holds::taken();
+        println!("a write of {pages} pages: {holds} holds");
+        assert!(holds <= 1 + pages / 32, "{holds} holds for {pages} pages");
+        cache.flush().expect("a flush");
+    }
 }
 
 /// A change or a discard of a petabyte takes no longer than the pages held of the range take.

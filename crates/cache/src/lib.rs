@@ -27,6 +27,9 @@ mod grow;
 mod grown;
 #[cfg(test)]
 mod holds_tests;
+mod loading;
+#[cfg(test)]
+mod loading_tests;
 mod locks;
 mod maintenance;
 mod objects;

@@ -6,16 +6,15 @@
 //!   request reads stay the newest until it has decided on them.
 //! - A thread that writes the queue or reclaims segments *owns* maintenance. Ownership is a flag under the core's lock,
 //!   and stays set while that lock is given back for I/O.
-//! - The core's lock is held for a decision. What the decision leaves to be done ([`plan`](super::plan)), the copy of the
-//!   request's page into the open batch, follows without it. Frames are copied under the lock, and so are pages that a
-//!   decision moves besides the requested one.
+//! - The core's lock is held for a decision. What the decision leaves to be done ([`plan`](super::plan)) follows without
+//!   it: copies of pages into the open batch, and reads of pages besides the requested one. A frame gets the request's
+//!   bytes under the lock.
 //!
 //! Devices are called with the core's lock given back, except for:
 //! - growing and closing the store, writing its superblocks, and giving up a failed cache device;
-//! - the last tries of refused pages, and reads of pages and journal blocks that reclaim's first read did not bring;
-//! - a frame without bytes of its own that moves down or is written back: its bytes are read from the store;
-//! - a page that a policy fetches besides the requested one;
-//! - reclaim for a decision that moves more pages than expected.
+//! - the last tries of refused pages, and reads of pages and journal blocks that reclaim's first read did not bring.
+//!
+//! No decision calls a device.
 
 use super::core::Core;
 use super::durability::WriteBack;
@@ -266,6 +265,17 @@ impl CoreGuard<'_> {
         !self.must_mend() && self.write_back().is_ready()
     }
 
+    /// True if the same hold may decide on another read: within the hard limits.
+    pub fn may_read_another(&mut self) -> bool {
+        if self.core().is_off() { !self.write_back().is_queue_full() } else { self.is_ready() }
+    }
+
+    /// True if the same hold may decide on another write, of this page: within the hard limits, and with the bound on ages
+    /// kept.
+    pub fn may_write_another(&mut self, page: u64) -> bool {
+        self.may_read_another() && (self.core().is_off() || !self.write_back().must_hold_back(page))
+    }
+
     /// Takes ownership of maintenance; waits for the present owner.
     pub fn own(&mut self) -> io::Result<()> {
         self.own_unless(|_| false)
@@ -371,6 +381,7 @@ impl StoreAccess for CoreGuard<'_> {
 impl Drop for CoreGuard<'_> {
     fn drop(&mut self) {
         holds::ended();
+        debug_assert!(std::thread::panicking() || self.held.is_none() || !self.core().has_steps(), "steps are taken");
         // Without the lock the cache has stopped, and no thread waits.
         if let Some(core) = self.held.as_mut().and_then(|held| held.as_mut()) {
             if self.owns {

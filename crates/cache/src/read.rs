@@ -4,7 +4,7 @@
 use super::durability::Source;
 use super::locks::CoreGuard;
 use super::maintenance::StoreAccess;
-use super::plan::{PageBytes, Plan};
+use super::plan::{PageBytes, RequestBytes};
 use super::transfers::{read_page_below, runs};
 use super::{BlockCache, Tag};
 use entresol_core::Op;
@@ -89,12 +89,50 @@ impl BlockCache {
         let _pages = self.locks.pages.range(&pages);
         let together = self.read_together(pages.start, bytes);
         let there = together.unwrap_or_else(|_| vec![None; (pages.end - pages.start) as usize]);
-        let each = pages.zip(bytes.chunks_exact_mut(self.page_bytes as usize));
-        for (at, ((page, bytes), there)) in each.zip(there).enumerate() {
-            let tag = Tag { sequential: tag.sequential || at > 0, ..tag };
-            self.read_one(page, bytes, there, tag, first && at == 0)?;
+        let page_bytes = self.page_bytes as usize;
+        let tag_of = |at: usize| Tag { sequential: tag.sequential || at > 0, ..tag };
+        let mut at = 0;
+        while at < there.len() {
+            let run = there[at..].iter().take_while(|there| there.is_some()).count();
+            if run > 1 {
+                let request = RequestBytes { first: pages.start, bytes, page_bytes };
+                let decided = self.decide_on_run(request, &there[at..at + run], at, tag_of, first)?;
+                if decided > 0 {
+                    at += decided;
+                    continue;
+                }
+            }
+            let page_of_bytes = &mut bytes[at * page_bytes..(at + 1) * page_bytes];
+            self.read_one(pages.start + at as u64, page_of_bytes, there[at], tag_of(at), first && at == 0)?;
+            at += 1;
         }
         Ok(())
+    }
+
+    /// Has the policy decide on reads of pages of a request, from the one `at` a position on, whose newest bytes are
+    /// there, in one hold of the core's lock. Returns how many it decided on; none when no space can be made.
+    fn decide_on_run(
+        &self,
+        request: RequestBytes,
+        there: &[Option<There>],
+        at: usize,
+        tag_of: impl Fn(usize) -> Tag,
+        first: bool,
+    ) -> io::Result<usize> {
+        let Ok(mut guard) = self.locks.ready() else { return Ok(0) };
+        let mut decided = 0;
+        for there in there {
+            if decided > 0 && !guard.may_read_another() {
+                break;
+            }
+            let (page, at) = (request.first + (at + decided) as u64, at + decided);
+            self.recorder.note(page, Op::Read, tag_of(at), first && at == 0);
+            let crc = there.and_then(|there| there.crc);
+            guard.core().read(page, PageBytes::with(request.of(page), crc), tag_of(at));
+            decided += 1;
+        }
+        self.end_decisions(guard, request)?;
+        Ok(decided)
     }
 
     /// Reads a page unless its newest bytes are `there`, and has the policy decide on it. Where the decision needs
@@ -125,7 +163,7 @@ impl BlockCache {
                     self.recorder.note(page, Op::Read, tag, first);
                     guard.core().read(page, contents, tag)
                 };
-                decide_and_carry_out(guard, PageBytes::with(bytes, crc), decide)
+                self.decide(guard, page, PageBytes::with(bytes, crc), decide)
             }
             Err(error) => {
                 let mut guard = self.locks.guard()?;
@@ -214,8 +252,38 @@ impl BlockCache {
 
     /// Reads the newest version of a page whose lock is held, and takes the core's lock.
     pub(super) fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<CoreGuard<'_>> {
+        self.newest_with_crc(page, bytes).map(|(guard, _)| guard)
+    }
+
+    /// As [`newest`](BlockCache::newest), with the CRC of the bytes where it was computed without the core's lock.
+    pub(super) fn newest_with_crc(&self, page: u64, bytes: &mut [u8]) -> io::Result<(CoreGuard<'_>, Option<u32>)> {
         let newest = self.newest_by(page, bytes, || self.locks.ready(), |_| false)?;
-        Ok(newest.guard.expect("nothing was decided"))
+        Ok((newest.guard.expect("nothing was decided"), newest.crc))
+    }
+
+    /// Has the core decide on a page whose lock is held, and carries the plan out. The core's lock is given back.
+    pub(super) fn decide<'a>(
+        &self,
+        mut guard: CoreGuard,
+        page: u64,
+        contents: PageBytes<'a>,
+        decide: impl FnOnce(&mut CoreGuard, PageBytes<'a>),
+    ) -> io::Result<()> {
+        decide(&mut guard, contents);
+        self.end_decisions(guard, RequestBytes::one(page, contents.bytes))
+    }
+
+    /// Gives the core's lock back after decisions on a request, and carries their plan out.
+    fn end_decisions(&self, mut guard: CoreGuard, request: RequestBytes) -> io::Result<()> {
+        let plan = guard.core().take_plan();
+        if guard.must_mend() {
+            // What is in memory of the store is read when its device is given up.
+            plan.carry_out_now(request);
+            return guard.mend();
+        }
+        drop(guard);
+        self.load(plan.carry_out(request));
+        Ok(())
     }
 
     /// As [`newest`](BlockCache::newest), with `take` taking the core's lock. Before a version is read from the store,
@@ -275,21 +343,4 @@ impl BlockCache {
             }
         }
     }
-}
-
-/// Has the core decide on a page whose lock is held, and carries the plan out.
-fn decide_and_carry_out<'a>(
-    mut guard: CoreGuard,
-    contents: PageBytes<'a>,
-    decide: impl FnOnce(&mut CoreGuard, PageBytes<'a>) -> Plan,
-) -> io::Result<()> {
-    let plan = decide(&mut guard, contents);
-    if guard.must_mend() {
-        // What is in memory of the store is read when its device is given up.
-        plan.carry_out_now(contents.bytes);
-        return guard.mend();
-    }
-    drop(guard);
-    plan.carry_out(contents.bytes);
-    Ok(())
 }

@@ -8,7 +8,7 @@
 use super::locks::CoreGuard;
 use super::maintenance::StoreAccess;
 use super::pages::LockedPages;
-use super::plan::PageBytes;
+use super::plan::{PageBytes, RequestBytes};
 use super::{BlockCache, Tag};
 use entresol_core::Op;
 use std::ops::Range;
@@ -93,6 +93,7 @@ impl BlockCache {
         let contents: Vec<PageBytes> = bytes.chunks_exact(self.page_bytes as usize).map(PageBytes::checked).collect();
         let Some(mut guard) = self.locks.ready_now() else { return 0 };
         let mut done = 0;
+        let first_page = pages.start;
         for (page, contents) in pages.zip(contents) {
             // Where a decision needs maintenance first, its page and later ones are left to a thread that may wait.
             if done > 0 && !guard.is_ready() {
@@ -100,13 +101,16 @@ impl BlockCache {
             }
             let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
             self.recorder.note(page, Op::Read, tag, first && done == 0);
-            // The next decision may read the block of this one.
-            guard.core().read(page, contents, tag).carry_out_now(contents.bytes);
+            guard.core().read(page, contents, tag);
             done += 1;
         }
+        let plan = guard.core().take_plan();
         let counts = &mut guard.write_back().counts;
         counts.below_reads += done;
         counts.below_gap_reads += u64::from((held_above & ((1 << done) - 1)).count_ones());
+        drop(guard);
+        let _requested_later =
+            plan.carry_out(RequestBytes { first: first_page, bytes, page_bytes: self.page_bytes as usize });
         done
     }
 
@@ -134,6 +138,9 @@ impl BlockCache {
                 let tag = Tag { sequential: tag.sequential || page > pages.start, ..tag };
                 self.recorder.note(page, Op::Read, tag, first && page == pages.start);
             }
+            // Hits of the uppermost tier move nothing, or pages that a policy moves at any request.
+            let request = RequestBytes { first: pages.start, bytes, page_bytes: self.page_bytes as usize };
+            let _requested_later = guard.core().take_plan().carry_out_now(request);
         }
         found
     }

@@ -1,7 +1,7 @@
 //! Taking over from a process that was killed: what was answered and only its memory had is repeated.
 
 use super::maintenance::StoreAccess;
-use super::plan::PageBytes;
+use super::plan::{PageBytes, RequestBytes};
 use super::{BlockCache, CacheError, Tag};
 use entresol_store::AnyStore;
 use entresol_store::arena::{Arena, ArenaError, Survivors};
@@ -81,7 +81,7 @@ impl BlockCache {
         let _page = self.locks.pages.page(page);
         let guard = self.locks.ready_to_write(page)?;
         let plan = self.decide_on_write(guard, page, PageBytes::checked(bytes), true, Tag::default())?;
-        plan.carry_out_now(bytes);
+        let _requested_later = plan.carry_out_now(RequestBytes::one(page, bytes));
         Ok(())
     }
 

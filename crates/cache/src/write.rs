@@ -1,10 +1,14 @@
-//! The write path: a page's lock, the policy's decision, and the copy that its plan leaves to be done.
+//! The write path: a page's lock, the policy's decision, and the copy that its plan leaves to be done. Whole pages in a
+//! row are decided on in one hold of the core's lock, as long as no maintenance is due in between.
 
 use super::locks::CoreGuard;
-use super::plan::{PageBytes, Plan};
+use super::plan::{PageBytes, Plan, RequestBytes};
 use super::{BlockCache, Mode, Tag};
 use entresol_core::Op;
 use std::io;
+
+/// Most pages that one hold of the core's lock decides on.
+pub(super) const DECIDED_PER_HOLD: usize = 256;
 
 impl BlockCache {
     /// Writes, with the facts that the tag states. After a crash a write of several pages counts as several writes.
@@ -20,6 +24,14 @@ impl BlockCache {
         while done < bytes.len() {
             let at = offset + done as u64;
             let within = (at % self.page_bytes) as usize;
+            let run = (bytes.len() - done) / page_bytes;
+            if within == 0 && run > 1 {
+                let len = run.min(DECIDED_PER_HOLD) * page_bytes;
+                let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
+                self.write_run(at / self.page_bytes, &bytes[done..done + len], tag, done == 0)?;
+                done += len;
+                continue;
+            }
             let len = (page_bytes - within).min(bytes.len() - done);
             let whole = within == 0 && (len == page_bytes || at + len as u64 == self.size_bytes);
             let first = done == 0;
@@ -52,10 +64,48 @@ impl BlockCache {
         Ok(())
     }
 
+    /// Writes whole pages from `first` on. `begins` when they are the first pages of a call.
+    fn write_run(&self, first: u64, bytes: &[u8], tag: Tag, begins: bool) -> io::Result<()> {
+        let page_bytes = self.page_bytes as usize;
+        let contents: Vec<PageBytes> = bytes.chunks_exact(page_bytes).map(PageBytes::checked).collect();
+        let _pages = self.locks.pages.range(&(first..first + contents.len() as u64));
+        let request = RequestBytes { first, bytes, page_bytes };
+        let tag_of = |at: usize| Tag { sequential: tag.sequential || at > 0, ..tag };
+        let mut at = 0;
+        while at < contents.len() {
+            let began = at;
+            let mut guard = self.locks.ready_to_write(first + at as u64)?;
+            check_writable(guard.core().mode())?;
+            let mut decided = Ok(());
+            while at < contents.len() && decided.is_ok() && (at == began || guard.may_write_another(first + at as u64))
+            {
+                self.recorder.note(first + at as u64, Op::Write, tag_of(at), begins && at == 0);
+                decided = guard.core().write(first + at as u64, contents[at], true, tag_of(at));
+                self.unflushed.note();
+                at += 1;
+            }
+            let plan = guard.core().take_plan();
+            if guard.must_mend() {
+                // What is in memory of the store is read when its device is given up.
+                plan.carry_out_now(request);
+                guard.mend()?;
+                // A failure of the cache device is an error only where it cost data or an acknowledgement.
+                decided = decided
+                    .or_else(|_| guard.core().write(first + at as u64 - 1, contents[at - 1], true, tag_of(at - 1)));
+                drop(guard);
+            } else {
+                drop(guard);
+                self.load(plan.carry_out(request));
+            }
+            decided?;
+        }
+        Ok(())
+    }
+
     /// Has the policy decide on a write of a page whose lock is held, and carries the plan out.
     fn write_page(&self, guard: CoreGuard, page: u64, contents: PageBytes, whole: bool, tag: Tag) -> io::Result<()> {
         let plan = self.decide_on_write(guard, page, contents, whole, tag)?;
-        plan.carry_out(contents.bytes);
+        self.load(plan.carry_out(RequestBytes::one(page, contents.bytes)));
         Ok(())
     }
 
@@ -69,18 +119,19 @@ impl BlockCache {
         tag: Tag,
     ) -> io::Result<Plan> {
         let mut decided = guard.core().write(page, contents, whole, tag);
+        let mut plan = guard.core().take_plan();
         if guard.must_mend() {
             // What is in memory of the store is read when its device is given up.
-            decided = decided.map(|plan| {
-                plan.carry_out_now(contents.bytes);
-                Plan::default()
-            });
+            std::mem::take(&mut plan).carry_out_now(RequestBytes::one(page, contents.bytes));
             // A failure of the cache device is an error only where it cost data or an acknowledgement.
             guard.mend()?;
             decided = decided.or_else(|_| guard.core().write(page, contents, whole, tag));
+        } else if decided.is_err() {
+            // Movements before the failed one.
+            std::mem::take(&mut plan).carry_out_now(RequestBytes::one(page, contents.bytes));
         }
         self.unflushed.note();
-        decided
+        decided.map(|()| plan)
     }
 }
 

@@ -60,6 +60,11 @@ impl Batch {
         self.bytes.filled((address - self.address) as usize)
     }
 
+    /// As [`block`](Batch::block), without a wait: none while the block is reserved.
+    pub(super) fn block_now(&self, address: u64) -> Option<&[u8]> {
+        self.bytes.filled_now((address - self.address) as usize)
+    }
+
     /// Its memory, for another batch, unless a request has just filled a block of it.
     pub(super) fn into_memory(self) -> Option<Memory> {
         Arc::into_inner(self.bytes).map(BatchMemory::into_memory)

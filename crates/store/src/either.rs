@@ -260,6 +260,11 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => store.read_open(entry, bytes))
     }
 
+    /// Bytes of a version that only memory holds, unless its block is still to be filled. Waits for nothing.
+    pub fn filled_open(&self, entry: Entry) -> Option<&[u8]> {
+        either!(self, store => store.filled_open(entry))
+    }
+
     /// Free segments, or as many segments' worth of free slots and journal.
     pub fn free_segments(&self) -> u64 {
         either!(self, store => store.free_segments())

@@ -1,7 +1,7 @@
 //! Account of holds of the core's lock, for tests: index entries looked at, and device calls made, within a hold.
 
 #[cfg(any(test, feature = "mutants"))]
-pub use counted::{all, began, ended, holding, longest, looked};
+pub use counted::{all, began, ended, holding, longest, looked, taken};
 
 /// A hold begins.
 #[cfg(not(any(test, feature = "mutants")))]
@@ -27,10 +27,12 @@ mod counted {
         static LOOKED: Cell<u64> = const { Cell::new(0) };
         static LONGEST: Cell<u64> = const { Cell::new(0) };
         static ALL: Cell<u64> = const { Cell::new(0) };
+        static TAKEN: Cell<u64> = const { Cell::new(0) };
     }
 
     pub fn began() {
         HOLDING.set(true);
+        TAKEN.set(TAKEN.get() + 1);
         LOOKED.set(0);
     }
 
@@ -47,6 +49,11 @@ mod counted {
     /// True if this thread holds the core's lock.
     pub fn holding() -> bool {
         HOLDING.get()
+    }
+
+    /// Holds that this thread began since the last call.
+    pub fn taken() -> u64 {
+        TAKEN.replace(0)
     }
 
     /// Entries that this thread looked at since the last call.

@@ -159,7 +159,9 @@ impl BatchMemory {
     /// now on, if the block had none before.
     pub fn reserve(self: &Arc<Self>, block: usize, noted: Option<u64>) -> Unfilled {
         assert!((block + 1) * self.block_bytes <= self.len, "block {block} of {} bytes", self.len);
-        self.wait_for(block);
+        if !mutant::is(Mutant::ReservedAgain) {
+            self.wait_for(block);
+        }
         let (word, bit) = self.bit(block);
         word.fetch_or(bit, Ordering::Relaxed);
         if let (Some(piece), Some(page)) = (self.shared(), noted) {
@@ -185,6 +187,13 @@ impl BatchMemory {
             self.wait_for(block);
         }
         self.at(block * self.block_bytes..(block + 1) * self.block_bytes)
+    }
+
+    /// As [`filled`](Self::filled), without a wait: none while the block is reserved.
+    pub fn filled_now(&self, block: usize) -> Option<&[u8]> {
+        let (word, bit) = self.bit(block);
+        let is_filled = word.load(Ordering::Acquire) & bit == 0 || mutant::is(Mutant::QueuedBeforeBytes);
+        is_filled.then(|| self.at(block * self.block_bytes..(block + 1) * self.block_bytes))
     }
 
     /// Bytes for the device, of a sealed batch whose blocks are filled; or of blocks that no append reserves.

@@ -111,6 +111,14 @@ entresol_core::fault_points! {
         BatchBeforeBytes,
         /// A block in memory is read before it is filled.
         ReadBeforeBytes,
+        /// A version in memory is queued before its block is filled.
+        QueuedBeforeBytes,
+        /// A block is reserved again before it is filled: the older version may come after the newer one.
+        ReservedAgain,
+        /// A page is loaded although its bytes could not be read.
+        LoadErrorSwallowed,
+        /// A page is loaded without its lock, over what a write has brought meanwhile.
+        LoadedUnlocked,
         /// Arena: the memory of batches is of the process alone, without a word.
         ArenaBatchPrivate,
         /// Arena: a slot counts before its bytes are in it.
@@ -131,6 +139,8 @@ entresol_core::fault_points! {
         InheritedNotSynced,
         /// Arena: a version that is appended again stands in for a newer one in a slot.
         ArenaOlderSettles,
+        /// Arena: a version counts on while its block is still to be filled, though a slot has a newer one.
+        ArenaOlderForgotten,
         /// Arena: nothing says that the store's version of a page is obsolete.
         ArenaGoneUnsaid,
         /// Arena: nothing says that something is in memory of the process alone.
@@ -184,8 +194,12 @@ impl Mutant {
         Mutant::AgeNobodyWaits,
     ];
 
+    /// Faults of loading; no policy of the catalogue fetches another page than the requested one.
+    pub const OF_LOADING: [Mutant; 2] = [Mutant::LoadErrorSwallowed, Mutant::LoadedUnlocked];
+
     /// Mutants that kills of the process alone detect.
-    pub const OF_ARENA: [Mutant; 15] = [
+    pub const OF_ARENA: [Mutant; 16] = [
+        Mutant::ArenaOlderForgotten,
         Mutant::ArenaOlderSettles,
         Mutant::ArenaBatchPrivate,
         Mutant::ArenaStateEarly,

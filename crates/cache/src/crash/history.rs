@@ -49,6 +49,8 @@ pub(super) struct Setup {
     pub syncs_fail: bool,
     /// True if the store was made by a program before version 3.
     pub of_before: bool,
+    /// Most pages of one write.
+    pub span_max: u64,
     /// Most seconds for which a page may be dirty; none without such a bound.
     pub dirty_age: Option<u64>,
 }
@@ -122,6 +124,7 @@ impl Setup {
             cutoff_pages,
             syncs_fail,
             of_before,
+            span_max: 1,
             dirty_age,
         }
     }
@@ -131,6 +134,20 @@ impl Setup {
         let setup = Setup::random(seed, layout);
         let tier = 1 + Random::new(!seed).below(setup.geometry.capacity_pages().min(PLACING_PAGES_MAX)) as usize;
         Setup { policy: PLACING, tiers: vec![tier], ..setup }
+    }
+
+    /// A cache with a pool of pages in memory, between which and the store pages move, and with writes of several pages.
+    pub fn pooled(seed: u64, layout: Layout) -> Self {
+        let setup = Setup::random(seed, layout);
+        let mut random = Random::new(seed ^ 0x9001);
+        let mut with_pool = || loop {
+            let (policy, tiers) = random_policy(&mut random, setup.geometry.capacity_pages());
+            if tiers.len() == 2 && tiers[0] > 1 {
+                return (policy, tiers);
+            }
+        };
+        let (policy, tiers) = with_pool();
+        Setup { policy, tiers, span_max: 8, ..setup }
     }
 
     /// A cache whose backing store drops unsynced writes at times.
@@ -186,6 +203,10 @@ pub(super) struct Tally {
     pub syncs_failed: u64,
     /// Plans that were held open while other requests went on.
     pub plans_held: u64,
+    /// Those of them with several steps.
+    pub plans_long: u64,
+    /// Pages that were loaded after a decision.
+    pub loaded: u64,
     /// Kills of the process in the middle of a request, or between two.
     pub kills: u64,
     /// Kills while a cache was being opened.
@@ -217,6 +238,8 @@ impl runs::Tally for Tally {
         self.placing_interrupted += other.placing_interrupted;
         self.syncs_failed += other.syncs_failed;
         self.plans_held += other.plans_held;
+        self.plans_long += other.plans_long;
+        self.loaded += other.loaded;
         self.kills += other.kills;
         self.kills_in_recovery += other.kills_in_recovery;
         self.kills_incomplete += other.kills_incomplete;
@@ -404,11 +427,16 @@ impl History {
         let page = self.some_page();
         let sectors = page_bytes as usize / SECTOR;
         let from = if self.random.chance(0.7) { 0 } else { self.random.below(sectors as u64) as usize };
-        let bytes = self.oracle.write(page, from..sectors);
+        let mut bytes = self.oracle.write(page, from..sectors);
+        let more = if self.setup.span_max > 1 { self.random.below(self.setup.span_max) } else { 0 };
+        let pages = page..(page + 1 + more).min(self.oracle.pages());
+        for page in pages.start + 1..pages.end {
+            bytes.extend_from_slice(&self.oracle.write(page, 0..sectors));
+        }
         let fua = self.random.chance(0.1);
         let result = cache.write(page * page_bytes + (from * SECTOR) as u64, &bytes, fua);
         self.try_io("writing", result)?;
-        if !open_plans::is_held(page) {
+        for page in pages.filter(|&page| !open_plans::is_held(page)) {
             self.discarded.remove(&page);
         }
         if fua {
@@ -563,8 +591,9 @@ impl History {
                 break;
             }
         }
-        // Policies of this family keep older versions of pages in memory until their turn comes.
-        if result.is_ok() && cache.config().policy.family != "extension" {
+        // Policies of these families keep older versions of pages, in memory or below it, until their turn comes.
+        let keeps_older = ["extension", "migration"].contains(&cache.config().policy.family);
+        if result.is_ok() && !keeps_older {
             let unknown = cache.unknown_residents().expect("no thread panicked");
             if !unknown.is_empty() {
                 let what =
@@ -580,7 +609,7 @@ impl History {
         self.tally.cleaned_beside += stats.write_back.cleaned_beside;
         self.tally.aged += stats.dirty_age.map_or(0, |dirty_age| dirty_age.written);
         self.tally.passed += stats.counts.passed;
-        self.tally.plans_held += self.holding.as_ref().map_or(0, |holding| holding.take_held());
+        self.count_plans();
         self.tally.placed += stats.counts.placed;
         self.tally.tables_in_part += u64::from(matches!(result, Err(Stop::PowerOff)) && has_tables_in_part(&cache));
         // Without a fault the cache must not give up its device.
@@ -590,6 +619,13 @@ impl History {
             }
             _ => result,
         }
+    }
+
+    fn count_plans(&mut self) {
+        let (held, long) = self.holding.as_ref().map_or((0, 0), |holding| holding.take_held());
+        self.tally.plans_held += held;
+        self.tally.plans_long += long;
+        self.tally.loaded += crate::loading::take_loaded();
     }
 
     fn crash(&mut self) {

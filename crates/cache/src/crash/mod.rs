@@ -17,6 +17,8 @@ const LAYOUTS: [Layout; 2] = [Layout::Log, Layout::Slots];
 const KILLED: u64 = 6_000_000;
 /// First seed of runs in which syncs fail.
 const FAILING: u64 = 4_000_000;
+/// First seed of runs with pages in memory above the store.
+const POOLED: u64 = 7_000_000;
 
 /// One random run with several crashes.
 fn random_life(seed: u64, setup: Setup, crashes: u64) -> Result<Tally, String> {
@@ -82,6 +84,22 @@ fn what_was_answered_is_read_after_a_kill_synced_or_not() {
     }
 }
 
+/// Runs of caches with pages in memory whose processes are killed.
+fn pooled_lives_with_kills(seeds: std::ops::Range<u64>, layout: Layout) -> Result<Tally, String> {
+    runs::sum(seeds, |seed| life_with_kills(seed, Setup::pooled(POOLED + seed, layout), 20))
+}
+
+/// Kills in the middle of plans of several steps.
+#[test]
+fn what_was_answered_is_read_after_a_kill_with_pages_in_memory() {
+    for layout in LAYOUTS {
+        let seeds = halved(halved(seeds()));
+        let tally = pooled_lives_with_kills(seeds.clone(), layout).unwrap_or_else(|violation| panic!("{violation}"));
+        println!("{layout:?}: {seeds:?}: {tally:?}");
+        assert!(seeds.end - seeds.start < 100 || tally.plans_long > tally.kills / 10, "{tally:?}");
+    }
+}
+
 /// Runs in one layout, and the events that must have occurred in them.
 fn check_lives(layout: Layout) {
     let seeds = seeds();
@@ -139,6 +157,14 @@ fn no_crash_of_a_history_with_queries_over_tables_loses_what_was_durable() {
 #[test]
 fn no_crash_of_a_history_whose_syncs_fail_loses_what_was_durable() {
     check_lives_of_a_kind(FAILING, Setup::failing, |seeds, tally| assert!(tally.syncs_failed > seeds, "{tally:?}"));
+}
+
+/// Plans have several steps where pages leave memory for the store, which few random runs have do.
+#[test]
+fn no_crash_of_a_history_with_pages_in_memory_loses_what_was_durable() {
+    check_lives_of_a_kind(POOLED, Setup::pooled, |seeds, tally| {
+        assert!(tally.plans_long > seeds && tally.loaded > 0, "{tally:?}");
+    });
 }
 
 #[test]
@@ -382,7 +408,8 @@ fn without_mutant(violation: &str, layout: Layout) -> Result<(), String> {
 fn missed(layout: Layout) -> Vec<Mutant> {
     let mut missed = Vec::new();
     let named = std::env::var("ENTRESOL_CRASH_MUTANTS").unwrap_or_default();
-    let elsewhere = |mutant: &Mutant| Mutant::OF_AGES.contains(mutant) || Mutant::OF_ARENA.contains(mutant);
+    let elsewhere = [&Mutant::OF_AGES[..], &Mutant::OF_ARENA, &Mutant::OF_LOADING].concat();
+    let elsewhere = |mutant: &Mutant| elsewhere.contains(mutant);
     let durable = Mutant::ALL.into_iter().filter(|mutant| !elsewhere(mutant));
     let durable = durable.filter(|mutant| format!("{mutant:?}").contains(&named));
     for mutant in durable.filter(|mutant| mutant.is_of(layout)) {
@@ -392,6 +419,7 @@ fn missed(layout: Layout) -> Vec<Mutant> {
             .and_then(|_| all_rotting_lives(0..300, layout))
             .and_then(|()| damaged_lives(0..4000, layout))
             .and_then(|_| lives_of(FAILING..FAILING + 300, |seed| Setup::failing(seed, layout), 20))
+            .and_then(|_| lives_of(POOLED..POOLED + 300, |seed| Setup::pooled(seed, layout), 20))
             .and_then(|_| random_lives(300..20_000, layout, 20).map(drop).or_else(|why| without_mutant(&why, layout)));
         mutant::activate(None);
         match found {
@@ -410,7 +438,7 @@ fn every_mutant_of_what_outlives_the_process_is_found_out() {
         let of_layout = Mutant::OF_ARENA.into_iter().filter(|mutant| mutant.is_of(layout));
         for mutant in of_layout.filter(|mutant| format!("{mutant:?}").contains(&named)) {
             mutant::activate(Some(mutant));
-            let found = lives_with_kills(0..8000, layout, 20);
+            let found = pooled_lives_with_kills(0..500, layout).and_then(|_| lives_with_kills(0..8000, layout, 20));
             mutant::activate(None);
             match found {
                 // Without a mutant these runs have no violation: `what_was_answered_is_read_after_a_kill_synced_or_not`.

@@ -43,7 +43,7 @@ impl WriteBack {
         };
         if !entry.resident {
             self.counts.evicted_dirty += 1;
-            self.write_page_back(page, bytes, address);
+            self.write_page_back(page, bytes.into(), address);
             return Ok(true);
         }
         self.counts.copied += 1;

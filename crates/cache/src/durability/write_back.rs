@@ -5,7 +5,7 @@ use super::clean::DirtyLimits;
 use super::unsynced::Unsynced;
 use super::watermarks;
 use super::write_batch::{InFlight, LogRelation, Payload};
-use crate::transfers::read_page_below;
+use crate::page_copy::PageCopy;
 use entresol_disk::Disk;
 use entresol_store::arena::{Arena, Slot};
 use entresol_store::mutant::{self, Mutant};
@@ -259,38 +259,6 @@ impl WriteBack {
         Ok(if self.store.read_open(entry, bytes) { Source::Memory } else { Source::Store(entry) })
     }
 
-    /// Reads the version that [`locate_below`](WriteBack::locate_below) finds.
-    pub fn read_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
-        match self.locate_below(page, bytes)? {
-            Source::Memory => Ok(()),
-            Source::Store(entry) => match self.store.read(entry, bytes) {
-                Err(error) if self.is_sent(page, entry) => {
-                    self.copy_is_bad(page, entry, error)?;
-                    self.read_backing(page, bytes)
-                }
-                other => other,
-            },
-            Source::Below => self.read_backing(page, bytes),
-        }
-    }
-
-    fn read_backing(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.counts.below_reads += 1;
-        read_page_below(&*self.backing, self.backing_bytes, page, bytes)
-    }
-
-    /// True if this version, or a newer one, was written below and nothing of the page is queued.
-    fn is_sent(&self, page: u64, entry: Entry) -> bool {
-        !self.dirty_queue.contains_key(&page) && self.covers(page, entry.address)
-    }
-
-    /// Reads the store's copy. A bad clean copy is forgotten, a bad dirty one is declared lost.
-    pub fn read_store(&mut self, page: u64, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
-        let Err(error) = self.store.read(entry, bytes) else { return Ok(()) };
-        self.copy_is_bad(page, entry, error)?;
-        self.read_below(page, bytes)
-    }
-
     /// Handles an unreadable copy in the store. An error if the page is lost; otherwise the page is read below.
     pub fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()> {
         let Some(entry) = self.store.index().get(page).filter(|now| now.address == entry.address) else {
@@ -359,8 +327,8 @@ impl WriteBack {
     }
 
     /// Appends a version with this CRC for the policy, or for durability alone when it is not `resident`. `dirty` when
-    /// it is newer than the version sent below; otherwise its bytes are those that
-    /// [`read_below`](WriteBack::read_below) returns. The block is to be filled with them.
+    /// it is newer than the version sent below; otherwise its bytes are those of the version that
+    /// [`locate_below`](WriteBack::locate_below) finds. The block is to be filled with them.
     pub fn put(&mut self, page: u64, crc: u32, dirty: bool, resident: bool) -> io::Result<(Entry, Unfilled)> {
         let changed = self.inherited || self.changed.iter().any(|pages| pages.contains(&page));
         let on_its_way = changed || self.dirty_queue.contains_key(&page) || self.unsynced.contains(page);
@@ -413,16 +381,15 @@ impl WriteBack {
     }
 
     /// Queues a version of the store, with these bytes, to be written below.
-    pub fn write_page_back(&mut self, page: u64, bytes: &[u8], address: u64) {
-        self.queue(page, Payload::Bytes(bytes.into()), LogRelation::Same(address));
+    pub fn write_page_back(&mut self, page: u64, bytes: PageCopy, address: u64) {
+        self.queue(page, Payload::Bytes(bytes), LogRelation::Same(address));
     }
 
-    /// Queues a version of the store to be written below.
+    /// Queues a version of the store to be written below. Waits for nothing: a block that is still to be filled is read
+    /// from the device, which has it when the store is durable up to here (rule 1).
     pub fn write_back_stored(&mut self, page: u64, entry: Entry) {
-        let mut bytes = vec![0; self.page_bytes];
-        let open = self.store.read_open(entry, &mut bytes);
-        let payload = if open { Payload::Bytes(bytes.as_slice().into()) } else { Payload::Stored(entry) };
-        self.queue(page, payload, LogRelation::Same(entry.address));
+        let filled = self.store.filled_open(entry).map(PageCopy::from);
+        self.queue(page, filled.map_or(Payload::Stored(entry), Payload::Bytes), LogRelation::Same(entry.address));
     }
 
     /// True if the version of this entry still has to be written below.

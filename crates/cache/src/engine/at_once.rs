@@ -23,7 +23,7 @@ impl<P: Policy> Engine<P> {
         }
         for (at, bytes) in bytes.chunks_exact(page_bytes).enumerate() {
             let tag = Tag { sequential: tag.sequential || at > 0, ..tag };
-            Core::read(self, first + at as u64, PageBytes::new(bytes), tag).carry_out_now(bytes);
+            Core::read(self, first + at as u64, PageBytes::new(bytes), tag);
         }
         true
     }

@@ -57,7 +57,7 @@ impl<P: Policy> Engine<P> {
         contents: PageBytes,
         tag: Tag,
         after: impl FnOnce(&P, Page, &mut Decision),
-    ) -> Option<io::Result<Plan>> {
+    ) -> Option<io::Result<()>> {
         self.meet(page);
         let policy = &self.policy;
         let handle = self.executor.directory.handle(page, |handle| !policy.state(handle).known);
@@ -90,9 +90,8 @@ impl<P: Policy> Engine<P> {
         self.executor.directory.find(page).is_some_and(|handle| !self.policy.state(handle).tiers.is_empty())
     }
 
-    fn write_page(&mut self, page: u64, op: Op, contents: PageBytes, tag: Tag) -> io::Result<Plan> {
-        let past =
-            |engine: &mut Self| engine.executor.write_back.write_past(page, contents.bytes).map(|()| Plan::default());
+    fn write_page(&mut self, page: u64, op: Op, contents: PageBytes, tag: Tag) -> io::Result<()> {
+        let past = |engine: &mut Self| engine.executor.write_back.write_past(page, contents.bytes);
         let passes = self.passes(page);
         if self.mode == Mode::WriteAround && !self.is_cached(page) {
             self.executor.counts.around += 1;
@@ -112,16 +111,6 @@ impl<P: Policy> Engine<P> {
             }
         });
         decided.unwrap_or_else(|| past(self))
-    }
-
-    /// Shows the policy more behind a request, whose plan is carried out before.
-    fn go_on_behind(&mut self, plan: Plan, bytes: &[u8]) -> Plan {
-        if self.unseen.is_none() && self.left.is_none() {
-            return plan;
-        }
-        plan.carry_out_now(bytes);
-        self.go_on_showing();
-        Plan::default()
     }
 
     /// Ends an operation. A failure of the cache device is an error only where it cost data or an acknowledgement.
@@ -150,6 +139,7 @@ impl<P: Policy> Core for Engine<P> {
     fn hint(&mut self, hint: Hint) {
         if !self.off {
             self.policy.hint(hint, &mut Decision::on_hint(&mut self.executor));
+            self.executor.plan.settle_copies();
         }
     }
 
@@ -162,7 +152,17 @@ impl<P: Policy> Core for Engine<P> {
             return false;
         }
         // Pages that could not be written below stay queued or are listed.
-        self.policy.go_on(&mut Decision::on_hint(&mut self.executor))
+        let more = self.policy.go_on(&mut Decision::on_hint(&mut self.executor));
+        self.executor.plan.settle_copies();
+        more
+    }
+
+    fn take_plan(&mut self) -> Plan {
+        std::mem::take(&mut self.executor.plan)
+    }
+
+    fn has_steps(&self) -> bool {
+        self.executor.plan.has_steps()
     }
 
     fn holds(&mut self, page: u64) -> bool {
@@ -179,6 +179,7 @@ impl<P: Policy> Core for Engine<P> {
         self.executor.counts.placed += u64::from(brought);
         // Recovered pages not yet shown count as cached: beside as many prefetched pages there is no space for them.
         self.go_on_showing();
+        self.executor.plan.settle_copies();
         brought
     }
 
@@ -206,22 +207,20 @@ impl<P: Policy> Core for Engine<P> {
         self.executor.copy_is_bad(page, entry, error)
     }
 
-    fn read(&mut self, page: u64, contents: PageBytes, tag: Tag) -> Plan {
+    fn read(&mut self, page: u64, contents: PageBytes, tag: Tag) {
         if self.off {
-            return Plan::default();
+            return;
         }
-        let plan = if self.passes(page) {
+        if self.passes(page) {
             self.executor.count_passed(page, Op::Read);
-            Plan::default()
         } else {
             let store_tier = self.executor.store_tier();
             // The read has succeeded. Errors concern other pages, which stay queued or are listed.
-            let decided = self.access(page, Op::Read, contents, tag, |policy, handle, decision| {
+            let _decided = self.access(page, Op::Read, contents, tag, |policy, handle, decision| {
                 decision.fill(handle, policy.state(handle).tiers.contains(store_tier));
             });
-            decided.and_then(Result::ok).unwrap_or_default()
-        };
-        self.go_on_behind(plan, contents.bytes)
+        }
+        self.go_on_showing();
     }
 
     fn read_stored(&mut self, page: u64, tag: Tag) -> bool {
@@ -236,14 +235,25 @@ impl<P: Policy> Core for Engine<P> {
         decided.is_some()
     }
 
-    fn fill(&mut self, page: u64, contents: PageBytes) -> Plan {
+    fn fill(&mut self, page: u64, contents: PageBytes) {
         let handle = self.executor.directory.find(page).filter(|_| !self.off);
-        let Some(handle) = handle else { return Plan::default() };
+        let Some(handle) = handle else { return };
         let in_store = self.policy.state(handle).tiers.contains(self.executor.store_tier());
         let now_us = self.executor.now_us;
         let mut decision = Decision::on_request(&mut self.executor, page, Op::Read, contents, now_us);
         decision.fill(handle, in_store);
-        decision.end().unwrap_or_default()
+        let _cannot_fail = decision.end();
+    }
+
+    fn awaits_bytes(&self, page: u64) -> bool {
+        let handle = self.executor.directory.find(page).filter(|_| !self.off);
+        handle.is_some_and(|handle| match self.executor.frame(handle) {
+            Some(frame) => frame.bytes.is_none(),
+            None => {
+                let in_store = self.policy.state(handle).tiers.contains(self.executor.store_tier());
+                in_store && self.executor.write_back.store.index().resident(page).is_none()
+            }
+        })
     }
 
     fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool {
@@ -258,27 +268,23 @@ impl<P: Policy> Core for Engine<P> {
         self.executor.gaps.leave();
     }
 
-    fn write(&mut self, page: u64, contents: PageBytes, whole: bool, tag: Tag) -> io::Result<Plan> {
+    fn write(&mut self, page: u64, contents: PageBytes, whole: bool, tag: Tag) -> io::Result<()> {
         if self.off {
             self.executor.write_back.write_without_store(page, contents.bytes);
-            return Ok(Plan::default());
+            return Ok(());
         }
         self.void_left(page);
-        match self.write_page(page, if whole { Op::Write } else { Op::Update }, contents, tag) {
-            Ok(plan) => Ok(self.go_on_behind(plan, contents.bytes)),
-            Err(error) => {
-                self.go_on_showing();
-                Err(error)
-            }
-        }
+        let written = self.write_page(page, if whole { Op::Write } else { Op::Update }, contents, tag);
+        self.go_on_showing();
+        written
     }
 
     fn unstored(&self, from: u32, most: usize) -> Vec<Page> {
         self.executor.unstored(from, most)
     }
 
-    fn store_frames(&mut self, handles: &[Page]) -> io::Result<()> {
-        if self.off { Ok(()) } else { self.executor.store_frames(handles) }
+    fn store_frames(&mut self, handles: &[Page]) -> io::Result<usize> {
+        if self.off { Ok(handles.len()) } else { self.executor.store_frames(handles) }
     }
 
     fn queue_owed(&mut self, pages: &[u64]) -> io::Result<()> {
@@ -378,14 +384,9 @@ impl<P: Policy> Core for Engine<P> {
     }
 
     fn show_more(&mut self) -> bool {
-        if self.off {
-            return false;
-        }
-        if self.unseen.is_some() {
-            self.show_some();
-            return true;
-        }
-        self.show_left()
+        let more = self.show_next();
+        self.executor.plan.settle_copies();
+        more
     }
 
     fn leave(self: Box<Self>) -> (Executor, Mode, Box<dyn Send>) {

@@ -73,6 +73,18 @@ impl<P: Policy> Engine<P> {
         }
     }
 
+    /// Shows the policy some of the pages that it has not seen. True if more may be left.
+    pub(super) fn show_next(&mut self) -> bool {
+        if Core::is_off(self) {
+            return false;
+        }
+        if self.unseen.is_some() {
+            self.show_some();
+            return true;
+        }
+        self.show_left()
+    }
+
     /// Shows the policy a few of the previous policy's frames. True if more are left.
     pub(super) fn show_left(&mut self) -> bool {
         for _ in 0..FRAMES_PER_HOLD {
@@ -120,7 +132,7 @@ impl<P: Policy> Engine<P> {
     /// After a request: shows the policy more unless a hard limit is reached.
     pub(super) fn go_on_showing(&mut self) {
         if (self.unseen.is_some() || self.left.is_some()) && self.executor.write_back.is_ready() {
-            self.show_more();
+            self.show_next();
         }
     }
 

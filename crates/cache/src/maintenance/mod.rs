@@ -14,7 +14,7 @@ use crate::durability::{DEPTH_MAX, FREE_MIN, WriteBack, WriteBatch};
 use crate::transfers::read_pages;
 use entresol_disk::{AlignedBytes, Disk};
 use entresol_store::mutant::{self, Mutant};
-use entresol_store::{Batch, Entry, Unfilled, check_page, page_crc, sync_device};
+use entresol_store::{Batch, Entry, Unfilled, check_page, sync_device};
 use slot_reclaim::reclaim_slots;
 use std::io;
 use std::sync::Arc;
@@ -250,20 +250,25 @@ pub(crate) fn make_ready(access: &mut impl StoreAccess) -> io::Result<()> {
     catch_up(access)
 }
 
-/// Reclaims until [`FREE_MIN`] segments are free.
+/// Reclaims until [`FREE_MIN`] segments are free, and as many as a decision may need if that is possible.
 pub(crate) fn make_room(access: &mut impl StoreAccess) -> io::Result<()> {
     let rounds = 2 * u64::from(access.write_back().store.geometry().segments);
     for _ in 0..rounds {
-        if access.write_back().store.free_segments() >= FREE_MIN {
+        let free = access.write_back().store.free_segments();
+        if free >= FREE_MIN && !access.write_back().lacks_room_to_move() {
             return Ok(());
         }
         reclaim(access)?;
+        access.write_back().reclaimed_ahead(free);
+    }
+    if access.write_back().store.free_segments() >= FREE_MIN {
+        return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::StorageFull, "every segment of the cache is full of pages that are needed"))
 }
 
-/// Appends a version for a decision, as [`WriteBack::put`], with room made for it first. While maintenance is under way
-/// the last free segments are for that.
+/// Appends a version for a decision, as [`WriteBack::put`]. The last free segments are for maintenance: it makes room
+/// before the next request.
 pub(crate) fn put(
     write_back: &mut WriteBack,
     page: u64,
@@ -271,28 +276,13 @@ pub(crate) fn put(
     dirty: bool,
     resident: bool,
 ) -> io::Result<(Entry, Unfilled)> {
-    if !write_back.apart {
-        make_room(write_back)?;
-    } else if write_back.store.free_segments() < FREE_MIN - 1 {
+    if !write_back.has_room_to_put() {
         return Err(io::Error::new(
             io::ErrorKind::StorageFull,
             "the request moves more pages than fit into the free segments",
         ));
     }
     write_back.put(page, crc, dirty, resident)
-}
-
-/// As [`put`], with the bytes copied at once.
-pub(crate) fn put_filled(
-    write_back: &mut WriteBack,
-    page: u64,
-    bytes: &[u8],
-    dirty: bool,
-    resident: bool,
-) -> io::Result<Entry> {
-    let (entry, block) = put(write_back, page, page_crc(bytes), dirty, resident)?;
-    block.fill(bytes);
-    Ok(entry)
 }
 
 /// Closes the store in good order, with all that is known to be clean entered. Comes after a flush.

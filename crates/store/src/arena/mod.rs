@@ -318,10 +318,17 @@ impl Arena {
         Ok(inner.slots.add(kind, piece, &self.sizes))
     }
 
-    /// Takes over the slot of a page whose newer version a batch is about to have: it counts until that is filled.
+    /// The slot of a page whose newer version a batch is about to have: it counts until that is filled, or until another
+    /// slot has a version that is newer still. The block may be filled after that.
     pub fn older(&self, page: u64) -> Option<Arc<Slot>> {
         let mut inner = self.inner();
-        if inner.newest.is_empty() { None } else { inner.newest.remove(&page)?.upgrade() }
+        if inner.newest.is_empty() {
+            None
+        } else if mutant::is(Mutant::ArenaOlderForgotten) {
+            inner.newest.remove(&page)?.upgrade()
+        } else {
+            inner.newest.get(&page)?.upgrade()
+        }
     }
 
     /// Bytes that are about to overwrite a block of a batch.

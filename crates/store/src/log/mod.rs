@@ -123,6 +123,17 @@ impl<D: Disk> LogStore<D> {
         block.inspect(|block| bytes.copy_from_slice(block)).is_some()
     }
 
+    /// Bytes of a version that only memory holds, unless its block is still to be filled.
+    pub fn filled_open(&self, entry: Entry) -> Option<&[u8]> {
+        if entry.lost {
+            None
+        } else if self.is_open(entry.address) {
+            self.buffer.filled_now((entry.address - self.address) as usize)
+        } else {
+            self.sealed.iter().find(|batch| batch.holds(entry.address))?.block_now(entry.address)
+        }
+    }
+
     fn block_in_memory(&self, address: u64) -> Option<&[u8]> {
         if self.is_open(address) {
             return Some(self.buffer.filled((address - self.address) as usize));

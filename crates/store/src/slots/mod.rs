@@ -163,6 +163,21 @@ impl<D: Disk> Slots<D> {
         })
     }
 
+    /// Bytes of a version that only memory holds, unless its block is still to be filled.
+    pub fn filled_open(&self, entry: Entry) -> Option<&[u8]> {
+        let Entry { address, lost, .. } = entry;
+        if lost {
+            return None;
+        }
+        if let Some(block) = self.open_block(address) {
+            return self.buffer.filled_now(block);
+        }
+        self.sealed.iter().find_map(|(first, batch)| {
+            let block = 1 + u64::from(version_of(address).wrapping_sub(*first));
+            batch.holds(block).then(|| batch.block_now(block))?
+        })
+    }
+
     /// Copies a version that only memory holds; false if the device has it.
     pub fn read_open(&self, entry: Entry, bytes: &mut [u8]) -> bool {
         let page = if entry.lost { None } else { self.page_in_memory(entry.address) };

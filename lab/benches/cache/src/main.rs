@@ -29,6 +29,9 @@ struct Arguments {
     /// Requests per round and contender.
     #[arg(long, default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1000..))]
     requests: u64,
+    /// Pages of a request, in a row; costs are given by page.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pages: u64,
     /// Policy of the caches.
     #[arg(long, default_value = "lru")]
     policy: String,
@@ -97,42 +100,47 @@ fn cache(policy: &str, layout: Layout, kept: bool) -> Result<BlockCache, String>
     Ok(cache)
 }
 
-fn requests(seed: u64, requests: u64) -> Vec<u64> {
-    let mut random = Random::new(seed);
-    (0..requests).map(|_| random.below(PAGES)).collect()
+/// First pages of requests, of so many pages each.
+struct Requests(Vec<u64>, u64);
+
+impl Requests {
+    fn new(seed: u64, requests: u64, pages: u64) -> Self {
+        let mut random = Random::new(seed);
+        Requests((0..requests).map(|_| random.below(PAGES + 1 - pages)).collect(), pages)
+    }
 }
 
-fn reads(cache: &BlockCache, pages: &[u64]) {
-    let mut bytes = [0; PAGE];
-    for &page in pages {
-        cache.read(page * PAGE as u64, &mut bytes).expect("devices of memory");
+fn reads(cache: &BlockCache, Requests(firsts, pages): &Requests) {
+    let mut bytes = vec![0; *pages as usize * PAGE];
+    for &first in firsts {
+        cache.read(first * PAGE as u64, &mut bytes).expect("devices of memory");
         std::hint::black_box(&bytes);
     }
 }
 
-fn writes(cache: &BlockCache, pages: &[u64]) {
-    let bytes = [5; PAGE];
-    for &page in pages {
-        cache.write(page * PAGE as u64, std::hint::black_box(&bytes), false).expect("devices of memory");
+fn writes(cache: &BlockCache, Requests(firsts, pages): &Requests) {
+    let bytes = vec![5; *pages as usize * PAGE];
+    for &first in firsts {
+        cache.write(first * PAGE as u64, std::hint::black_box(&bytes), false).expect("devices of memory");
     }
 }
 
-/// Nanoseconds of processor time per request.
-fn cost(pages: &[u64], run: impl FnOnce(&[u64])) -> f64 {
+/// Nanoseconds of processor time per page.
+fn cost(requests: &Requests, run: impl FnOnce(&Requests)) -> f64 {
     let begun = thread_time();
-    run(pages);
-    (thread_time() - begun).as_nanos() as f64 / pages.len() as f64
+    run(requests);
+    (thread_time() - begun).as_nanos() as f64 / (requests.0.len() as u64 * requests.1) as f64
 }
 
 /// Requests per second of two threads, each on its cache.
-fn two(caches: [&BlockCache; 2], pages: [&[u64]; 2], run: fn(&BlockCache, &[u64])) -> f64 {
+fn two(caches: [&BlockCache; 2], requests: [&Requests; 2], run: fn(&BlockCache, &Requests)) -> f64 {
     let begun = Instant::now();
     std::thread::scope(|scope| {
-        for (cache, pages) in caches.into_iter().zip(pages) {
-            scope.spawn(move || run(cache, pages));
+        for (cache, requests) in caches.into_iter().zip(requests) {
+            scope.spawn(move || run(cache, requests));
         }
     });
-    (pages[0].len() + pages[1].len()) as f64 / begun.elapsed().as_secs_f64()
+    (requests[0].0.len() + requests[1].0.len()) as f64 / begun.elapsed().as_secs_f64()
 }
 
 /// Median, least and greatest.
@@ -145,20 +153,20 @@ fn main() -> ExitCode {
     end("entresol-bench-cache", run(&Arguments::parse()))
 }
 
-const READING: &str = "Requests of 4 KiB for random pages of a working set that the cache holds; devices are memory. \
-     Costs are nanoseconds of processor time of one thread per request; the throughput of two threads on one cache is \
+const READING: &str = "Requests of one page of 4 KiB, or of as many as `--pages` says, for random pages of a working set that the cache holds; devices are memory. \
+     Costs are nanoseconds of processor time of one thread per page; the throughput of two threads on one cache is \
      given as a part of two threads on caches of their own. \
      With an arena, what is answered outlives the process; its cost is given as a multiple of that without. Each figure is the median of the rounds, with the least \
      and the greatest; rounds are interleaved.";
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     let mut out = heading("What the block cache costs", "bench-cache", READING);
-    let (one, other) = (requests(1, arguments.requests), requests(2, arguments.requests));
+    let [one, other] = [1, 2].map(|seed| Requests::new(seed, arguments.requests / arguments.pages, arguments.pages));
     let table: HashMap<u64, Box<[u8]>> = (0..PAGES).map(|page| (page, vec![1; PAGE].into())).collect();
-    let floor = |pages: &[u64]| {
+    let floor = |Requests(firsts, pages): &Requests| {
         let mut bytes = [0; PAGE];
-        for page in pages {
-            bytes.copy_from_slice(&table[page]);
+        for page in firsts.iter().flat_map(|&first| first..first + pages) {
+            bytes.copy_from_slice(&table[&page]);
             std::hint::black_box(&bytes);
         }
     };
@@ -175,15 +183,15 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         let mut figures: [Vec<f64>; 7] = Default::default();
         for _ in 0..arguments.rounds {
             figures[0].push(cost(&one, floor));
-            figures[1].push(cost(&one, |pages| reads(&caches[0], pages)));
-            figures[2].push(cost(&one, |pages| writes(&caches[0], pages)));
-            for (at, run) in [(3, reads as fn(&BlockCache, &[u64])), (4, writes)] {
+            figures[1].push(cost(&one, |requests| reads(&caches[0], requests)));
+            figures[2].push(cost(&one, |requests| writes(&caches[0], requests)));
+            for (at, run) in [(3, reads as fn(&BlockCache, &Requests)), (4, writes)] {
                 let together = two([&caches[0], &caches[0]], [&one, &other], run);
                 let apart = two([&caches[1], &caches[2]], [&one, &other], run);
                 figures[at].push(together / apart);
             }
-            for (at, run) in [(1, reads as fn(&BlockCache, &[u64])), (2, writes)] {
-                let with = cost(&one, |pages| run(&kept, pages));
+            for (at, run) in [(1, reads as fn(&BlockCache, &Requests)), (2, writes)] {
+                let with = cost(&one, |requests| run(&kept, requests));
                 let without = *figures[at].last().expect("just measured");
                 figures[at + 4].push(with / without);
             }

@@ -111,7 +111,7 @@ impl History {
         drop(cache);
         self.tables.forget();
         self.tally.kills += 1;
-        self.tally.plans_held += self.holding.as_ref().map_or(0, |holding| holding.take_held());
+        self.count_plans();
         self.tally.kills_in_recovery += u64::from(in_recovery);
         let repeated: Vec<u64> = left.repeated()?;
         self.tally.repeated += repeated.len() as u64;
