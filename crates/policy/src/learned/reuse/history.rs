@@ -16,7 +16,7 @@ pub(super) const AGE_MAX: u32 = TICKS / 2;
 pub(super) const CLAMP_TICKS: u32 = TICKS / 4;
 
 /// Buckets of age: half octaves.
-pub(super) const BUCKETS: usize = 24;
+pub(super) const BUCKETS: usize = 23;
 /// Half octaves of the mean gap, and features of a first access.
 pub(super) const GAPS: usize = 64;
 /// Ranges of the number of accesses: 1, 2 to 3, 4 to 15, 16 to 63, 64 and more.
@@ -258,5 +258,82 @@ impl Gaps {
     /// Mean gap in the middle of a half octave, in ticks.
     pub fn middle(&self, half_octave: usize) -> f64 {
         self.ticks(half_octave as u32 * HALF_OCTAVE + HALF_OCTAVE / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_divide_all_ages() {
+        assert_eq!(bucket_start(0), 0);
+        for age in 0..TICKS {
+            let bucket = bucket(age);
+            assert!(bucket < BUCKETS, "{age}");
+            assert!((bucket_start(bucket)..bucket_start(bucket + 1)).contains(&age), "{age} in bucket {bucket}");
+        }
+    }
+
+    #[test]
+    fn every_history_has_a_class_and_keeps_its_flags() {
+        let seed = 3;
+        println!("seed {seed}");
+        let (mut random, mut gaps) = (Random::new(seed), Gaps::new());
+        let mut classes = std::collections::HashSet::new();
+        for _ in 0..2_000 {
+            let (mut tick, written) = (random.next_u64() as u32, random.chance(0.5));
+            let feature = random.below(GAPS as u64) as u32;
+            let mut history = History::first(tick, written, feature);
+            assert_eq!(history.class(), feature as usize * 2 + usize::from(written));
+            assert!(history.is_known() && !history.is_resident() && !history.is_dirty());
+            for accesses in 2..200 {
+                let dirty = random.chance(0.5);
+                history = history.ghost().resident(dirty);
+                let octave = random.below(13);
+                let age = random.below(1 << octave) as u32;
+                tick = tick.wrapping_add(age);
+                assert_eq!(history.age(tick), age);
+                history = gaps.access(history, tick, !dirty, &mut random);
+                assert!(history.is_resident() && history.is_dirty() == dirty);
+                assert_eq!((history.age(tick), history.class() % 2), (0, usize::from(!dirty)));
+                let range = [(4, 1), (16, 2), (64, 3), (u32::MAX, 4)].into_iter().find(|&(end, _)| accesses < end);
+                assert_eq!(history.class() / 2 / GAPS, range.expect("a range").1, "{accesses} accesses");
+                classes.insert(history.class());
+            }
+        }
+        assert!(classes.iter().all(|&class| class < CLASSES) && classes.len() > 100, "{} classes", classes.len());
+    }
+
+    /// The table of logarithms beside `f64::log2`, and the table of changes beside the mean that it stands for.
+    #[test]
+    fn logarithms_are_those_of_the_library() {
+        let gaps = Gaps::new();
+        for age in 1..TICKS {
+            let exact = (f64::from(age) * UNITS).log2() * STEPS as f64;
+            let found = f64::from(gaps.logarithm(age));
+            assert!((found - exact).abs() < 1.5, "age {age}: {found} for {exact}");
+        }
+        for number in [0.001, 0.37, 1.0, 1.5, 77.7, 1e6] {
+            let exact = f64::log2(number) * STEPS as f64;
+            assert!((gaps.steps(number) - exact).abs() < 0.01, "{number}: {} for {exact}", gaps.steps(number));
+        }
+        for half_octave in 0..GAPS {
+            let exact = f64::exp2((half_octave as f64 + 0.5) / 2.0) / UNITS;
+            assert!((gaps.middle(half_octave) / exact - 1.0).abs() < 1e-9, "{half_octave}");
+        }
+    }
+
+    #[test]
+    fn arithmetic_is_the_same_on_all_machines() {
+        let (mut random, mut gaps) = (Random::new(1), Gaps::new());
+        let mut history = History::first(0, false, 0);
+        let mut tick = 0;
+        let sum = (0..1_000u32).fold(0u32, |sum, i| {
+            tick += i * i % 97;
+            history = gaps.access(history, tick, i % 3 == 0, &mut random);
+            sum.rotate_left(5) ^ history.0
+        });
+        assert_eq!(sum, 1_524_996_087);
     }
 }

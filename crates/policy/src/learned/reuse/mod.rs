@@ -119,8 +119,9 @@ impl Reuse {
         let known = self.pages.residents() + self.pages.ghosts();
         let step = known.div_ceil(SAMPLE_MAX).max(SAMPLE_STEP);
         if !mutant::is(Mutant::WaitingNotCounted) {
-            let sample = self.pages.sample(step);
-            sample.for_each(|history| self.tables.wait(history.class(), history.age(self.tick)));
+            for history in self.pages.sample(known / step, &mut self.random) {
+                self.tables.wait(history.class(), history.age(self.tick));
+            }
         }
         self.tables.build(self.theta, step);
         self.builds += 1;

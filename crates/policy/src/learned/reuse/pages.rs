@@ -7,7 +7,7 @@
 use super::coldest::Minima;
 use super::history::{CLAMP_TICKS, History};
 use crate::mutant::{self, Mutant};
-use entresol_core::{Page, prefetch};
+use entresol_core::{Page, Random, prefetch};
 
 /// Residents of a block.
 const BLOCK: usize = 8;
@@ -104,13 +104,8 @@ impl Pages {
         self.positions[page.index()] = at as u32;
     }
 
-    /// Gives a page a frame while there are free ones.
+    /// Gives an unknown page a frame while there are free ones. Until then every page is admitted, so none is a ghost.
     pub fn fill(&mut self, page: Page, history: History, rank: impl Fn(History) -> i16) {
-        if self.history(page).is_known() {
-            let at = self.positions[page.index()] as usize;
-            self.ghosts -= 1;
-            self.put(at, self.known[self.capacity + self.ghosts]);
-        }
         let at = self.residents;
         self.residents += 1;
         self.put(at, page);
@@ -247,10 +242,13 @@ impl Pages {
         }
     }
 
-    /// Histories of every `step`-th known page.
-    pub fn sample(&self, step: usize) -> impl Iterator<Item = History> {
-        let ghosts = &self.known[self.capacity..self.capacity + self.ghosts];
-        self.known[..self.residents].iter().chain(ghosts).step_by(step).map(|&page| self.history(page))
+    /// Histories of a random sample of the known pages.
+    pub fn sample(&self, size: usize, random: &mut Random) -> impl Iterator<Item = History> {
+        (0..size).map(|_| {
+            let at = random.below((self.residents + self.ghosts) as u64) as usize;
+            let at = if at < self.residents { at } else { self.capacity + at - self.residents };
+            self.history(self.known[at])
+        })
     }
 
     /// Loads a page's history into the processor's cache.

@@ -5,7 +5,7 @@
 //! then. A benefit is a disk I/O saved. A clean page saves one when it is read next. A dirty page saves one when it is
 //! accessed next, as a write saves a write-back, and somewhat more when that access is a read: it is still dirty then.
 
-use super::history::{AGE_MAX, BUCKETS, CLASSES, GAPS, Gaps, RANGES, bucket, bucket_start};
+use super::history::{BUCKETS, CLASSES, GAPS, Gaps, RANGES, bucket, bucket_start};
 use crate::mutant::{self, Mutant};
 
 /// Weight of an event; 0.9 of it, rounded down, is kept at each build.
@@ -129,6 +129,13 @@ impl Tables {
         }
     }
 
+    /// Number of events of each kind that are remembered, with their weights.
+    #[cfg(test)]
+    pub fn weights(&self) -> [f64; 3] {
+        let sum = |end| self.events.iter().map(|events| f64::from(events[end])).sum::<f64>();
+        [0, 1, 2].map(|end| sum(end) / f64::from(EVENT))
+    }
+
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
         self.events.capacity() * 12
@@ -211,9 +218,8 @@ fn build_class(tables: &mut Tables, class: usize, theta: f64, sampled: f64) {
         let never = if bucket + 1 == BUCKETS { PRIOR * (1.0 - returns) } else { 0.0 };
         let ends = reads + writes + weight(events[2]) + waiting * sampled + never;
         events.iter_mut().for_each(|weight| *weight = (u64::from(*weight) * kept / 10) as u32);
-        // Pages whose wait ends in the bucket spend half of it there. The last one has no end.
-        let end = if bucket + 1 < BUCKETS { bucket_start(bucket + 1) } else { 2 * AGE_MAX };
-        let width = f64::from(end - bucket_start(bucket)) * tables.tick_accesses;
+        // Pages whose wait ends in the bucket spend half of it there.
+        let width = f64::from(bucket_start(bucket + 1) - bucket_start(bucket)) * tables.tick_accesses;
         let time = width * (later + 0.5 * ends);
         let clean = if mutant::is(Mutant::WritesAsReads) { reads + writes } else { reads };
         later += ends;
@@ -224,5 +230,119 @@ fn build_class(tables: &mut Tables, class: usize, theta: f64, sampled: f64) {
             worth.ranks[dirty] = encode(best.benefit / best.time);
             worth.values[dirty] = encode(values[dirty] / later);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::Random;
+
+    const TICK: u32 = 7;
+
+    /// Relative difference of two ranks that encoding may make.
+    const CODE: f64 = 1.0 / 128.0;
+
+    fn close(found: i16, exact: f64) -> bool {
+        let found = f64::from(decode(found));
+        (found - exact).abs() <= CODE * exact + 1e-30
+    }
+
+    /// Ranks and values of a class by trial of every moment to stop.
+    fn brute(tables: &Tables, class: usize, waiting: &[f64; BUCKETS], theta: f64) -> Vec<[[f64; 2]; 2]> {
+        let (half, written) = (class / 2, class % 2);
+        let reads_share = if tables.writes { READS[written] } else { 1.0 };
+        let mut ends = [[0.0; 3]; BUCKETS];
+        for (bucket, ends) in ends.iter_mut().enumerate() {
+            let weight = |end: usize| f64::from(tables.events[class * BUCKETS + bucket][end]) / f64::from(EVENT);
+            let prior = PRIOR * RETURNS[half / GAPS] * f64::from(tables.prior[half * BUCKETS + bucket]);
+            let never = if bucket == BUCKETS - 1 { PRIOR * (1.0 - RETURNS[half / GAPS]) } else { 0.0 };
+            *ends = [
+                weight(0) + prior * reads_share,
+                weight(1) + prior * (1.0 - reads_share),
+                weight(2) + waiting[bucket] + never,
+            ];
+        }
+        let survivors = |from: usize| ends[from..].iter().flatten().sum::<f64>();
+        let benefit = |bucket: usize, dirty: bool| {
+            let [reads, writes, _] = ends[bucket];
+            if dirty { DIRTY_READ * reads + writes } else { reads }
+        };
+        let time = |bucket: usize| {
+            let width = f64::from(bucket_start(bucket + 1) - bucket_start(bucket)) * f64::from(TICK);
+            width * (survivors(bucket) - 0.5 * ends[bucket].iter().sum::<f64>())
+        };
+        let worth = |from: usize, dirty: bool| {
+            let (mut rank, mut value) = (0.0f64, 0.0f64);
+            for stop in from + 1..=BUCKETS {
+                let n: f64 = (from..stop).map(|bucket| benefit(bucket, dirty)).sum();
+                let t: f64 = (from..stop).map(time).sum();
+                rank = rank.max(n / t);
+                value = value.max((n - theta * t) / survivors(from));
+            }
+            [rank, value]
+        };
+        (0..BUCKETS).map(|from| [false, true].map(|dirty| worth(from, dirty))).collect()
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_best_moment_to_stop() {
+        for seed in 0..60 {
+            println!("seed {seed}");
+            let mut random = Random::new(seed);
+            let mut tables = Tables::new(&Gaps::new(), 1_000, TICK, seed % 3 > 0);
+            let class = random.below(CLASSES as u64) as usize;
+            let mut waiting = [0.0; BUCKETS];
+            for bucket in 0..BUCKETS {
+                let age = bucket_start(bucket);
+                let many = 1 << random.below(12);
+                for end in [End::Read, End::Write, End::Never] {
+                    (0..random.below(many)).for_each(|_| tables.count(class, age, end));
+                }
+                for _ in 0..random.below(many) {
+                    tables.wait(class, age);
+                    waiting[bucket] += 5.0;
+                }
+            }
+            let theta = random.next_f64() / 1_000.0;
+            let expected = brute(&tables, class, &waiting, theta);
+            tables.build(theta, 5);
+            for (bucket, expected) in expected.iter().enumerate() {
+                for (dirty, [rank, value]) in [false, true].into_iter().zip(expected) {
+                    let age = bucket_start(bucket);
+                    assert!(close(tables.rank(class, age, dirty), *rank), "bucket {bucket}, {dirty}: rank {rank}");
+                    let found = tables.value(class, age, dirty);
+                    assert!(close(found, *value) || *value < 1e-9, "bucket {bucket}, {dirty}: value {value}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_prior_is_a_distribution_with_the_mean_of_its_class() {
+        let gaps = Gaps::new();
+        let prior = prior(&gaps, 256.0);
+        for (half, buckets) in prior.chunks(BUCKETS).enumerate() {
+            let sum: f32 = buckets.iter().sum();
+            assert!((sum - 1.0).abs() < 1e-5 && buckets.iter().all(|&mass| mass >= 0.0), "{half}: {sum}");
+        }
+        // Many gaps of 16 ticks: nearly exponential.
+        let half = 4 * GAPS + 16;
+        let mean = gaps.middle(16);
+        let within: f32 = prior[half * BUCKETS..][..bucket(30)].iter().sum();
+        let exact = 1.0 - (-f64::from(bucket_start(bucket(30))) / mean).exp();
+        assert!((f64::from(within) - exact).abs() < 0.01, "{within} for {exact}");
+    }
+
+    #[test]
+    fn codes_keep_the_order_of_numbers() {
+        let mut last = -1;
+        for i in 0..4_000 {
+            let number = f64::from(i) * f64::from(i) * 1e-7;
+            let code = encode(number);
+            assert!(code >= last && (number >= 1.99 || close(code, number)), "{number}");
+            last = code;
+        }
+        assert_eq!(encode(1e9), i16::MAX);
     }
 }
