@@ -19,7 +19,7 @@
 //! tables have a rank for each. Classes are of number of accesses, mean gap and kind of the last access; pages accessed once are told
 //! apart by their object. Misses of both kinds may be refused. A price per admission trades disk I/Os for wear.
 //!
-//! - Tables are built after 512 requests, then at intervals that double up to twice the cache and 10,000 requests, so a
+//! - Tables are built after 64 requests, then at intervals that double up to twice the cache and 10,000 requests, so a
 //!   cold cache learns early. Pages that still wait count by a sample with their ages so far, as survivors (Kaplan, Meier
 //!   1958); without them only short ages would be known at the start.
 //! - Known at once: the residents and twice as many ghosts. 8 bytes a handle and 4.3 a known page: 38 bytes for each page
@@ -50,7 +50,7 @@ const TICKS_OF_CACHE: usize = 32;
 /// Ghosts for each page of the cache.
 const GHOSTS: usize = 2;
 /// Requests before the first build of the tables.
-const FIRST_PERIOD: u64 = 512;
+const FIRST_PERIOD: u64 = 64;
 /// Requests between two builds: twice the cache and a constant, at most this many.
 const PERIOD_MAX: u64 = 1 << 24;
 const PERIOD_CONSTANT: u64 = 10_000;
