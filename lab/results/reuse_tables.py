@@ -93,7 +93,8 @@ def pairs(policies, which, figure):
     for name, source in STREAMS.items():
         rows = written(source, which)
         for policy in policies:
-            cells = [f"{ratio(rows, policy, s, figure):.3f} / {ratio(rows, policy, s, flash):.2f}" for s in SIZES]
+            both = [[ratio(rows, policy, size, of) for of in (figure, flash)] for size in SIZES]
+            cells = [f"{disk_ios:.3f} / {pages:.2f}" for disk_ios, pages in both]
             lines.append([name, f"{100 * share_of_writes(source):.0f}", policy] + cells)
     return table(["stream", "writes, %", "policy"] + SIZES, lines)
 
@@ -118,7 +119,8 @@ def through_means():
             cells = []
             for size in SIZES:
                 of = [(written(source, "half"), policy, size) for source in sources]
-                cells.append(f"{mean([ratio(*one, fetches) for one in of]):.3f} / {mean([ratio(*one, flash) for one in of]):.2f}")
+                both = [mean([ratio(*one, figure) for one in of]) for figure in (fetches, flash)]
+                cells.append(f"{both[0]:.3f} / {both[1]:.2f}")
             lines.append([what, policy] + cells)
     return table(["geometric mean over", "policy"] + SIZES, lines)
 
@@ -149,7 +151,8 @@ def cold():
     lines = []
     for name, source in (STREAMS | dict(list(READS.items())[:3])).items():
         rows = simulated(source, [BASE, "reuse", "lru", "w-tinylfu"], "cold")
-        lines.append([name] + [f"{ratio(rows, policy, '10%', drained):.3f}" for policy in ("reuse", "lru", "w-tinylfu")])
+        cells = [f"{ratio(rows, policy, '10%', drained):.3f}" for policy in ("reuse", "lru", "w-tinylfu")]
+        lines.append([name] + cells)
     return table(["first 500,000 requests, 10 %", "reuse", "lru", "w-tinylfu"], lines)
 
 

@@ -1,9 +1,10 @@
 //! The history of a page in one word: when it was last accessed, how often, and how far apart.
 //!
-//! Time is counted in ticks, a fixed number of requests each. A word has 12 bits for the tick of the last access, 10 for
-//! the logarithm of the mean gap between accesses, 7 for their number, and one each for the kind of the last access,
-//! dirtiness and a frame. Ages are differences modulo 4,096 ticks: the owner calls [`History::clamp`] often enough that
-//! none wraps. A page that was accessed once has no gap; those bits have a feature of its first access instead.
+//! Time is counted in ticks, a fixed number of requests each. A word has 12 bits for the tick of the last access, 10
+//! for the logarithm of the mean gap between accesses, 7 for their number, and one each for the kind of the last
+//! access, dirtiness and a frame. Ages are differences modulo 4,096 ticks: the owner calls [`History::clamp`] often
+//! enough that none wraps. A page that was accessed once has no gap; those bits have a feature of its first access
+//! instead.
 
 use crate::mutant::{self, Mutant};
 use entresol_core::Random;
@@ -89,7 +90,7 @@ impl History {
     #[inline(always)]
     pub fn first(tick: u32, written: bool, feature: u32) -> Self {
         let gap = feature * HALF_OCTAVE;
-        History(tick % TICKS | gap << GAP_AT | 1 << COUNT_AT | u32::from(written) << WRITTEN_AT)
+        History((tick % TICKS) | (gap << GAP_AT) | (1 << COUNT_AT) | (u32::from(written) << WRITTEN_AT))
     }
 
     /// Ticks since the last access.
@@ -157,7 +158,7 @@ impl History {
     #[inline(always)]
     pub fn clamp(&mut self, tick: u32) {
         if self.age(tick) > AGE_MAX && !mutant::is(Mutant::AgesWrap) {
-            self.0 = self.0 & !(TICKS - 1) | tick.wrapping_sub(AGE_MAX) % TICKS;
+            self.0 = (self.0 & !(TICKS - 1)) | (tick.wrapping_sub(AGE_MAX) % TICKS);
         }
     }
 }
@@ -247,7 +248,8 @@ impl Gaps {
         let gap = if count == 1 { newest } else { mean };
         let count = if count == COUNT_MAX { COUNT_MAX.div_ceil(2) } else { count + 1 };
         let kept = history.0 & (RESIDENT | DIRTY);
-        History(kept | tick % TICKS | gap << GAP_AT | count << COUNT_AT | u32::from(written) << WRITTEN_AT)
+        let written = u32::from(written) << WRITTEN_AT;
+        History(kept | (tick % TICKS) | (gap << GAP_AT) | (count << COUNT_AT) | written)
     }
 
     /// Bytes of the table of changes.

@@ -5,28 +5,30 @@
 //! resident with the lowest rank (`pages.rs`); a miss is admitted if its own rank is higher.
 //!
 //! Relatives.
-//! - Beckmann, Chen, Cidon, "LHD: improving cache hit rate by maximizing hit density", NSDI 2018: hits per unit of time
-//!   and space, learned online as a function of age and class. Its density runs to the end of a page's life, where ours
-//!   stops at the best moment.
-//! - Beckmann, Sanchez, "Maximizing cache performance under uncertainty", HPCA 2017 (EVA): the value of a page is what it
-//!   gains beyond the mean of the cache; [`Tables::value`] is that.
-//! - Gittins, "Bandit processes and dynamic allocation indices", JRSS B 1979: the best ratio of benefit to time over all
-//!   moments to stop.
+//! - Beckmann, Chen, Cidon, "LHD: improving cache hit rate by maximizing hit density", NSDI 2018: hits per unit of
+//!   time and space, learned online as a function of age and class. Its density runs to the end of a page's life,
+//!   where ours stops at the best moment.
+//! - Beckmann, Sanchez, "Maximizing cache performance under uncertainty", HPCA 2017 (EVA): the value of a page is what
+//!   it gains beyond the mean of the cache; [`Tables::value`] is that.
+//! - Gittins, "Bandit processes and dynamic allocation indices", JRSS B 1979: the best ratio of benefit to time over
+//!   all moments to stop.
 //! - Wang et al., "Separating data via block invalidation time inference for write amplification reduction in
-//!   log-structured storage" (SepBIT), FAST 2022, and Oh et al., "MiDAS", FAST 2024, learn when blocks are overwritten.
+//!   log-structured storage" (SepBIT), FAST 2022, and Oh et al., "MiDAS", FAST 2024, learn when blocks are
+//!   overwritten.
 //!
-//! Ours: reads and writes apart. A clean page has a benefit of its next read only, a dirty page of any next access; the
-//! tables have a rank for each. Classes are of number of accesses, mean gap and kind of the last access; pages accessed once are told
-//! apart by their object. Misses of both kinds may be refused. A price per admission trades disk I/Os for wear.
+//! Ours: reads and writes apart. A clean page has a benefit of its next read only, a dirty page of any next access;
+//! the tables have a rank for each. Classes are of number of accesses, mean gap and kind of the last access; pages
+//! that were accessed once are told apart by their object. Misses of both kinds may be refused. A price per admission
+//! trades disk I/Os for wear.
 //!
 //! - Tables are built after 64 requests, then at intervals that double up to twice the cache and 10,000 requests, so a
-//!   cold cache learns early. Pages that still wait count by a sample with their ages so far, as survivors (Kaplan, Meier
-//!   1958); without them only short ages would be known at the start.
-//! - Known at once: the residents and twice as many ghosts. 8 bytes a handle and 4.3 a known page: 38 bytes for each page
-//!   of the cache with three handles, and 0.5 MB of tables.
-//! - With `writes=through` no page is dirty: history, gaps and classes are of reads alone, and a write leaves the rank as
-//!   it is. Each write reaches the backing store at once, and a cached copy is always brought up to date.
-//! - Random draws only round mean gaps. The arithmetic gives the same results on all machines.
+//!   cold cache learns early. Pages that still wait count by a sample with their ages so far, as survivors (Kaplan,
+//!   Meier 1958); without them only short ages would be known at the start.
+//! - Known at once: the residents and twice as many ghosts. 8 bytes a handle, 4.3 a resident and 4 a ghost: 37 bytes
+//!   for each page of a cache with three handles a page, and 0.45 MB of tables.
+//! - With `writes=through` no page is dirty: history, gaps and classes are of reads alone, and a write leaves the rank
+//!   as it is. Each write reaches the backing store at once, and a cached copy is always brought up to date.
+//! - Random draws round mean gaps and choose the sample. The arithmetic gives the same results on all machines.
 
 mod coldest;
 mod history;
@@ -221,14 +223,14 @@ impl Policy for Reuse {
             OptionInfo {
                 name: "price",
                 default: "0",
-                help: "disk I/Os, 0 to 1, that an admission to the full cache must save beyond what its frame saves with \
-                       other pages: spares the device writes",
+                help: "disk I/Os, 0 to 1, that an admission to the full cache must save beyond what its frame saves \
+                       with other pages: spares the device writes",
             },
             OptionInfo {
                 name: "writes",
                 default: "back",
-                help: "when a written page reaches the backing store: as it leaves the cache (back) or at once (through); \
-                       then no page is dirty, and only reads count",
+                help: "when a written page reaches the backing store: as it leaves the cache (back) or at once \
+                       (through); then no page is dirty, and only reads count",
             },
         ],
         tunables: &[Tunable { option: "price", levels: &[0.0, 0.1, 0.2, 0.33, 0.5, 0.65, 0.95] }],

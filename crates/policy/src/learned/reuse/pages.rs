@@ -1,8 +1,8 @@
 //! Known pages with their histories: residents and ghosts, and the resident with the lowest rank.
 //!
-//! Residents lie in blocks of eight. A tree has the lowest rank of each block as it was when the block was last looked at.
-//! Ranks of pages fall as they age, so each eviction looks at one more block in turn; ranks rise with an access, so a
-//! block is looked at again before a page of it is evicted.
+//! Residents lie in blocks of eight. A tree has the lowest rank of each block as it was when the block was last looked
+//! at. Ranks of pages fall as they age, so each eviction looks at one more block in turn; ranks rise with an access,
+//! so a block is looked at again before a page of it is evicted.
 
 use super::coldest::Minima;
 use super::history::{CLAMP_TICKS, History};
@@ -115,8 +115,8 @@ impl Pages {
         }
     }
 
-    /// Adds an unknown page as a ghost. Returns the history that is forgotten for it: the one with the lowest rank of a
-    /// few, looked at in turn.
+    /// Adds an unknown page as a ghost. Returns the history that is forgotten for it: the one with the lowest rank of
+    /// a few, looked at in turn.
     pub fn add_ghost(&mut self, page: Page, history: History, rank: impl Fn(History) -> i16) -> Option<History> {
         let most = self.known.len() - self.capacity;
         if self.ghosts < most {

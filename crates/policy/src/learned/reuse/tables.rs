@@ -1,9 +1,10 @@
 //! Ages at which the pages of each class are read or written next, or forgotten, and the ranks that follow from them.
 //!
-//! The rank of a page is the Gittins index of its class and age: the greatest ratio, over all moments at which its frame
-//! could be given up, of the benefits expected until then to the time for which the frame is expected to be taken until
-//! then. A benefit is a disk I/O saved. A clean page saves one when it is read next. A dirty page saves one when it is
-//! accessed next, as a write saves a write-back, and somewhat more when that access is a read: it is still dirty then.
+//! The rank of a page is the Gittins index of its class and age: the greatest ratio, over all moments at which its
+//! frame could be given up, of the benefits expected until then to the time for which the frame is expected to be
+//! taken until then. A benefit is a disk I/O saved. A clean page saves one when it is read next. A dirty page saves
+//! one when it is accessed next, as a write saves a write-back, and somewhat more when that access is a read: it is
+//! still dirty then.
 
 use super::history::{BUCKETS, CLASSES, GAPS, Gaps, RANGES, bucket, bucket_start};
 use crate::mutant::{self, Mutant};
@@ -119,8 +120,8 @@ impl Tables {
         self.worth[cell(class, age)].values[usize::from(dirty)]
     }
 
-    /// Builds ranks and values of all classes with news. `theta` is the rank that frames are given up for, `sampled` the
-    /// number of pages that one waiting page of the sample stands for.
+    /// Builds ranks and values of all classes with news. `theta` is the rank that frames are given up for, `sampled`
+    /// the number of pages that one waiting page of the sample stands for.
     pub fn build(&mut self, theta: f64, sampled: usize) {
         for class in 0..CLASSES {
             if self.seen[class] {
@@ -180,8 +181,8 @@ struct Stays {
 }
 
 impl Stays {
-    /// Puts a bucket before all others and returns the best stay from it on. A stay goes on as long as what follows has
-    /// a ratio that is not lower.
+    /// Puts a bucket before all others and returns the best stay from it on. A stay goes on as long as what follows
+    /// has a ratio that is not lower.
     #[inline]
     fn extend(&mut self, mut stay: Stay) -> Stay {
         while self.len > 0 {
@@ -293,7 +294,7 @@ mod tests {
             let mut tables = Tables::new(&Gaps::new(), 1_000, TICK, seed % 3 > 0);
             let class = random.below(CLASSES as u64) as usize;
             let mut waiting = [0.0; BUCKETS];
-            for bucket in 0..BUCKETS {
+            for (bucket, waiting) in waiting.iter_mut().enumerate() {
                 let age = bucket_start(bucket);
                 let many = 1 << random.below(12);
                 for end in [End::Read, End::Write, End::Never] {
@@ -301,7 +302,7 @@ mod tests {
                 }
                 for _ in 0..random.below(many) {
                     tables.wait(class, age);
-                    waiting[bucket] += 5.0;
+                    *waiting += 5.0;
                 }
             }
             let theta = random.next_f64() / 1_000.0;
