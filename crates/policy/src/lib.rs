@@ -16,8 +16,10 @@ mod info;
 mod interface;
 mod list;
 pub mod miniature;
+mod mutant;
 mod options;
 pub mod parts;
+mod ranked;
 mod streams;
 
 pub mod adaptive;
@@ -36,5 +38,8 @@ pub mod writebuffer;
 pub use counts::{Counts, MAX_TIERS, TierCounts};
 pub use info::{Config, Info, OptionInfo, Tunable};
 pub use interface::{Choice, ChoiceCandidate, Driver, PageState, Policy, Switch, TierSet};
+#[cfg(feature = "mutants")]
+pub use mutant::leave_out;
 pub use options::{BuildError, Options};
+pub use ranked::Ranked;
 pub use streams::Streams;

@@ -57,6 +57,7 @@ list! {
     learned::Lecar,
     learned::Cacheus,
     learned::ExpCache,
+    learned::Reuse,
     modern::S3Fifo,
     modern::Sieve,
     modern::WTinyLfu,

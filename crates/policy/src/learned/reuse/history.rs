@@ -1,0 +1,341 @@
+//! The history of a page in one word: when it was last accessed, how often, and how far apart.
+//!
+//! Time is counted in ticks, a fixed number of requests each. A word has 12 bits for the tick of the last access, 10
+//! for the logarithm of the mean gap between accesses, 7 for their number, and one each for the kind of the last
+//! access, dirtiness and a frame. Ages are differences modulo 4,096 ticks: the owner calls [`History::clamp`] often
+//! enough that none wraps. A page that was accessed once has no gap; those bits have a feature of its first access
+//! instead.
+
+use crate::mutant::{self, Mutant};
+use entresol_core::Random;
+
+/// Ticks after which the number of a tick comes again.
+const TICKS: u32 = 1 << 12;
+/// Age that [`History::clamp`] gives to all older pages, in ticks.
+pub(super) const AGE_MAX: u32 = TICKS / 2;
+/// Most ticks between two calls of [`History::clamp`] on one word.
+pub(super) const CLAMP_TICKS: u32 = TICKS / 4;
+
+/// Buckets of age: half octaves.
+pub(super) const BUCKETS: usize = 23;
+/// Half octaves of the mean gap, and features of a first access.
+pub(super) const GAPS: usize = 64;
+/// Ranges of the number of accesses: 1, 2 to 3, 4 to 15, 16 to 63, 64 and more.
+pub(super) const RANGES: usize = 5;
+/// Classes of pages: range, gap or feature, kind of the last access.
+pub(super) const CLASSES: usize = RANGES * GAPS * 2;
+
+const GAP_AT: u32 = 12;
+const COUNT_AT: u32 = 22;
+const WRITTEN_AT: u32 = 29;
+const DIRTY: u32 = 1 << 30;
+const RESIDENT: u32 = 1 << 31;
+const GAP_MAX: u32 = (1 << 10) - 1;
+const COUNT_MAX: u32 = (1 << 7) - 1;
+
+/// Steps of an octave of the mean gap.
+const STEPS: usize = 32;
+/// Ranges of a mantissa with a logarithm each.
+const MANTISSAS: usize = 256;
+/// Ratios of the newest gap to the mean, from 2^-8 to 2^16, and the steps from one to the next.
+const RATIOS: usize = 192;
+const RATIO_STEPS: i32 = STEPS as i32 / 8;
+/// Index of the ratio of one.
+const RATIO_ONE: i32 = 64;
+/// Parts of a step in which changes of the mean gap are known: as many as four random bits have values.
+const PARTS: i32 = 16;
+/// Steps of a third of a tick, which has 16/3 units: 32 log2(16/3).
+const THIRD: u32 = 77;
+/// Units of the mean gap in a tick.
+const UNITS: f64 = 16.0;
+/// Steps of a half octave.
+const HALF_OCTAVE: u32 = STEPS as u32 / 2;
+
+/// Range of each number of accesses.
+const RANGE_OF: [u8; 1 << 7] = {
+    let mut ranges = [0; 1 << 7];
+    let mut count = 2;
+    while count < ranges.len() {
+        ranges[count] = count.ilog2() as u8 / 2 + 1;
+        count += 1;
+    }
+    ranges
+};
+
+/// `2^exponent`, for exponents from -1022 to 1023.
+fn two_to(exponent: i32) -> f64 {
+    f64::from_bits(((1023 + exponent) as u64) << 52)
+}
+
+/// Bucket of an age in ticks.
+#[inline(always)]
+pub(super) const fn bucket(age: u32) -> usize {
+    // 0, 1, 2-3, 4-5, 6-9, 10-13 and so on: two steps of each octave of the age plus two.
+    let shifted = age + 2;
+    let octave = shifted.ilog2() - 1;
+    (2 * octave + (shifted >> octave) - 2) as usize
+}
+
+/// Least age of a bucket in ticks; of the one after the last, the end of the last.
+pub(super) const fn bucket_start(bucket: usize) -> u32 {
+    ((2 + bucket as u32 % 2) << (bucket / 2)) - 2
+}
+
+/// A page's history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct History(u32);
+
+impl History {
+    /// History of a page after its first access, which has a feature below [`GAPS`].
+    #[inline(always)]
+    pub fn first(tick: u32, written: bool, feature: u32) -> Self {
+        let gap = feature * HALF_OCTAVE;
+        History((tick % TICKS) | (gap << GAP_AT) | (1 << COUNT_AT) | (u32::from(written) << WRITTEN_AT))
+    }
+
+    /// Ticks since the last access.
+    #[inline(always)]
+    pub fn age(self, tick: u32) -> u32 {
+        tick.wrapping_sub(self.0) % TICKS
+    }
+
+    /// Number of accesses. It is halved when it reaches 128, so that recent gaps keep their weight.
+    #[inline(always)]
+    pub fn count(self) -> u32 {
+        self.0 >> COUNT_AT & COUNT_MAX
+    }
+
+    /// Mean gap in steps of a 64th octave.
+    #[inline(always)]
+    fn gap(self) -> u32 {
+        self.0 >> GAP_AT & GAP_MAX
+    }
+
+    /// History of an unknown page.
+    pub const UNKNOWN: History = History(0);
+
+    /// True if the page was accessed and is not forgotten.
+    #[inline(always)]
+    pub fn is_known(self) -> bool {
+        self.0 != 0
+    }
+
+    /// True if the page has a frame.
+    #[inline(always)]
+    pub fn is_resident(self) -> bool {
+        self.0 & RESIDENT != 0
+    }
+
+    /// True if the page is dirty.
+    #[inline(always)]
+    pub fn is_dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
+
+    /// The history of a page with a frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn resident(self, dirty: bool) -> Self {
+        History(self.0 | RESIDENT | if dirty { DIRTY } else { 0 })
+    }
+
+    /// The history of a page without a frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn ghost(self) -> Self {
+        History(self.0 & !(RESIDENT | DIRTY))
+    }
+
+    /// Class of the history, below [`CLASSES`].
+    #[inline(always)]
+    pub fn class(self) -> usize {
+        let range = usize::from(RANGE_OF[self.count() as usize]);
+        let gap = (self.gap() / HALF_OCTAVE) as usize;
+        (range * GAPS + gap) * 2 + (self.0 >> WRITTEN_AT & 1) as usize
+    }
+
+    /// Makes an age above [`AGE_MAX`] equal to it.
+    #[inline(always)]
+    pub fn clamp(&mut self, tick: u32) {
+        if self.age(tick) > AGE_MAX && !mutant::is(Mutant::AgesWrap) {
+            self.0 = (self.0 & !(TICKS - 1)) | (tick.wrapping_sub(AGE_MAX) % TICKS);
+        }
+    }
+}
+
+/// Arithmetic on mean gaps, which histories store as logarithms. Its tables come from additions, multiplications,
+/// divisions and square roots, so they are the same on all machines.
+#[derive(Clone, Debug)]
+pub(super) struct Gaps {
+    /// `2^(i/64)`.
+    powers: [f64; STEPS + 1],
+    /// Binary logarithm, in steps, of the mantissas with these upper bits.
+    logarithms: [u8; MANTISSAS],
+    /// Change of the mean gap, in parts of a step, by count and by logarithm of the newest gap over the mean.
+    changes: Vec<[i16; RATIOS]>,
+    /// Random bits not yet used, four for each access.
+    bits: u64,
+    bits_left: u32,
+}
+
+impl Gaps {
+    pub fn new() -> Self {
+        let root = (0..STEPS.ilog2()).fold(2.0f64, |power, _| power.sqrt());
+        let mut powers = [1.0; STEPS + 1];
+        (1..STEPS).for_each(|i| powers[i] = powers[i - 1] * root);
+        powers[STEPS] = 2.0;
+        let mut gaps = Gaps { powers, logarithms: [0; MANTISSAS], changes: Vec::new(), bits: 0, bits_left: 0 };
+        for i in 0..MANTISSAS {
+            gaps.logarithms[i] = gaps.steps(1.0 + (i as f64 + 0.5) / MANTISSAS as f64) as u8;
+        }
+        // The middle of the ratios that share an index.
+        let ratio = |i: usize| {
+            let steps = (i as i32 - RATIO_ONE) * RATIO_STEPS + RATIO_STEPS / 2;
+            powers[steps.rem_euclid(STEPS as i32) as usize] * two_to(steps.div_euclid(STEPS as i32))
+        };
+        let change = |gaps: &Gaps, count: u32, i| {
+            let mean = (f64::from(count - 1) + ratio(i)) / f64::from(count);
+            (gaps.steps(mean) * f64::from(PARTS)) as i16
+        };
+        let changes = (0..=COUNT_MAX).map(|count| std::array::from_fn(|i| change(&gaps, count.max(1), i)));
+        gaps.changes = changes.collect();
+        gaps
+    }
+
+    /// Binary logarithm of a positive number in steps, linear between two.
+    fn steps(&self, number: f64) -> f64 {
+        let bits = number.to_bits();
+        let octave = (bits >> 52) as i32 - 1023;
+        let mantissa = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
+        let step = self.powers[..STEPS].partition_point(|&power| power <= mantissa) - 1;
+        let part = (mantissa - self.powers[step]) / (self.powers[step + 1] - self.powers[step]);
+        f64::from(octave) * STEPS as f64 + step as f64 + part
+    }
+
+    /// Mean gap of a number of steps, in ticks.
+    fn ticks(&self, gap: u32) -> f64 {
+        self.powers[gap as usize % STEPS] * two_to((gap as usize / STEPS) as i32) / UNITS
+    }
+
+    /// Logarithm of an age in steps.
+    #[inline(always)]
+    fn logarithm(&self, age: u32) -> u32 {
+        // Two moments of the same tick are a third of a tick apart in the mean.
+        let thirds = (3 * age).max(1);
+        let octave = thirds.ilog2();
+        let mantissa = ((thirds << (31 - octave)) << 1) >> (32 - MANTISSAS.ilog2());
+        octave * STEPS as u32 + u32::from(self.logarithms[mantissa as usize % MANTISSAS]) + THIRD
+    }
+
+    /// History after one more access.
+    #[inline(always)]
+    pub fn access(&mut self, history: History, tick: u32, written: bool, random: &mut Random) -> History {
+        if self.bits_left == 0 {
+            self.bits = random.next_u64();
+            self.bits_left = 16;
+        }
+        let noise = if mutant::is(Mutant::GapsRoundedDown) { 0 } else { (self.bits & 15) as i32 };
+        self.bits >>= 4;
+        self.bits_left -= 1;
+        let count = history.count();
+        let gap = history.gap();
+        let newest = self.logarithm(history.age(tick));
+        let ratio = (newest as i32 - gap as i32).div_euclid(RATIO_STEPS) + RATIO_ONE;
+        let change =
+            self.changes[count as usize % (COUNT_MAX as usize + 1)][ratio.clamp(0, RATIOS as i32 - 1) as usize];
+        let mean = ((gap as i32 * PARTS + i32::from(change) + noise) / PARTS).clamp(0, GAP_MAX as i32) as u32;
+        // A single access has no gap yet.
+        let gap = if count == 1 { newest } else { mean };
+        let count = if count == COUNT_MAX { COUNT_MAX.div_ceil(2) } else { count + 1 };
+        let kept = history.0 & (RESIDENT | DIRTY);
+        let written = u32::from(written) << WRITTEN_AT;
+        History(kept | (tick % TICKS) | (gap << GAP_AT) | (count << COUNT_AT) | written)
+    }
+
+    /// Bytes of the table of changes.
+    pub fn memory_bytes(&self) -> usize {
+        self.changes.capacity() * size_of::<[i16; RATIOS]>()
+    }
+
+    /// Mean gap in the middle of a half octave, in ticks.
+    pub fn middle(&self, half_octave: usize) -> f64 {
+        self.ticks(half_octave as u32 * HALF_OCTAVE + HALF_OCTAVE / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_divide_all_ages() {
+        assert_eq!(bucket_start(0), 0);
+        for age in 0..TICKS {
+            let bucket = bucket(age);
+            assert!(bucket < BUCKETS, "{age}");
+            assert!((bucket_start(bucket)..bucket_start(bucket + 1)).contains(&age), "{age} in bucket {bucket}");
+        }
+    }
+
+    #[test]
+    fn every_history_has_a_class_and_keeps_its_flags() {
+        let seed = 3;
+        println!("seed {seed}");
+        let (mut random, mut gaps) = (Random::new(seed), Gaps::new());
+        let mut classes = std::collections::HashSet::new();
+        for _ in 0..2_000 {
+            let (mut tick, written) = (random.next_u64() as u32, random.chance(0.5));
+            let feature = random.below(GAPS as u64) as u32;
+            let mut history = History::first(tick, written, feature);
+            assert_eq!(history.class(), feature as usize * 2 + usize::from(written));
+            assert!(history.is_known() && !history.is_resident() && !history.is_dirty());
+            for accesses in 2..200 {
+                let dirty = random.chance(0.5);
+                history = history.ghost().resident(dirty);
+                let octave = random.below(13);
+                let age = random.below(1 << octave) as u32;
+                tick = tick.wrapping_add(age);
+                assert_eq!(history.age(tick), age);
+                history = gaps.access(history, tick, !dirty, &mut random);
+                assert!(history.is_resident() && history.is_dirty() == dirty);
+                assert_eq!((history.age(tick), history.class() % 2), (0, usize::from(!dirty)));
+                let range = [(4, 1), (16, 2), (64, 3), (u32::MAX, 4)].into_iter().find(|&(end, _)| accesses < end);
+                assert_eq!(history.class() / 2 / GAPS, range.expect("a range").1, "{accesses} accesses");
+                classes.insert(history.class());
+            }
+        }
+        assert!(classes.iter().all(|&class| class < CLASSES) && classes.len() > 100, "{} classes", classes.len());
+    }
+
+    /// The table of logarithms beside `f64::log2`, and the table of changes beside the mean that it stands for.
+    #[test]
+    fn logarithms_are_those_of_the_library() {
+        let gaps = Gaps::new();
+        for age in 1..TICKS {
+            let exact = (f64::from(age) * UNITS).log2() * STEPS as f64;
+            let found = f64::from(gaps.logarithm(age));
+            assert!((found - exact).abs() < 1.5, "age {age}: {found} for {exact}");
+        }
+        for number in [0.001, 0.37, 1.0, 1.5, 77.7, 1e6] {
+            let exact = f64::log2(number) * STEPS as f64;
+            assert!((gaps.steps(number) - exact).abs() < 0.01, "{number}: {} for {exact}", gaps.steps(number));
+        }
+        for half_octave in 0..GAPS {
+            let exact = f64::exp2((half_octave as f64 + 0.5) / 2.0) / UNITS;
+            assert!((gaps.middle(half_octave) / exact - 1.0).abs() < 1e-9, "{half_octave}");
+        }
+    }
+
+    #[test]
+    fn arithmetic_is_the_same_on_all_machines() {
+        let (mut random, mut gaps) = (Random::new(1), Gaps::new());
+        let mut history = History::first(0, false, 0);
+        let mut tick = 0;
+        let sum = (0..1_000u32).fold(0u32, |sum, i| {
+            tick += i * i % 97;
+            history = gaps.access(history, tick, i % 3 == 0, &mut random);
+            sum.rotate_left(5) ^ history.0
+        });
+        assert_eq!(sum, 1_524_996_087);
+    }
+}

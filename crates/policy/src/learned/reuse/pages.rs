@@ -1,0 +1,267 @@
+//! Known pages with their histories: residents and ghosts, and the resident with the lowest rank.
+//!
+//! Residents lie in blocks of eight. A tree has the lowest rank of each block as it was when the block was last looked
+//! at. Ranks of pages fall as they age, so each eviction looks at one more block in turn; ranks rise with an access,
+//! so a block is looked at again before a page of it is evicted.
+
+use super::coldest::Minima;
+use super::history::{CLAMP_TICKS, History};
+use crate::mutant::{self, Mutant};
+use entresol_core::{Page, Random, prefetch};
+
+/// Residents of a block.
+const BLOCK: usize = 8;
+/// Ghosts among which the one that is forgotten is chosen.
+const GHOSTS_LOOKED_AT: usize = 4;
+
+/// Known pages by handle and by position. Residents have positions below the capacity, ghosts the others.
+#[derive(Clone, Debug)]
+pub(super) struct Pages {
+    /// History of each handle's page.
+    histories: Vec<History>,
+    /// Position of each handle's page, if that is known.
+    positions: Vec<u32>,
+    /// The page at each position.
+    known: Vec<Page>,
+    capacity: usize,
+    residents: usize,
+    ghosts: usize,
+    /// Lowest rank of each block.
+    minima: Minima,
+    /// The block to be looked at next in turn.
+    block: usize,
+    /// The ghost last looked at.
+    ghost: usize,
+    /// The position last clamped.
+    clamped: usize,
+}
+
+/// Resident of a block with the lowest rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lowest {
+    /// Position.
+    pub at: usize,
+    rank: i16,
+    /// Lowest rank of the others.
+    second: i16,
+}
+
+impl Pages {
+    /// No known pages. 8 bytes a handle, 4.3 a resident, 4 a ghost.
+    pub fn new(handles: usize, capacity: usize, ghosts: usize) -> Self {
+        Pages {
+            histories: vec![History::UNKNOWN; handles],
+            positions: vec![0; handles],
+            known: vec![Page(0); capacity + ghosts],
+            capacity,
+            residents: 0,
+            ghosts: 0,
+            minima: Minima::new(capacity.div_ceil(BLOCK)),
+            block: 0,
+            ghost: 0,
+            clamped: 0,
+        }
+    }
+
+    /// History of a page.
+    #[inline(always)]
+    pub fn history(&self, page: Page) -> History {
+        self.histories[page.index()]
+    }
+
+    /// Changes the history of a known page.
+    #[inline(always)]
+    pub fn set_history(&mut self, page: Page, history: History) {
+        self.histories[page.index()] = history;
+    }
+
+    /// Page at a position.
+    #[inline(always)]
+    pub fn page(&self, at: usize) -> Page {
+        self.known[at]
+    }
+
+    /// Number of residents.
+    #[inline(always)]
+    pub fn residents(&self) -> usize {
+        self.residents
+    }
+
+    /// Number of ghosts.
+    pub fn ghosts(&self) -> usize {
+        self.ghosts
+    }
+
+    /// True if no frame is free.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.residents == self.capacity
+    }
+
+    #[inline(always)]
+    fn put(&mut self, at: usize, page: Page) {
+        self.known[at] = page;
+        self.positions[page.index()] = at as u32;
+    }
+
+    /// Gives an unknown page a frame while there are free ones. Until then every page is admitted, so none is a ghost.
+    pub fn fill(&mut self, page: Page, history: History, rank: impl Fn(History) -> i16) {
+        let at = self.residents;
+        self.residents += 1;
+        self.put(at, page);
+        self.set_history(page, history);
+        if self.residents.is_multiple_of(BLOCK) || self.is_full() {
+            self.look(at / BLOCK, &rank);
+        }
+    }
+
+    /// Adds an unknown page as a ghost. Returns the history that is forgotten for it: the one with the lowest rank of
+    /// a few, looked at in turn.
+    pub fn add_ghost(&mut self, page: Page, history: History, rank: impl Fn(History) -> i16) -> Option<History> {
+        let most = self.known.len() - self.capacity;
+        if self.ghosts < most {
+            self.put(self.capacity + self.ghosts, page);
+            self.ghosts += 1;
+            self.set_history(page, history);
+            return None;
+        }
+        if most == 0 {
+            self.set_history(page, History::UNKNOWN);
+            return Some(history);
+        }
+        let (mut lowest, mut forgotten) = (i16::MAX, 0);
+        for _ in 0..GHOSTS_LOOKED_AT.min(most) {
+            self.ghost = if self.ghost + 1 < most { self.ghost + 1 } else { 0 };
+            let at = self.capacity + self.ghost;
+            let found = rank(self.history(self.known[at]));
+            if found <= lowest && !(mutant::is(Mutant::AnyGhostForgotten) && forgotten > 0) {
+                (lowest, forgotten) = (found, at);
+            }
+        }
+        let old = std::mem::replace(&mut self.histories[self.known[forgotten].index()], History::UNKNOWN);
+        self.put(forgotten, page);
+        self.set_history(page, history);
+        Some(old)
+    }
+
+    /// Gives the frame of a resident to another page. Returns the history that is forgotten for the resident's ghost.
+    pub fn replace(
+        &mut self,
+        victim: Lowest,
+        page: Page,
+        history: History,
+        rank: impl Fn(History) -> i16,
+    ) -> Option<History> {
+        let old = self.known[victim.at];
+        let old_history = self.history(old).ghost();
+        let known = self.history(page).is_known();
+        let ghost = self.positions[page.index()] as usize;
+        self.put(victim.at, page);
+        self.set_history(page, history);
+        self.minima.set(victim.at / BLOCK, victim.second.min(rank(history)));
+        self.look_in_turn(&rank);
+        if known {
+            self.put(ghost, old);
+            self.set_history(old, old_history);
+            return None;
+        }
+        self.add_ghost(old, old_history, rank)
+    }
+
+    /// Looks at the next block in turn, and loads those that the next eviction will look at.
+    #[inline]
+    fn look_in_turn(&mut self, rank: &impl Fn(History) -> i16) {
+        if mutant::is(Mutant::NoLookInTurn) {
+            return;
+        }
+        self.look(self.block, rank);
+        self.block = if (self.block + 1) * BLOCK < self.capacity { self.block + 1 } else { 0 };
+        self.prefetch_block(self.block);
+        self.prefetch_block(self.minima.first());
+    }
+
+    #[inline(always)]
+    fn prefetch_block(&self, block: usize) {
+        let start = block * BLOCK;
+        let end = (start + BLOCK).min(self.residents);
+        self.known[start..end].iter().for_each(|page| prefetch(&self.histories, page.index()));
+    }
+
+    #[inline]
+    fn look(&mut self, block: usize, rank: &impl Fn(History) -> i16) -> Lowest {
+        let start = block * BLOCK;
+        let end = (start + BLOCK).min(self.residents);
+        let mut lowest = Lowest { at: start, rank: i16::MAX, second: i16::MAX };
+        for (at, page) in self.known[start..end].iter().enumerate() {
+            let rank = rank(self.histories[page.index()]);
+            if rank < lowest.rank {
+                lowest = Lowest { at: start + at, rank, second: lowest.rank };
+            } else {
+                lowest.second = lowest.second.min(rank);
+            }
+        }
+        self.minima.set(block, lowest.rank);
+        lowest
+    }
+
+    /// The resident with the lowest rank, if that is below a limit.
+    #[inline]
+    pub fn coldest(&mut self, limit: i16, rank: impl Fn(History) -> i16) -> Option<Lowest> {
+        while self.minima.least() < limit {
+            let least = self.minima.least();
+            let lowest = self.look(self.minima.first(), &rank);
+            let believed = mutant::is(Mutant::StaleMinimum) && lowest.rank >= least;
+            if believed || lowest.rank == self.minima.least() && lowest.rank < limit {
+                return Some(lowest);
+            }
+        }
+        None
+    }
+
+    /// A resident with a rank below a limit that satisfies a condition.
+    #[cold]
+    pub fn resident_where(
+        &self,
+        limit: i16,
+        rank: impl Fn(History) -> i16,
+        mut wanted: impl FnMut(Page) -> bool,
+    ) -> Option<Lowest> {
+        let mut residents = self.known[..self.residents].iter();
+        let at = residents.position(|&page| rank(self.history(page)) < limit && wanted(page))?;
+        // The block is looked at again as soon as it is the coldest.
+        Some(Lowest { at, rank: 0, second: 0 })
+    }
+
+    /// Clamps ages of some known pages, in turn; to be called once a tick.
+    pub fn clamp_next(&mut self, tick: u32) {
+        for _ in 0..self.known.len().div_ceil(CLAMP_TICKS as usize) {
+            self.clamped = if self.clamped + 1 < self.known.len() { self.clamped + 1 } else { 0 };
+            if self.clamped < self.residents || (self.capacity..self.capacity + self.ghosts).contains(&self.clamped) {
+                self.histories[self.known[self.clamped].index()].clamp(tick);
+            }
+        }
+    }
+
+    /// Histories of a random sample of the known pages.
+    pub fn sample(&self, size: usize, random: &mut Random) -> impl Iterator<Item = History> {
+        (0..size).map(|_| {
+            let at = random.below((self.residents + self.ghosts) as u64) as usize;
+            let at = if at < self.residents { at } else { self.capacity + at - self.residents };
+            self.history(self.known[at])
+        })
+    }
+
+    /// Loads a page's history into the processor's cache.
+    #[inline(always)]
+    pub fn prefetch(&self, page: Page) {
+        prefetch(&self.histories, page.index());
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.known.capacity() * 4
+            + self.histories.capacity() * 4
+            + self.positions.capacity() * 4
+            + self.minima.memory_bytes()
+    }
+}

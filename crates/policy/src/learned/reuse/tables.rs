@@ -1,0 +1,349 @@
+//! Ages at which the pages of each class are read or written next, or forgotten, and the ranks that follow from them.
+//!
+//! The rank of a page is the Gittins index of its class and age: the greatest ratio, over all moments at which its
+//! frame could be given up, of the benefits expected until then to the time for which the frame is expected to be
+//! taken until then. A benefit is a disk I/O saved. A clean page saves one when it is read next. A dirty page saves
+//! one when it is accessed next, as a write saves a write-back, and somewhat more when that access is a read: it is
+//! still dirty then.
+
+use super::history::{BUCKETS, CLASSES, GAPS, Gaps, RANGES, bucket, bucket_start};
+use crate::mutant::{self, Mutant};
+
+/// Weight of an event; 0.9 of it, rounded down, is kept at each build.
+const EVENT: u32 = 16;
+/// Tenths of all weights that are kept at each build.
+const KEPT_TENTHS: u64 = 9;
+/// Number of events that the prior counts for.
+const PRIOR: f64 = 30.0;
+/// Share of pages that return, a priori, by range of the number of accesses.
+const RETURNS: [f64; RANGES] = [0.5, 0.8, 0.9, 0.97, 0.97];
+/// Number of accesses that stands for a range.
+const ACCESSES: [u32; RANGES] = [1, 2, 6, 24, 96];
+/// Mean gap of pages that were accessed once, a priori, in capacities.
+const FIRST_GAP: f64 = 8.0;
+/// Benefit of a dirty page's read. The write-back that the read leaves undone may be saved by a write after it.
+const DIRTY_READ: f64 = 1.25;
+/// Share of reads among the next accesses, a priori: after a read, after a write.
+const READS: [f64; 2] = [0.75, 0.5];
+
+/// Event that ends a wait for an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Read = 0,
+    Write = 1,
+    /// The page was forgotten: it was not accessed up to its age.
+    Never = 2,
+}
+
+/// Ranks and values of a class and a bucket of age, of a clean page and a dirty one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Worth {
+    ranks: [i16; 2],
+    values: [i16; 2],
+}
+
+/// A rank or a value as the upper bits of a float: 8 bits of the mantissa, in the order of the numbers from 0 to 2.
+#[inline(always)]
+pub(super) fn encode(number: f64) -> i16 {
+    (((number as f32).to_bits() >> 15).min(i16::MAX as u32)) as i16
+}
+
+/// The number of an encoded one.
+#[inline(always)]
+pub(super) fn decode(code: i16) -> f32 {
+    f32::from_bits((code as u32) << 15)
+}
+
+#[inline(always)]
+fn cell(class: usize, age: u32) -> usize {
+    class * BUCKETS + bucket(age)
+}
+
+/// The tables of all classes.
+#[derive(Clone, Debug)]
+pub(super) struct Tables {
+    /// Weights of events, by [`End`].
+    events: Vec<[u32; 3]>,
+    /// Pages of a sample that wait now, each with the weight of an event.
+    waiting: Vec<u32>,
+    /// Distribution of the age at the next access a priori, by half of a class.
+    prior: Vec<f32>,
+    worth: Vec<Worth>,
+    /// Classes that had an event or a waiting page.
+    seen: Vec<bool>,
+    /// Accesses in a tick.
+    tick_accesses: f64,
+    /// False where all pages are clean: the only event is a read.
+    writes: bool,
+}
+
+impl Tables {
+    /// Tables of the prior alone. `capacity` is in pages, `writes` is false where all pages are clean.
+    pub fn new(gaps: &Gaps, capacity: usize, tick_accesses: u32, writes: bool) -> Self {
+        let tick_accesses = f64::from(tick_accesses);
+        let mut tables = Tables {
+            events: vec![[0; 3]; CLASSES * BUCKETS],
+            waiting: vec![0; CLASSES * BUCKETS],
+            prior: prior(gaps, FIRST_GAP * capacity as f64 / tick_accesses),
+            worth: vec![Worth::default(); CLASSES * BUCKETS],
+            seen: vec![true; CLASSES],
+            tick_accesses,
+            writes,
+        };
+        tables.build(0.0, 0);
+        tables.seen.fill(false);
+        tables
+    }
+
+    /// Counts an event of a page of this class and age.
+    #[inline(always)]
+    pub fn count(&mut self, class: usize, age: u32, end: End) {
+        self.seen[class] = true;
+        self.events[cell(class, age)][end as usize] += EVENT;
+    }
+
+    /// Counts a page of the sample that waits.
+    pub fn wait(&mut self, class: usize, age: u32) {
+        self.seen[class] = true;
+        self.waiting[cell(class, age)] += EVENT;
+    }
+
+    /// Rank, encoded: disk I/Os saved per access during which the page has a frame.
+    #[inline(always)]
+    pub fn rank(&self, class: usize, age: u32, dirty: bool) -> i16 {
+        self.worth[cell(class, age)].ranks[usize::from(dirty)]
+    }
+
+    /// Value, encoded: disk I/Os that a frame for the page saves beyond those that it would save with other pages.
+    #[inline(always)]
+    pub fn value(&self, class: usize, age: u32, dirty: bool) -> i16 {
+        self.worth[cell(class, age)].values[usize::from(dirty)]
+    }
+
+    /// Builds ranks and values of all classes with news. `theta` is the rank that frames are given up for, `sampled`
+    /// the number of pages that one waiting page of the sample stands for.
+    pub fn build(&mut self, theta: f64, sampled: usize) {
+        for class in 0..CLASSES {
+            if self.seen[class] {
+                build_class(self, class, theta, sampled as f64);
+            }
+        }
+    }
+
+    /// Number of events of each kind that are remembered, with their weights.
+    #[cfg(test)]
+    pub fn weights(&self) -> [f64; 3] {
+        let sum = |end| self.events.iter().map(|events| f64::from(events[end])).sum::<f64>();
+        [0, 1, 2].map(|end| sum(end) / f64::from(EVENT))
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.events.capacity() * 12
+            + self.waiting.capacity() * 4
+            + self.prior.capacity() * 4
+            + self.worth.capacity() * size_of::<Worth>()
+            + self.seen.capacity()
+    }
+}
+
+/// Share of pages whose next access falls in each bucket, of those that return: that of a Poisson process of which a
+/// number of gaps with this mean was seen (a Lomax distribution).
+fn prior(gaps: &Gaps, first_gap: f64) -> Vec<f32> {
+    let mut prior = Vec::with_capacity(RANGES * GAPS * BUCKETS);
+    for half in 0..RANGES * GAPS {
+        let mean = if half < GAPS { first_gap } else { gaps.middle(half % GAPS) };
+        let accesses = ACCESSES[half / GAPS];
+        let survival = |bucket: usize| {
+            let base = 1.0 + f64::from(bucket_start(bucket)) / (mean * f64::from(accesses));
+            (0..accesses).fold(1.0, |survival, _| survival / base)
+        };
+        prior.extend((0..BUCKETS).map(|bucket| {
+            let later = if bucket + 1 < BUCKETS { survival(bucket + 1) } else { 0.0 };
+            (survival(bucket) - later) as f32
+        }));
+    }
+    prior
+}
+
+/// Benefits and time of a stay, both weighted by the number of pages.
+#[derive(Clone, Copy, Default)]
+struct Stay {
+    benefit: f64,
+    time: f64,
+}
+
+/// The best stays from each bucket on, the nearest last.
+#[derive(Clone, Copy)]
+struct Stays {
+    stack: [Stay; BUCKETS],
+    len: usize,
+}
+
+impl Stays {
+    /// Puts a bucket before all others and returns the best stay from it on. A stay goes on as long as what follows
+    /// has a ratio that is not lower.
+    #[inline]
+    fn extend(&mut self, mut stay: Stay) -> Stay {
+        while self.len > 0 {
+            let next = self.stack[self.len - 1];
+            if next.benefit * stay.time < stay.benefit * next.time {
+                break;
+            }
+            stay = Stay { benefit: stay.benefit + next.benefit, time: stay.time + next.time };
+            self.len -= 1;
+        }
+        self.stack[self.len] = stay;
+        self.len += 1;
+        stay
+    }
+}
+
+fn build_class(tables: &mut Tables, class: usize, theta: f64, sampled: f64) {
+    let (half, written) = (class / 2, class % 2);
+    let returns = RETURNS[half / GAPS];
+    let reads_share = if tables.writes { READS[written] } else { 1.0 };
+    let mut stays = [Stays { stack: [Stay::default(); BUCKETS], len: 0 }; 2];
+    let mut values = [0.0f64; 2];
+    let mut later = 0.0;
+    let kept = if mutant::is(Mutant::NoDecay) { 10 } else { KEPT_TENTHS };
+    let dirty_read = if mutant::is(Mutant::DirtyReadsAsWrites) { 1.0 } else { DIRTY_READ };
+    for bucket in (0..BUCKETS).rev() {
+        let at = class * BUCKETS + bucket;
+        let events = &mut tables.events[at];
+        let weight = |weight: u32| f64::from(weight) / f64::from(EVENT);
+        let waiting = weight(std::mem::take(&mut tables.waiting[at]));
+        let prior = PRIOR * returns * f64::from(tables.prior[half * BUCKETS + bucket]);
+        let reads = weight(events[0]) + prior * reads_share;
+        let writes = weight(events[1]) + prior * (1.0 - reads_share);
+        let never = if bucket + 1 == BUCKETS { PRIOR * (1.0 - returns) } else { 0.0 };
+        let ends = reads + writes + weight(events[2]) + waiting * sampled + never;
+        events.iter_mut().for_each(|weight| *weight = (u64::from(*weight) * kept / 10) as u32);
+        // Pages whose wait ends in the bucket spend half of it there.
+        let width = f64::from(bucket_start(bucket + 1) - bucket_start(bucket)) * tables.tick_accesses;
+        let time = width * (later + 0.5 * ends);
+        let clean = if mutant::is(Mutant::WritesAsReads) { reads + writes } else { reads };
+        later += ends;
+        for (dirty, benefit) in [clean, dirty_read * reads + writes].into_iter().enumerate() {
+            let best = stays[dirty].extend(Stay { benefit, time });
+            values[dirty] = (values[dirty] + benefit - theta * time).max(0.0);
+            let worth = &mut tables.worth[at];
+            worth.ranks[dirty] = encode(best.benefit / best.time);
+            worth.values[dirty] = encode(values[dirty] / later);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::Random;
+
+    const TICK: u32 = 7;
+
+    /// Relative difference of two ranks that encoding may make.
+    const CODE: f64 = 1.0 / 128.0;
+
+    fn close(found: i16, exact: f64) -> bool {
+        let found = f64::from(decode(found));
+        (found - exact).abs() <= CODE * exact + 1e-30
+    }
+
+    /// Ranks and values of a class by trial of every moment to stop.
+    fn brute(tables: &Tables, class: usize, waiting: &[f64; BUCKETS], theta: f64) -> Vec<[[f64; 2]; 2]> {
+        let (half, written) = (class / 2, class % 2);
+        let reads_share = if tables.writes { READS[written] } else { 1.0 };
+        let mut ends = [[0.0; 3]; BUCKETS];
+        for (bucket, ends) in ends.iter_mut().enumerate() {
+            let weight = |end: usize| f64::from(tables.events[class * BUCKETS + bucket][end]) / f64::from(EVENT);
+            let prior = PRIOR * RETURNS[half / GAPS] * f64::from(tables.prior[half * BUCKETS + bucket]);
+            let never = if bucket == BUCKETS - 1 { PRIOR * (1.0 - RETURNS[half / GAPS]) } else { 0.0 };
+            *ends = [
+                weight(0) + prior * reads_share,
+                weight(1) + prior * (1.0 - reads_share),
+                weight(2) + waiting[bucket] + never,
+            ];
+        }
+        let survivors = |from: usize| ends[from..].iter().flatten().sum::<f64>();
+        let benefit = |bucket: usize, dirty: bool| {
+            let [reads, writes, _] = ends[bucket];
+            if dirty { DIRTY_READ * reads + writes } else { reads }
+        };
+        let time = |bucket: usize| {
+            let width = f64::from(bucket_start(bucket + 1) - bucket_start(bucket)) * f64::from(TICK);
+            width * (survivors(bucket) - 0.5 * ends[bucket].iter().sum::<f64>())
+        };
+        let worth = |from: usize, dirty: bool| {
+            let (mut rank, mut value) = (0.0f64, 0.0f64);
+            for stop in from + 1..=BUCKETS {
+                let n: f64 = (from..stop).map(|bucket| benefit(bucket, dirty)).sum();
+                let t: f64 = (from..stop).map(time).sum();
+                rank = rank.max(n / t);
+                value = value.max((n - theta * t) / survivors(from));
+            }
+            [rank, value]
+        };
+        (0..BUCKETS).map(|from| [false, true].map(|dirty| worth(from, dirty))).collect()
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_best_moment_to_stop() {
+        for seed in 0..60 {
+            println!("seed {seed}");
+            let mut random = Random::new(seed);
+            let mut tables = Tables::new(&Gaps::new(), 1_000, TICK, seed % 3 > 0);
+            let class = random.below(CLASSES as u64) as usize;
+            let mut waiting = [0.0; BUCKETS];
+            for (bucket, waiting) in waiting.iter_mut().enumerate() {
+                let age = bucket_start(bucket);
+                let many = 1 << random.below(12);
+                for end in [End::Read, End::Write, End::Never] {
+                    (0..random.below(many)).for_each(|_| tables.count(class, age, end));
+                }
+                for _ in 0..random.below(many) {
+                    tables.wait(class, age);
+                    *waiting += 5.0;
+                }
+            }
+            let theta = random.next_f64() / 1_000.0;
+            let expected = brute(&tables, class, &waiting, theta);
+            tables.build(theta, 5);
+            for (bucket, expected) in expected.iter().enumerate() {
+                for (dirty, [rank, value]) in [false, true].into_iter().zip(expected) {
+                    let age = bucket_start(bucket);
+                    assert!(close(tables.rank(class, age, dirty), *rank), "bucket {bucket}, {dirty}: rank {rank}");
+                    let found = tables.value(class, age, dirty);
+                    assert!(close(found, *value) || *value < 1e-9, "bucket {bucket}, {dirty}: value {value}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_prior_is_a_distribution_with_the_mean_of_its_class() {
+        let gaps = Gaps::new();
+        let prior = prior(&gaps, 256.0);
+        for (half, buckets) in prior.chunks(BUCKETS).enumerate() {
+            let sum: f32 = buckets.iter().sum();
+            assert!((sum - 1.0).abs() < 1e-5 && buckets.iter().all(|&mass| mass >= 0.0), "{half}: {sum}");
+        }
+        // Many gaps of 16 ticks: nearly exponential.
+        let half = 4 * GAPS + 16;
+        let mean = gaps.middle(16);
+        let within: f32 = prior[half * BUCKETS..][..bucket(30)].iter().sum();
+        let exact = 1.0 - (-f64::from(bucket_start(bucket(30))) / mean).exp();
+        assert!((f64::from(within) - exact).abs() < 0.01, "{within} for {exact}");
+    }
+
+    #[test]
+    fn codes_keep_the_order_of_numbers() {
+        let mut last = -1;
+        for i in 0..4_000 {
+            let number = f64::from(i) * f64::from(i) * 1e-7;
+            let code = encode(number);
+            assert!(code >= last && (number >= 1.99 || close(code, number)), "{number}");
+            last = code;
+        }
+        assert_eq!(encode(1e9), i16::MAX);
+    }
+}
