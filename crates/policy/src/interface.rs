@@ -58,6 +58,11 @@ pub trait Policy: Clone + Send + 'static {
         false
     }
 
+    /// The policy as one whose pages can be compared; none for most policies.
+    fn ranked(&mut self) -> Option<&mut dyn Ranked> {
+        None
+    }
+
     /// The value of one of [`Info::tunables`], by its index there.
     fn tunable(&self, at: usize) -> f64 {
         unreachable!("policy '{}' has no tunable {at}", Self::INFO.name)
@@ -76,6 +81,18 @@ pub trait Policy: Clone + Send + 'static {
 
     /// Bytes of all state, the part per handle of the directory included.
     fn memory_bytes(&self) -> usize;
+}
+
+/// Comparison of a policy's pages, for a store that has to choose which of them keep their room.
+pub trait Ranked {
+    /// Rank of a held page: disk I/Os that it is expected to save, per request for which it keeps its room.
+    fn rank(&self, page: Page) -> f32;
+
+    /// Gives up a held page, which the store drops; true if the page is dirty, and has to be written below.
+    fn release(&mut self, page: Page) -> bool;
+
+    /// Sets the rank that a page must exceed to be worth its room, and the price of a write to the store, 0 to 1.
+    fn set_bar(&mut self, threshold: f32, price: f64);
 }
 
 /// Figures of the choice of a policy that selects one of several to decide.

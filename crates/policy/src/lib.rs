@@ -18,7 +18,9 @@ mod list;
 pub mod miniature;
 mod options;
 pub mod parts;
+mod reclaim;
 mod streams;
+mod wear;
 
 pub mod adaptive;
 pub mod choice;
@@ -35,6 +37,8 @@ pub mod writebuffer;
 
 pub use counts::{Counts, MAX_TIERS, TierCounts};
 pub use info::{Config, Info, OptionInfo, Tunable};
-pub use interface::{Choice, ChoiceCandidate, Driver, PageState, Policy, Switch, TierSet};
+pub use interface::{Choice, ChoiceCandidate, Driver, PageState, Policy, Ranked, Switch, TierSet};
 pub use options::{BuildError, Options};
+pub use reclaim::{Reclaim, Victim};
 pub use streams::Streams;
+pub use wear::{Wear, WearError};
