@@ -25,6 +25,9 @@ const KEPT_PER_RECLAIM: f64 = 0.98;
 /// Largest step of the threshold, as a share, for a deviation by the factor e.
 const THRESHOLD_STEP: f64 = 0.02;
 
+/// Largest factor by which the threshold falls while nothing is reclaimed, and by which it stays above dropped pages.
+const FALL_MAX: f32 = 16.0;
+
 /// Weight of a dropped page at the threshold, against one of a copy.
 const DROP_WEIGHT: f64 = 0.5;
 
@@ -53,6 +56,8 @@ pub struct Reclaim {
     idle: u64,
     /// Requests without a reclaim after which the threshold is lowered.
     idle_max: u64,
+    /// Threshold below which it is not lowered before the next reclaim.
+    floor: f64,
     budget: Budget,
     /// Ranks of the pages of one segment.
     ranks: Vec<f32>,
@@ -77,6 +82,7 @@ impl Reclaim {
             freed: 0.0,
             idle: 0,
             idle_max: (pages / 50).max(4 * u64::from(segment_pages)),
+            floor: 0.0,
             budget: Budget::new(allowed, (pages / 4).max(1)),
             ranks: Vec::with_capacity(segment_pages as usize),
         }
@@ -96,7 +102,7 @@ impl Reclaim {
             return changed;
         }
         self.idle = 0;
-        self.threshold = self.threshold.map(|threshold| threshold * (1.0 - THRESHOLD_STEP));
+        self.threshold = self.threshold.map(|threshold| (threshold * (1.0 - THRESHOLD_STEP)).max(self.floor));
         true
     }
 
@@ -141,7 +147,10 @@ impl Reclaim {
         ranks(segment, &mut self.ranks);
         let cut = self.cut();
         let kept = self.ranks.iter().filter(|&&rank| rank > cut).count() as f64;
-        self.steer(kept);
+        // A threshold that is a little lower keeps more pages only where some were dropped near it.
+        let near = self.threshold() / FALL_MAX;
+        let may_fall = cut <= self.threshold() && self.ranks.iter().any(|&rank| rank <= cut && rank > near);
+        self.steer(kept, may_fall);
         Some(Victim { segment, cut })
     }
 
@@ -157,13 +166,16 @@ impl Reclaim {
         threshold
     }
 
-    fn steer(&mut self, kept: f64) {
+    /// Moves the threshold towards the copies that are asked for.
+    fn steer(&mut self, kept: f64, may_fall: bool) {
         self.idle = 0;
         self.copied = self.copied * KEPT_PER_RECLAIM + kept;
         self.freed = self.freed * KEPT_PER_RECLAIM + f64::from(self.segment_pages) - kept;
         let asked = COPIES_PER_FREE * self.budget.share_of_copies() * self.freed;
-        let deviation = (self.copied.max(f64::MIN_POSITIVE) / asked.max(f64::MIN_POSITIVE)).ln().clamp(-2.0, 2.0);
+        let deviation = (self.copied.max(f64::MIN_POSITIVE) / asked.max(f64::MIN_POSITIVE)).ln();
+        let deviation = deviation.clamp(if may_fall { -2.0 } else { 0.0 }, 2.0);
         self.threshold = self.threshold.map(|threshold| threshold * (1.0 + THRESHOLD_STEP * deviation));
+        self.floor = self.threshold.map_or(0.0, |threshold| threshold / f64::from(FALL_MAX));
     }
 
     /// Visits the figures worth plotting over time.

@@ -19,7 +19,23 @@ pub struct LogLayout {
     pub wear: Wear,
 }
 
+/// Bytes of a segment in a log of many.
+const SEGMENT_BYTES: usize = 256 << 10;
+
+/// Fewest segments for which that size is used.
+const SEGMENTS_MIN: usize = 128;
+
+/// Fewest pages of a segment.
+const SEGMENT_PAGES_MIN: usize = 8;
+
 impl LogLayout {
+    /// Segments of 256 KiB, or smaller ones in a log of so many blocks if fewer than 128 of those would fit.
+    pub fn for_blocks(blocks: usize, page_bytes: u32, wear: Wear) -> Self {
+        let largest = (SEGMENT_BYTES / page_bytes as usize).max(1);
+        let pages = largest.min(blocks / SEGMENTS_MIN).max(SEGMENT_PAGES_MIN.min(largest));
+        LogLayout { segment_pages: pages as u32, wear }
+    }
+
     /// An empty log in the last tier of a policy of this configuration, which gets the capacity that the log leaves.
     pub(crate) fn below(self, config: &mut Config, ranked: bool) -> Log {
         let tier = config.tiers.len() - 1;
