@@ -39,6 +39,6 @@ pub use counts::{Counts, MAX_TIERS, TierCounts};
 pub use info::{Config, Info, OptionInfo, Tunable};
 pub use interface::{Choice, ChoiceCandidate, Driver, PageState, Policy, Ranked, Switch, TierSet};
 pub use options::{BuildError, Options};
-pub use reclaim::{Reclaim, Victim};
+pub use reclaim::{COMPARED, Reclaim, Victim};
 pub use streams::Streams;
 pub use wear::{Wear, WearError};

@@ -14,7 +14,7 @@ use crate::wear::Wear;
 use entresol_core::Random;
 
 /// Sealed segments that are compared for one reclaim.
-const COMPARED: usize = 16;
+pub const COMPARED: usize = 16;
 
 /// Copies for each block made free, before a budget lowers it.
 const COPIES_PER_FREE: f64 = 4.0;
@@ -31,6 +31,9 @@ const FALL_MAX: f32 = 16.0;
 /// Weight of a dropped page at the threshold, against one of a copy.
 const DROP_WEIGHT: f64 = 0.5;
 
+/// Stands for a segment that is not sealed.
+const NOWHERE: u32 = u32::MAX;
+
 /// A segment to be reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Victim {
@@ -45,7 +48,11 @@ pub struct Victim {
 pub struct Reclaim {
     /// Segments that are full, in no order.
     sealed: Vec<u32>,
+    /// Index in `sealed` of each segment; [`NOWHERE`] for one that is not there.
+    at: Vec<u32>,
     segment_pages: u32,
+    /// The cheapest of the segments compared so far, with the cost of a free block in it.
+    best: Option<(f64, u32)>,
     random: Random,
     /// Rank above which a page is worth its room. None before the first reclaim.
     threshold: Option<f64>,
@@ -75,7 +82,9 @@ impl Reclaim {
         };
         Reclaim {
             sealed: Vec::with_capacity(segments as usize),
+            at: vec![NOWHERE; segments as usize],
             segment_pages,
+            best: None,
             random: Random::new(seed),
             threshold: None,
             copied: 0.0,
@@ -90,7 +99,23 @@ impl Reclaim {
 
     /// Notes that a segment is full.
     pub fn seal(&mut self, segment: u32) {
-        self.sealed.push(segment);
+        if self.at[segment as usize] == NOWHERE {
+            self.at[segment as usize] = self.sealed.len() as u32;
+            self.sealed.push(segment);
+        }
+    }
+
+    /// Notes that a segment has no valid page left: it is free without a reclaim.
+    pub fn unseal(&mut self, segment: u32) {
+        let at = std::mem::replace(&mut self.at[segment as usize], NOWHERE);
+        if at == NOWHERE {
+            return;
+        }
+        self.sealed.swap_remove(at as usize);
+        if let Some(&moved) = self.sealed.get(at as usize) {
+            self.at[moved as usize] = at;
+        }
+        self.best = self.best.filter(|&(_, best)| best != segment);
     }
 
     /// Notes a request for a page at this time in microseconds; true if threshold or price have changed.
@@ -125,24 +150,31 @@ impl Reclaim {
     /// Chooses the next segment, which counts as free from now on; none without a sealed one. `ranks` adds the rank of
     /// each page that is valid in a segment: infinity for a page that may not be dropped.
     pub fn choose(&mut self, mut ranks: impl FnMut(u32, &mut Vec<f32>)) -> Option<Victim> {
-        let mut best: Option<(f64, usize)> = None;
-        if self.sealed.is_empty() {
-            return None;
-        }
-        for _ in 0..COMPARED {
-            let at = self.random.below(self.sealed.len() as u64) as usize;
+        self.compare(COMPARED, &mut ranks);
+        self.take(ranks)
+    }
+
+    /// Compares so many sealed segments with the best one so far. A choice is made from [`COMPARED`] of them, which need
+    /// not be looked at in one go.
+    pub fn compare(&mut self, segments: usize, mut ranks: impl FnMut(u32, &mut Vec<f32>)) {
+        for _ in 0..if self.sealed.is_empty() { 0 } else { segments } {
+            let segment = self.sealed[self.random.below(self.sealed.len() as u64) as usize];
             self.ranks.clear();
-            ranks(self.sealed[at], &mut self.ranks);
+            ranks(segment, &mut self.ranks);
             if self.threshold.is_none() {
                 self.threshold = median(&mut self.ranks);
             }
             let cost = cost(&self.ranks, f64::from(self.segment_pages), self.threshold.unwrap_or(0.0));
-            if best.is_none_or(|(least, _)| cost < least) {
-                best = Some((cost, at));
+            if self.best.is_none_or(|(least, _)| cost < least) {
+                self.best = Some((cost, segment));
             }
         }
-        let (_, at) = best?;
-        let segment = self.sealed.swap_remove(at);
+    }
+
+    /// Takes the best of the compared segments, as [`choose`](Reclaim::choose) does.
+    pub fn take(&mut self, mut ranks: impl FnMut(u32, &mut Vec<f32>)) -> Option<Victim> {
+        let (_, segment) = self.best.take()?;
+        self.unseal(segment);
         self.ranks.clear();
         ranks(segment, &mut self.ranks);
         let cut = self.cut();
@@ -187,7 +219,7 @@ impl Reclaim {
 
     /// Bytes of all state.
     pub fn memory_bytes(&self) -> usize {
-        self.sealed.capacity() * size_of::<u32>() + self.ranks.capacity() * size_of::<f32>()
+        (self.sealed.capacity() + self.at.capacity()) * size_of::<u32>() + self.ranks.capacity() * size_of::<f32>()
     }
 }
 

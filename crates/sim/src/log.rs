@@ -62,7 +62,11 @@ pub(crate) struct Log {
     pages: Vec<u32>,
     /// Block of each page's newest version.
     blocks: Vec<u32>,
+    /// Valid pages of each segment.
+    valid: Vec<u32>,
     free: VecDeque<u32>,
+    /// The segment that is being reclaimed.
+    victim: Option<u32>,
     /// Next block to be written, in a segment that is not full.
     next: Option<u32>,
     /// Segments that were opened and not asked for yet, where somebody asks.
@@ -80,7 +84,9 @@ impl Log {
             reclaim: Reclaim::new(segments, layout.segment_pages, config.page_bytes, layout.wear, config.seed),
             pages: vec![NONE; segments as usize * segment_pages],
             blocks: vec![NONE; config.pages],
+            valid: vec![0; segments as usize],
             free: (0..segments).collect(),
+            victim: None,
             next: None,
             opened: None,
         }
@@ -118,8 +124,21 @@ impl Log {
 
     fn forget(&mut self, page: Page) {
         let block = std::mem::replace(&mut self.blocks[page.index()], NONE);
-        if block != NONE {
-            self.pages[block as usize] = NONE;
+        if block == NONE {
+            return;
+        }
+        self.pages[block as usize] = NONE;
+        let segment = block as usize / self.segment_pages;
+        self.valid[segment] -= 1;
+        self.free_if_dead(segment);
+    }
+
+    /// A full segment without a valid page is free.
+    fn free_if_dead(&mut self, segment: usize) {
+        let is_open = self.next.is_some_and(|next| next as usize / self.segment_pages == segment);
+        if self.valid[segment] == 0 && !is_open && self.victim != Some(segment as u32) {
+            self.reclaim.unseal(segment as u32);
+            self.free.push_back(segment as u32);
         }
     }
 
@@ -135,9 +154,10 @@ impl Log {
         self.pages[block as usize] = page.0;
         self.blocks[page.index()] = block;
         self.reclaim.wrote();
-        let next = block + 1;
+        let (next, segment) = (block + 1, block as usize / self.segment_pages);
+        self.valid[segment] += 1;
         if (next as usize).is_multiple_of(self.segment_pages) {
-            self.reclaim.seal(block / self.segment_pages as u32);
+            self.reclaim.seal(segment as u32);
         } else {
             self.next = Some(next);
         }
@@ -153,6 +173,7 @@ impl Log {
         let rank = |page: Page| policy.as_ref().map_or(f32::INFINITY, |policy| policy.rank(page));
         let victim = self.reclaim.choose(|segment, ranks| ranks.extend(valid(segment).map(rank)));
         let victim = victim.expect("all but a few segments are sealed");
+        self.victim = Some(victim.segment);
         let (kept, dropped): (Vec<Page>, Vec<Page>) = valid(victim.segment).partition(|&page| rank(page) > victim.cut);
         for page in dropped {
             if policy.as_mut().is_some_and(|policy| policy.release(page)) {
@@ -165,6 +186,7 @@ impl Log {
             emit(Movement { page, verb: Verb::Requeue { tier: self.tier }, joined: at > 0 });
             self.append(page);
         }
+        self.victim = None;
         self.free.push_back(victim.segment);
     }
 
@@ -190,7 +212,8 @@ impl Log {
 
     /// Bytes of all state.
     pub fn memory_bytes(&self) -> usize {
-        self.reclaim.memory_bytes() + 4 * (self.pages.capacity() + self.blocks.capacity() + self.free.capacity())
+        let words = self.pages.capacity() + self.blocks.capacity() + self.valid.capacity() + self.free.capacity();
+        self.reclaim.memory_bytes() + 4 * words
     }
 }
 
