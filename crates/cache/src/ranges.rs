@@ -109,7 +109,7 @@ pub(crate) fn nothing_is_queued_of_what_is_made_void(layout: Layout) -> Result<(
         let entry = dirty(write_back, page);
         let is_needed = |write_back: &mut WriteBack| match layout {
             Layout::Log => write_back.needed_of(&[vec![(page, entry.address)]]).map(|needed| !needed.is_empty()),
-            Layout::Slots => write_back.reclaim_slots(page, entry),
+            Layout::Slots | Layout::Segments => write_back.reclaim_slots(page, entry),
         };
         let failed = |error: io::Error| format!("page {page}: {error}");
         is_needed(write_back).and_then(|_| maintenance::settle(write_back)).map_err(failed)?;

@@ -89,7 +89,10 @@ const FAMILIES: [(&str, &str); 12] = [
     ("classic", "Policies found in most systems; the others are measured against them."),
     ("offline", "Policies that know the future and show how far a cache could go. No live cache can use them."),
     ("adaptive", "Recency against frequency, with ghosts that remember what was evicted."),
-    ("learned", "Weights that are learned from mistakes decide between experts, or ages at the next access are learned."),
+    (
+        "learned",
+        "Weights that are learned from mistakes decide between experts, or ages at the next access are learned.",
+    ),
     ("modern", "Simple queues with a filter for pages requested only once."),
     ("dirty", "Caches that weigh the cost of writing a dirty page back."),
     ("run", "Policies that keep runs of neighbouring dirty pages together, so that one I/O writes many."),

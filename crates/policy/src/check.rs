@@ -131,6 +131,20 @@ impl Checker {
         self.verify_tiers(policy);
     }
 
+    /// Has a policy with ranks give up a page that it holds, as a store does that drops it.
+    pub fn release<P: Policy>(&mut self, policy: &mut P, page: Page) {
+        self.begin(None, NEVER);
+        let tier = Tier(self.capacities.len() as u8 - 1);
+        let dirty = policy.ranked().expect("a policy with ranks").release(page);
+        let newer = self.below[page.index()] != self.latest[page.index()];
+        assert_eq!(dirty, newer, "{page:?}: the policy and the tiers differ on dirtiness");
+        self.below[page.index()] = self.latest[page.index()];
+        assert!(self.copies[tier.index()][page.index()].take().is_some(), "{page:?}: released, and not held");
+        self.frames[tier.index()] -= 1;
+        self.verify_page(policy, page);
+        self.verify_tiers(policy);
+    }
+
     /// Checks every page: the policy's state of it against the contents of the tiers.
     pub fn verify_all<P: Policy>(&self, policy: &P) {
         (0..self.layout.pages).for_each(|page| self.verify_page(policy, Page(page)));

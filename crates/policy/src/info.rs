@@ -84,6 +84,8 @@ pub struct Info {
     pub log: bool,
     /// True if the LRU stack property holds: a larger cache contains a smaller one, so one pass serves all sizes.
     pub stack: bool,
+    /// True if the policy's pages can be compared: [`Policy::ranked`](crate::Policy::ranked) returns it.
+    pub ranked: bool,
     /// Pages known at once with the default options, residents and others, per page of the tiers. A live cache provides
     /// that many handles.
     pub known_per_page: usize,
@@ -115,6 +117,7 @@ impl Info {
         clock: false,
         log: false,
         stack: false,
+        ranked: false,
         known_per_page: 3,
         known_bound: None,
         live: &[],

@@ -3,6 +3,7 @@
 
 use crate::info::{Config, Info};
 use crate::options::{BuildError, Options};
+use crate::ranked::Ranked;
 use entresol_core::{Address, Hint, Movement, ObjectId, Outcome, Page, Request, Tier, Verb};
 
 /// Decides which pages to keep and which to move.
@@ -56,6 +57,11 @@ pub trait Policy: Clone + Send + 'static {
     /// Carries out a small step of the work that a hint has left; true if more remains.
     fn go_on<D: Driver>(&mut self, _driver: &mut D) -> bool {
         false
+    }
+
+    /// The policy as one whose pages can be compared; none for most policies.
+    fn ranked(&mut self) -> Option<&mut dyn Ranked> {
+        None
     }
 
     /// The value of one of [`Info::tunables`], by its index there.

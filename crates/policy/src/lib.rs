@@ -20,7 +20,9 @@ mod mutant;
 mod options;
 pub mod parts;
 mod ranked;
+mod reclaim;
 mod streams;
+mod wear;
 
 pub mod adaptive;
 pub mod choice;
@@ -42,4 +44,6 @@ pub use interface::{Choice, ChoiceCandidate, Driver, PageState, Policy, Switch, 
 pub use mutant::leave_out;
 pub use options::{BuildError, Options};
 pub use ranked::Ranked;
+pub use reclaim::{COMPARED, Reclaim, Victim};
 pub use streams::Streams;
+pub use wear::{Wear, WearError};

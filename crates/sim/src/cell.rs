@@ -2,6 +2,7 @@
 
 use crate::addresses::Addresses;
 use crate::layer::{Layer, LayerBuilder, LayerMode};
+use crate::log::LogLayout;
 use crate::row::{Interval, LayerRow, Row, TierRow};
 use crate::spec::{LayerSpec, PolicySpec};
 use entresol_core::{Hint, ObjectId, Page, Size, Tier};
@@ -30,6 +31,8 @@ pub struct CellOptions {
     /// Bytes of a sequential stream after which the rest of it bypasses the lowest layer, the one above the backing
     /// store; 0 to leave all requests to the policy.
     pub sequential_cutoff: u64,
+    /// Log in the last tier of the lowest layer; `None` for a tier that is written in place.
+    pub log: Option<LogLayout>,
 }
 
 /// Why a cell cannot be run.
@@ -181,12 +184,14 @@ impl<'w> Run<'w> {
     ) -> Result<Self, CellError> {
         let mut layers = Vec::new();
         for (depth, placed) in stack.layers.iter().enumerate() {
-            let config = stack.config(depth, addresses, options);
+            let mut config = stack.config(depth, addresses, options);
+            let lowest = depth + 1 == stack.layers.len();
+            let below = options.log.filter(|_| lowest).map(|layout| layout.below(&mut config, placed.spec.info.ranked));
             let forward = stack.layers.len() > 1 && !log;
-            let cuts = options.sequential_cutoff > 0 && depth + 1 == stack.layers.len();
+            let cuts = options.sequential_cutoff > 0 && lowest;
             let cutoff_pages = cuts.then(|| options.sequential_cutoff.div_ceil(u64::from(addresses.trace.page_bytes)));
             let mode = LayerMode { forward, parts: options.parts && depth == 0, log, cutoff_pages };
-            let builder = LayerBuilder { addresses, mode };
+            let builder = LayerBuilder { addresses, mode, log: below };
             layers.push(catalogue::build(placed.spec.info, &config, &placed.spec.options, builder)?);
         }
         Ok(Run { addresses, layers, event: 0 })

@@ -1,6 +1,7 @@
 //! A policy driven over requests: the inner loop of the simulator.
 
 use crate::addresses::Addresses;
+use crate::log::Log;
 use crate::row::PartCounts;
 use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb, prefetch};
 use entresol_policy::catalogue::Visitor;
@@ -59,6 +60,10 @@ pub trait Layer {
     fn dirty_pages(&self) -> Vec<Page>;
     /// Bytes of the policy's state.
     fn memory_bytes(&self) -> usize;
+    /// Pages of a segment of the log in the last tier; `None` without one.
+    fn segment_pages(&self) -> Option<u32>;
+    /// Takes the segments that the log has opened since the last call, in order.
+    fn take_opened(&mut self, visit: &mut dyn FnMut(u32));
     /// Description of the policy.
     fn info(&self) -> &'static Info;
 }
@@ -81,13 +86,18 @@ pub struct LayerMode {
 pub(crate) struct LayerBuilder<'w> {
     pub addresses: &'w Addresses<'w>,
     pub mode: LayerMode,
+    /// Log in the layer's last tier; `None` for a tier that is written in place.
+    pub log: Option<Log>,
 }
 
 impl<'w> Visitor for LayerBuilder<'w> {
     type Output = Box<dyn Layer + 'w>;
 
-    fn visit<P: Policy>(self, policy: P) -> Self::Output {
+    fn visit<P: Policy>(mut self, policy: P) -> Self::Output {
         let needs = &P::INFO;
+        if let Some(log) = self.log.as_mut().filter(|_| self.mode.log) {
+            log.keep_opened();
+        }
         let mut driver = Counting {
             addresses: self.addresses,
             next_use: if needs.future { self.addresses.next_use() } else { &[] },
@@ -97,6 +107,7 @@ impl<'w> Visitor for LayerBuilder<'w> {
             for_write: false,
             counts: Counts::default(),
             tap: None,
+            log: self.log.map(Box::new),
         };
         let streams = self.mode.cutoff_pages.map(|pages| Box::new(Streams::new(pages)));
         if !self.mode.forward && !self.mode.parts && !self.mode.log {
@@ -118,6 +129,7 @@ struct Counting<'w> {
     for_write: bool,
     counts: Counts,
     tap: Option<Tap>,
+    log: Option<Box<Log>>,
 }
 
 /// Record of movements, or of the requests that they cause at the level below.
@@ -185,6 +197,9 @@ impl Driver for Counting<'_> {
         if self.tap.is_some() {
             self.send(movement);
         }
+        if let Some(log) = &mut self.log {
+            log.movement(movement);
+        }
     }
 
     #[inline(always)]
@@ -238,7 +253,17 @@ impl<P: Policy> Driven<'_, P> {
         let passes = self.streams.is_some() && self.passes(request.page);
         let outcome = if passes { self.driver.bypass(request) } else { self.policy.access(request, &mut self.driver) };
         self.driver.counts.outcome(request, outcome);
+        if self.driver.log.is_some() {
+            self.settle_log(request);
+        }
         outcome
+    }
+
+    fn settle_log(&mut self, request: Request) {
+        let now_us = self.driver.now_us();
+        let Some(mut log) = self.driver.log.take() else { return };
+        log.settle(request.op.is_write(), now_us, self.policy.ranked(), |movement| self.driver.emit(movement));
+        self.driver.log = Some(log);
     }
 
     /// True if the request bypasses: part of a long stream, for a page that no tier holds, in an object that is not
@@ -352,6 +377,9 @@ impl<P: Policy> Layer for Driven<'_, P> {
 
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
         self.policy.gauges(visit);
+        if let Some(log) = &self.driver.log {
+            log.gauges(visit);
+        }
     }
 
     fn tunable(&self, at: usize) -> f64 {
@@ -368,7 +396,17 @@ impl<P: Policy> Layer for Driven<'_, P> {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.policy.memory_bytes()
+        self.policy.memory_bytes() + self.driver.log.as_ref().map_or(0, |log| log.memory_bytes())
+    }
+
+    fn segment_pages(&self) -> Option<u32> {
+        self.driver.log.as_ref().map(|log| log.segment_pages())
+    }
+
+    fn take_opened(&mut self, visit: &mut dyn FnMut(u32)) {
+        if let Some(log) = &mut self.driver.log {
+            log.take_opened(visit);
+        }
     }
 
     fn info(&self) -> &'static Info {

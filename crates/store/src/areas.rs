@@ -1,6 +1,6 @@
 //! Division of a device's blocks among the journal and the slots, in the slots layout.
 
-use super::geometry::{Geometry, Tables};
+use super::geometry::{Geometry, Layout, Tables};
 use super::journal;
 
 /// Most segments' worth of entries between two renewals of the journal: pages cleaned by a sync of the backing
@@ -15,8 +15,10 @@ pub(crate) struct Areas {
     segment_pages: u64,
     /// Blocks of the journal.
     pub journal: u64,
-    /// Slots, a block each.
+    /// Slots, a block each: a whole number of segments where they are given by segments.
     pub slots: u64,
+    /// True if slots are given by segments.
+    pub by_segments: bool,
     /// Blocks of the journal that the entries of all slots take.
     pub live: u64,
     /// Free blocks of the journal needed for each segment's worth of free slots.
@@ -53,13 +55,20 @@ impl Areas {
             Tables::V3 => 5 * live / 2,
         };
         let journal = (turn + 5 * pace + 3 * Areas::ROUND).min(blocks);
+        let by_segments = geometry.layout == Layout::Segments;
+        let slots = blocks - journal;
+        let slots = if by_segments { slots - slots % segment_pages } else { slots };
         let page_bytes = u64::from(geometry.page_bytes);
-        Areas { base: tables.base(geometry), page_bytes, segment_pages, journal, slots: blocks - journal, live, pace }
+        Areas { base: tables.base(geometry), page_bytes, segment_pages, journal, slots, by_segments, live, pace }
     }
 
     /// Capacity for a policy, in pages: all slots except four segments' worth to work in, and one in 64 so that slots
-    /// need not be freed often.
+    /// need not be freed often. Where slots are given by segments a quarter stays free for dead versions.
     pub fn capacity_pages(&self) -> u64 {
+        if self.by_segments {
+            let full = self.slots.saturating_sub(4 * self.segment_pages);
+            return full - full / 4;
+        }
         (self.slots - self.slots / 64).saturating_sub(4 * self.segment_pages)
     }
 

@@ -34,9 +34,9 @@ impl Geometry {
     /// # Errors
     /// `TooSmall` if no segment can be added, `Geometry` for the slots layout.
     pub fn grown_to(&self, size_bytes: u64) -> Result<Self, StoreError> {
-        if self.layout == Layout::Slots {
-            let why = "a cache in the slots layout does not grow: its journal lies before the slots; drain it and \
-                       format it anew";
+        if self.layout.has_slots() {
+            let why = "a cache with a journal does not grow: the journal lies before the pages; drain it and format \
+                       it anew";
             return Err(StoreError::Geometry { geometry: *self, why });
         }
         let fit = size_bytes.saturating_sub(self.base()) / self.segment_bytes();
@@ -81,7 +81,7 @@ impl Geometry {
 impl Tables {
     /// Capacity for a policy, in pages.
     pub(super) fn capacity_pages(self, geometry: &Geometry) -> u64 {
-        if geometry.layout == Layout::Slots {
+        if geometry.layout.has_slots() {
             return Areas::of(geometry, self).capacity_pages();
         }
         let entries = table::entries_max(self, geometry.page_bytes as usize) as u64;
@@ -98,7 +98,7 @@ impl Tables {
         geometry.check_sizes()?;
         if self.capacity_pages(geometry) == 0 {
             let why = match geometry.layout {
-                Layout::Slots => "the journal leaves no room for pages",
+                Layout::Slots | Layout::Segments => "the journal leaves no room for pages",
                 Layout::Log => "the tables leave no room for pages",
             };
             return Err(StoreError::Geometry { geometry: *geometry, why });

@@ -75,7 +75,7 @@ impl<D: Disk> AnyStore<D> {
                 let (log, recovered) = LogStore::find(disk, backing, backing_pages, clock, past)?;
                 (AnyStore::Log(log), recovered)
             }
-            Layout::Slots => {
+            Layout::Slots | Layout::Segments => {
                 let (slots, recovered) = Slots::find(disk, backing, backing_pages, clock, past)?;
                 (AnyStore::Slots(slots), recovered)
             }
@@ -205,7 +205,15 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => store.restated())
     }
 
-    /// The slots, if that is the layout.
+    /// Number of slots; 0 in a log.
+    pub fn slots_len(&self) -> u32 {
+        match self {
+            AnyStore::Log(_) => 0,
+            AnyStore::Slots(slots) => slots.slots() as u32,
+        }
+    }
+
+    /// The slots, in a layout that has them.
     pub fn slots(&mut self) -> Option<&mut Slots<D>> {
         match self {
             AnyStore::Log(_) => None,

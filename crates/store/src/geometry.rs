@@ -14,14 +14,22 @@ pub enum Layout {
     Log = 0,
     /// Each page in a slot, and a journal of the pages in slots: for devices that favour single pages.
     Slots = 1,
+    /// Slots that are given in order within segments, and a segment is given again as a whole.
+    Segments = 2,
 }
 
 impl Layout {
+    /// True if a journal says which page is in which slot.
+    pub fn has_slots(self) -> bool {
+        self != Layout::Log
+    }
+
     /// Its name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Layout::Log => "log",
             Layout::Slots => "slots",
+            Layout::Segments => "segments",
         }
     }
 }
@@ -71,7 +79,7 @@ impl Geometry {
     /// Blocks of a page in the memory of a batch: a table, and the pages that it names.
     pub fn batch_blocks(&self) -> usize {
         // A table of slots lies in the journal, apart from a segment's pages.
-        self.segment_pages as usize + usize::from(self.layout == Layout::Slots)
+        self.segment_pages as usize + usize::from(self.layout.has_slots())
     }
 
     /// Bytes of a whole new store.

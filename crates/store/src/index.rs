@@ -113,6 +113,11 @@ enum Addresses {
         oldest_first: Vec<u32>,
         /// True if the walk makes a second pass over all slots.
         again: bool,
+        /// Slots written during a walk, which it passes last. None outside of a walk, and where no version moves to
+        /// another slot.
+        late: Option<Vec<u32>>,
+        /// True if reclaim moves versions to other slots.
+        moves: bool,
     },
 }
 
@@ -135,12 +140,10 @@ impl Index {
         Index::of(blocks, Addresses::Ring { tail, tail_block: tail % u64::from(blocks) })
     }
 
-    /// An empty index of so many slots.
-    pub fn of_slots(slots: u32) -> Self {
-        Index::of(
-            slots,
-            Addresses::Slots { versions: vec![0; slots as usize], next: 0, oldest_first: Vec::new(), again: false },
-        )
+    /// An empty index of so many slots. Reclaim `moves` versions to others, or leaves them where they are.
+    pub fn of_slots(slots: u32, moves: bool) -> Self {
+        let (versions, oldest_first) = (vec![0; slots as usize], Vec::new());
+        Index::of(slots, Addresses::Slots { versions, next: 0, oldest_first, again: false, late: None, moves })
     }
 
     fn of(blocks: u32, addresses: Addresses) -> Self {
@@ -196,7 +199,7 @@ impl Index {
 
     /// Bytes that the index of so many blocks or slots takes, without lost pages.
     pub(super) fn bytes_of(blocks: u64, layout: Layout) -> u64 {
-        let version = if layout == Layout::Slots { size_of::<u32>() } else { 0 };
+        let version = if layout.has_slots() { size_of::<u32>() } else { 0 };
         blocks * (size_of::<Slot>() + version) as u64 + Numbers::bytes_of(blocks)
     }
 
@@ -278,8 +281,11 @@ impl Index {
         }
         debug_assert!(!self.slots[block].is_current(), "block {block} holds the newest version of another page");
         self.slots[block] = Slot { page_low: page as u32, page_high: (page >> 32) as u16, flags: 0, crc: entry.crc };
-        if let Addresses::Slots { versions, .. } = &mut self.addresses {
+        if let Addresses::Slots { versions, late, .. } = &mut self.addresses {
             versions[block] = (entry.address >> 32) as u32;
+            if let Some(late) = late {
+                late.push(block as u32);
+            }
         }
         self.set_flags(block, entry);
     }
@@ -322,20 +328,25 @@ impl Index {
     /// Next step of a walk over the pages with a newest version, oldest first. A walk begins at 0; each step looks at
     /// no more blocks than `looks` and counts it down. A log ends at `rear`; pages appended meanwhile come last.
     /// Slots are walked in the order found before. If they were in use then, a second pass over all slots finds later
-    /// versions.
+    /// versions. Slots to which versions may have moved during the walk come last.
     pub fn step(&mut self, from: u64, looks: &mut usize, rear: u64) -> Step {
         let blocks = self.slots.len() as u64;
         let (first, all, base) = match &self.addresses {
             Addresses::Ring { tail, .. } => (from.max(*tail) - *tail, (rear - *tail).min(blocks), *tail),
-            Addresses::Slots { oldest_first, again, .. } => {
-                (from, oldest_first.len() as u64 + if *again { blocks } else { 0 }, 0)
+            Addresses::Slots { oldest_first, again, late, .. } => {
+                let late = late.as_ref().map_or(0, Vec::len) as u64;
+                (from, oldest_first.len() as u64 + if *again { blocks } else { 0 } + late, 0)
             }
         };
         let block = |at: u64| match &self.addresses {
             Addresses::Ring { tail_block, .. } => (((tail_block + at) % blocks) as usize, true),
-            Addresses::Slots { oldest_first, .. } => {
-                let ordered = oldest_first.len() as u64;
-                if at < ordered { (oldest_first[at as usize] as usize, true) } else { ((at - ordered) as usize, false) }
+            Addresses::Slots { oldest_first, again, late, .. } => {
+                let (ordered, all) = (oldest_first.len() as u64, if *again { blocks } else { 0 });
+                match (at.checked_sub(ordered), late) {
+                    (None, _) => (oldest_first[at as usize] as usize, true),
+                    (Some(at), Some(late)) if at >= all => (late[(at - all) as usize] as usize, false),
+                    (Some(at), _) => (at as usize, false),
+                }
             }
         };
         let first = first.min(all);
@@ -347,9 +358,9 @@ impl Index {
             Some((block, is_first)) => Step::Page { page: self.slots[block].page(), next: base + next, is_first },
             None if end < all => Step::Later(base + next),
             None => {
-                if let Addresses::Slots { oldest_first, .. } = &mut self.addresses {
+                if let Addresses::Slots { oldest_first, late, .. } = &mut self.addresses {
                     // Slots are walked once.
-                    *oldest_first = Vec::new();
+                    (*oldest_first, *late) = (Vec::new(), None);
                 }
                 Step::Done
             }
@@ -407,8 +418,8 @@ impl Index {
 
     /// Sets the slots that [`step`](Index::step) walks first.
     pub fn go_through(&mut self, slots: Vec<u32>) {
-        if let Addresses::Slots { oldest_first, again, .. } = &mut self.addresses {
-            (*oldest_first, *again) = (slots, true);
+        if let Addresses::Slots { oldest_first, again, late, moves, .. } = &mut self.addresses {
+            (*oldest_first, *again, *late) = (slots, true, moves.then(Vec::new));
         }
     }
 
@@ -426,8 +437,8 @@ impl Index {
                     slot.flags |= RESIDENT;
                 });
             }
-            Addresses::Slots { versions: numbers, next, oldest_first, again } => {
-                *again = false;
+            Addresses::Slots { versions: numbers, next, oldest_first, again, late, moves } => {
+                (*again, *late) = (false, moves.then(Vec::new));
                 // Numbers wrap, but not past `next`: the distance from `next` tells the age.
                 let since = |block: &u32| numbers[*block as usize].wrapping_sub(*next);
                 *oldest_first = (0..slots.len() as u32).filter(|&block| slots[block as usize].is_current()).collect();
@@ -625,6 +636,6 @@ mod tests {
         let index = Index::new(100_000, 0);
         assert!(index.memory_bytes() <= 16 * 100_000 + 64, "{}", index.memory_bytes());
         assert_eq!(Index::bytes_of(100_000, Layout::Log), index.memory_bytes() as u64);
-        assert_eq!(Index::bytes_of(7777, Layout::Slots), Index::of_slots(7777).memory_bytes() as u64);
+        assert_eq!(Index::bytes_of(7777, Layout::Slots), Index::of_slots(7777, false).memory_bytes() as u64);
     }
 }

@@ -220,10 +220,10 @@ impl Mutant {
     /// True if a layout has the step.
     pub fn is_of(self, layout: Layout) -> bool {
         match self {
-            Mutant::FreedUnsaid | Mutant::BlockTooEarly | Mutant::NotRenewed => layout == Layout::Slots,
+            Mutant::FreedUnsaid | Mutant::BlockTooEarly | Mutant::NotRenewed => layout.has_slots(),
             Mutant::GrownTooEarly | Mutant::GrownUnsaid => layout == Layout::Log,
             // Slots are not reclaimed by copies.
-            Mutant::ArenaOlderSettles => layout == Layout::Log,
+            Mutant::ArenaOlderSettles => layout != Layout::Slots,
             // A journal is read whole before its end is known; reclaim of slots drops no segment.
             Mutant::NothingBeyond | Mutant::AnnouncedUnread => layout == Layout::Log,
             Mutant::TailNotAwaited | Mutant::VoidNotTried => layout == Layout::Log,

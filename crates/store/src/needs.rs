@@ -24,7 +24,7 @@ impl Geometry {
     fn kept(&self) -> u64 {
         match self.layout {
             Layout::Log => u64::from(self.blocks()),
-            Layout::Slots => Areas::of(self, Tables::V3).slots,
+            Layout::Slots | Layout::Segments => Areas::of(self, Tables::V3).slots,
         }
     }
 
@@ -38,7 +38,7 @@ impl Geometry {
                 let tables = u64::from(self.segments) * u64::from(self.segment_pages).div_ceil(entries + 1);
                 tables + log::first_blocks_read_again(self)
             }
-            Layout::Slots => Areas::of(self, Tables::V3).journal,
+            Layout::Slots | Layout::Segments => Areas::of(self, Tables::V3).journal,
         };
         Superblock::READ_BYTES + blocks * u64::from(self.page_bytes)
     }

@@ -117,7 +117,7 @@ const RAW: usize = size_of::<Raw>();
 
 /// Blocks of the journal; none in the log layout.
 fn journal_blocks(geometry: &Geometry, tables: Tables) -> u32 {
-    if geometry.layout == Layout::Slots { Areas::of(geometry, tables).journal as u32 } else { 0 }
+    if geometry.layout.has_slots() { Areas::of(geometry, tables).journal as u32 } else { 0 }
 }
 
 impl Superblock {
@@ -186,6 +186,7 @@ impl Superblock {
             layout: match raw.layout.get() {
                 0 => Layout::Log,
                 1 => Layout::Slots,
+                2 => Layout::Segments,
                 _ => return Err(StoreError::Superblocks),
             },
         };
@@ -206,8 +207,7 @@ impl Superblock {
         };
         let end =
             LogEnd { address: raw.address.get(), slot: raw.slot.get(), tail: raw.tail.get(), chain: raw.chain.get() };
-        let at_a_segment =
-            end.tail.is_multiple_of(u64::from(geometry.segment_pages)) || geometry.layout == Layout::Slots;
+        let at_a_segment = end.tail.is_multiple_of(u64::from(geometry.segment_pages)) || geometry.layout.has_slots();
         if end.tail > end.address || end.address > PLACES_MAX || end.slot >= geometry.segments || !at_a_segment {
             return Err(StoreError::Superblocks);
         }

@@ -27,7 +27,9 @@ fn formatted(layout: Layout, backing_pages: u64) -> [SimDisk; 2] {
 
 /// A formatted cache and its backing store, on this power supply.
 fn formatted_on(power: &Power, layout: Layout, backing_pages: u64) -> [SimDisk; 2] {
-    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 40, layout };
+    // Where pages are copied to empty segments, a quarter of the blocks stays free.
+    let segments = if layout == Layout::Segments { 48 } else { 40 };
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments, layout };
     let disks = [SimDisk::new(geometry.size_bytes(), power), SimDisk::new(backing_pages * PAGE, power)];
     BlockCache::format_of(&disks[0], geometry, &disks[1], [1; 16], ID, generation(1)).expect("room");
     disks

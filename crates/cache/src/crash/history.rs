@@ -100,7 +100,7 @@ impl Setup {
         let segment_pages = [4, 8, 16][random.below(3) as usize];
         let of = |segments| Geometry { page_bytes, segment_pages, segments, layout };
         // The journal takes a good part of a small store.
-        let least = if layout == Layout::Slots { 16 } else { 9 };
+        let least = if layout.has_slots() { 16 } else { 9 };
         let least = (least..).find(|&segments| of(segments).capacity_pages() >= CAPACITY_MIN).expect("some number");
         let geometry = of(least + random.below(6) as u32);
         let (policy, tiers) = random_policy(&mut random, geometry.capacity_pages());
@@ -110,7 +110,7 @@ impl Setup {
         let dirty_limits = [(1.0, 1.0), (0.2, 0.0), (0.5, 0.3)][random.below(3) as usize];
         // With so few pages, most follow a page of some stream.
         let cutoff_pages = [0, 0, 0, 2][random.below(4) as usize];
-        let (syncs_fail, of_before) = (false, random.chance(0.1));
+        let (syncs_fail, of_before) = (false, random.chance(0.1) && layout != Layout::Segments);
         // Two runs in three have no bound on ages, and histories as without that option.
         let dirty_age = [None, None, Some(2 + seed % 40)][(Random::mix(seed) % 3) as usize];
         Setup {
@@ -541,7 +541,7 @@ impl History {
     fn grow(&mut self, cache: &BlockCache) -> Outcome<()> {
         let mut geometry = self.setup.geometry;
         geometry.segments += 1 + self.random.below(4) as u32;
-        if geometry.segments > SEGMENTS_MAX || geometry.layout == Layout::Slots {
+        if geometry.segments > SEGMENTS_MAX || geometry.layout.has_slots() {
             return Ok(());
         }
         // A part of a segment adds nothing.

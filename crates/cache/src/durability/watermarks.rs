@@ -107,7 +107,7 @@ impl WriteBack {
     pub fn free_apart(&self) -> u64 {
         match self.store.geometry().layout {
             Layout::Log => self.needed_apart(),
-            Layout::Slots => self.needed_apart().min(FREE_MIN + (self.free_most() - FREE_MIN) / 2),
+            Layout::Slots | Layout::Segments => self.needed_apart().min(FREE_MIN + (self.free_most() - FREE_MIN) / 2),
         }
     }
 
@@ -161,7 +161,7 @@ impl WriteBack {
         if self.store.free_segments_once_durable() <= free_before {
             let Geometry { layout, segment_pages, .. } = self.store.geometry();
             // The journal of slots goes on by a block for every sync, and the policy gives up pages all the time.
-            let step = if layout == Layout::Slots { 1 } else { segment_pages };
+            let step = if layout.has_slots() { 1 } else { segment_pages };
             self.reclaim_from = self.store.rear() + u64::from(step);
         }
     }

@@ -7,9 +7,10 @@ use super::watermarks;
 use super::write_batch::{InFlight, LogRelation, Payload};
 use crate::page_copy::PageCopy;
 use entresol_disk::Disk;
+use entresol_policy::{Reclaim, Wear};
 use entresol_store::arena::{Arena, Slot};
 use entresol_store::mutant::{self, Mutant};
-use entresol_store::{AnyStore, Entry, Unfilled};
+use entresol_store::{AnyStore, Entry, Layout, Unfilled};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
@@ -89,6 +90,8 @@ pub(crate) struct WriteBack {
     pub(crate) queue_max: usize,
     /// Queued pages from which on maintenance threads write them below. None without such threads.
     pub(crate) queue_soft: Option<usize>,
+    /// Choice of the segments to reclaim, in the layout of that name.
+    pub(crate) reclaim: Option<Reclaim>,
     /// Rear that the store must reach before the next reclaim ahead of need.
     pub(crate) reclaim_from: u64,
     /// Page at which the sweep through the queue goes on.
@@ -149,6 +152,10 @@ impl WriteBack {
             page_bytes: geometry.page_bytes as usize,
             queue_max: watermarks::queue_max(segment_pages, background),
             queue_soft: background.then_some(segment_pages.div_ceil(2)),
+            reclaim: (geometry.layout == Layout::Segments).then(|| {
+                let segments = store.slots_len() / geometry.segment_pages;
+                Reclaim::new(segments, geometry.segment_pages, geometry.page_bytes, Wear::Unbounded, 0)
+            }),
             reclaim_from: 0,
             sweep: 0,
             store,

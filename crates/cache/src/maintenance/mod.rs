@@ -5,6 +5,7 @@
 
 mod ahead;
 mod refused;
+mod segment_reclaim;
 mod slot_reclaim;
 
 pub(crate) use ahead::{Role, make_some_room};
@@ -293,7 +294,7 @@ pub(crate) fn close_store(write_back: &mut WriteBack) -> io::Result<()> {
     write_back.noted(result)
 }
 
-/// Frees the oldest segments (rule 6), or slots in the slots layout.
+/// Frees the oldest segments (rule 6), or slots where a journal says what they hold.
 fn reclaim(access: &mut impl StoreAccess) -> io::Result<()> {
     if reclaim_slots(access)? {
         return Ok(());

@@ -1,5 +1,7 @@
-//! Reclaim in the slots layout: gives up slots that the policy does not hold, and renews the journal's oldest blocks.
+//! Reclaim in the layouts with slots: gives up slots that the policy does not hold, or empties segments of them, and
+//! renews the journal's oldest blocks.
 
+use super::segment_reclaim::empty_segments;
 use super::{StoreAccess, settle, sync_store, write_these};
 use crate::durability::WriteBack;
 use entresol_disk::{AlignedBytes, Disk};
@@ -11,7 +13,7 @@ use std::ops::Range;
 /// Rounds of the journal's ring that one renewal may rewrite before the journal counts as too full.
 const ROUNDS_MAX: u64 = 3;
 
-/// Frees slots in the slots layout; false in the log layout, where it does nothing.
+/// Frees slots, or segments of them; false in the log layout, where it does nothing.
 pub(crate) fn reclaim_slots(access: &mut impl StoreAccess) -> io::Result<bool> {
     if access.write_back().store.slots().is_none() {
         return Ok(false);
@@ -19,7 +21,11 @@ pub(crate) fn reclaim_slots(access: &mut impl StoreAccess) -> io::Result<bool> {
     if renew_journal(access)? && mutant::is(Mutant::BlockTooEarly) {
         return Ok(true);
     }
-    free_slots(access)?;
+    if access.write_back().reclaim.is_some() {
+        empty_segments(access)?
+    } else {
+        free_slots(access)?
+    };
     if !access.write_back().store.slots().is_some_and(|slots| slots.has_waiting()) {
         return Ok(true);
     }

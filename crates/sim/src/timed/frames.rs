@@ -1,45 +1,75 @@
 //! Offsets of the frames of pages in a tier's device.
 
 use entresol_core::Page;
+use std::collections::VecDeque;
 
 const NOWHERE: u32 = u32::MAX;
 
-/// The frames of one tier. A log assigns them in order round the ring; any other layout takes the last one freed.
+/// Order in which a tier's frames are given to pages.
+pub(super) enum Order {
+    /// The last one freed first. A page that is written again keeps its frame.
+    InPlace,
+    /// In order round the ring.
+    Ring,
+    /// In order within segments of so many pages.
+    Segments(u32),
+}
+
+/// The frames of one tier.
 pub(super) struct Frames {
     page_bytes: u64,
     capacity: u32,
-    log: bool,
+    order: Order,
     next: u32,
     free: Vec<u32>,
+    /// Segments that were opened and have no page yet, in order.
+    opened: VecDeque<u32>,
     frame_of: Vec<u32>,
 }
 
 impl Frames {
-    pub fn new(pages: usize, capacity: usize, page_bytes: u32, log: bool) -> Self {
+    pub fn new(pages: usize, capacity: usize, page_bytes: u32, order: Order) -> Self {
         let capacity = capacity as u32;
-        Frames {
-            page_bytes: u64::from(page_bytes),
-            capacity,
-            log,
-            next: 0,
-            free: if log { Vec::new() } else { (0..capacity).rev().collect() },
-            frame_of: vec![NOWHERE; pages],
-        }
+        let free = if let Order::InPlace = order { (0..capacity).rev().collect() } else { Vec::new() };
+        let (next, opened) = (0, VecDeque::new());
+        let page_bytes = u64::from(page_bytes);
+        Frames { page_bytes, capacity, order, next, free, opened, frame_of: vec![NOWHERE; pages] }
     }
 
-    /// True if the tier is written in order.
+    /// True if pages are appended.
     pub fn is_log(&self) -> bool {
-        self.log
+        !matches!(self.order, Order::InPlace)
+    }
+
+    /// True if a write that continues the one before belongs to its segment.
+    pub fn has_segments(&self) -> bool {
+        matches!(self.order, Order::Segments(_))
+    }
+
+    /// Notes segments that a log has opened.
+    pub fn open(&mut self, segments: impl IntoIterator<Item = u32>) {
+        self.opened.extend(segments);
     }
 
     /// Offset of a page's frame in bytes. A page without a frame gets one; a log always assigns a new one.
     pub fn place(&mut self, page: Page) -> u64 {
         let frame = &mut self.frame_of[page.index()];
-        if self.log {
-            *frame = self.next;
-            self.next = (self.next + 1) % self.capacity;
-        } else if *frame == NOWHERE {
-            *frame = self.free.pop().expect("a policy keeps its tiers within their capacity");
+        match self.order {
+            Order::InPlace if *frame == NOWHERE => {
+                *frame = self.free.pop().expect("a policy keeps its tiers within their capacity");
+            }
+            Order::InPlace => {}
+            Order::Ring => {
+                *frame = self.next;
+                self.next = (self.next + 1) % self.capacity;
+            }
+            Order::Segments(pages) => {
+                if self.next.is_multiple_of(pages) {
+                    self.next = self.opened.pop_front().expect("a log opens a segment before it is written") * pages;
+                }
+                *frame = self.next;
+                self.next += 1;
+            }
         }
         u64::from(*frame) * self.page_bytes
     }
@@ -53,7 +83,7 @@ impl Frames {
     /// Frees the page's frame.
     pub fn release(&mut self, page: Page) {
         let frame = std::mem::replace(&mut self.frame_of[page.index()], NOWHERE);
-        if !self.log {
+        if let Order::InPlace = self.order {
             self.free.push(frame);
         }
     }

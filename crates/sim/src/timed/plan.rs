@@ -1,6 +1,6 @@
 //! From movements to I/Os: the foreground of a request, and its background.
 
-use super::frames::Frames;
+use super::frames::{Frames, Order};
 use super::work::Op;
 use crate::addresses::Addresses;
 use crate::cell::Run;
@@ -116,8 +116,8 @@ pub(super) struct Planner<'w> {
     /// Offset of each object below, in bytes.
     object_base: Vec<u64>,
     movements: Vec<Vec<Movement>>,
-    /// The open segment of each tier that is a log. It is written when the next one begins: at a movement that is not
-    /// joined to the one before it, in the same request or another.
+    /// The open segment of each tier that is a log. It is written when the next one begins. In a ring that is at a
+    /// movement that is not joined to the one before it, in the same request or another.
     segments: Vec<Segment>,
 }
 
@@ -130,8 +130,12 @@ impl<'w> Planner<'w> {
         for (layer, capacities) in run.layers.iter().zip(tiers) {
             first_tier.push(frames.len());
             for (t, &capacity) in capacities.iter().enumerate() {
-                let log = layer.info().log && t + 1 == capacities.len();
-                frames.push(Frames::new(trace.footprint(), capacity, trace.page_bytes, log));
+                let order = match layer.segment_pages() {
+                    Some(pages) if t + 1 == capacities.len() => Order::Segments(pages),
+                    None if layer.info().log && t + 1 == capacities.len() => Order::Ring,
+                    _ => Order::InPlace,
+                };
+                frames.push(Frames::new(trace.footprint(), capacity, trace.page_bytes, order));
             }
         }
         let mut next = 0;
@@ -174,6 +178,7 @@ impl<'w> Planner<'w> {
             }
             return;
         }
+        let joined = joined || self.frames[tier].has_segments();
         let segment = &mut self.segments[tier];
         match &mut segment.write {
             Some(open) if joined && open.io.end() == write.io.offset => open.io.bytes += write.io.bytes,
@@ -196,6 +201,12 @@ impl<'w> Planner<'w> {
     fn backing_offset(&self, page: Page) -> u64 {
         let address = self.addresses.address(page);
         self.object_base[address.object.index()] + address.block * u64::from(self.bytes())
+    }
+
+    /// Passes the segments that a layer's log has opened to the frames of its last tier.
+    fn note_opened(&mut self, depth: usize) {
+        let next = self.first_tier.get(depth + 1).copied().unwrap_or(self.frames.len());
+        self.run.layers[depth].take_opened(&mut |segment| self.frames[next - 1].open([segment]));
     }
 
     /// Decides on a request of the trace; returns the tier of the hit, or `below()`.
@@ -224,6 +235,7 @@ impl<'w> Planner<'w> {
         for depth in 0..self.run.layers.len() {
             let mut movements = std::mem::take(&mut self.movements[depth]);
             self.run.layers[depth].hint_decide(at, hint, &mut movements);
+            self.note_opened(depth);
             for movement in movements.drain(..) {
                 self.movement(depth, Cause { at, request: None, for_write: false, found: false }, movement, plan);
             }
@@ -236,6 +248,7 @@ impl<'w> Planner<'w> {
         let page = request.page;
         let mut movements = std::mem::take(&mut self.movements[depth]);
         let outcome = self.run.layers[depth].decide(at, request, for_write, &mut movements);
+        self.note_opened(depth);
         // The victims are known now; their state is loaded all at once rather than one after the other.
         movements.iter().filter(|movement| movement.page != page).for_each(|movement| self.prefetch(movement.page));
         let mut place = self.below();

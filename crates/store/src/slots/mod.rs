@@ -307,7 +307,7 @@ impl<D: Disk> Slots<D> {
     fn free_slot_of(&mut self, page: u64) {
         let Some(entry) = self.index.get(page).filter(|entry| !entry.lost) else { return };
         let slot = slot_of(entry.address);
-        if mutant::is(Mutant::ReuseTooEarly) { self.free.put(slot) } else { self.free.wait(self.number, slot) }
+        if mutant::is(Mutant::ReuseTooEarly) { self.free.put_unused(slot) } else { self.free.wait(self.number, slot) }
     }
 
     /// Makes space in the open block for an entry and so many pages.
@@ -526,6 +526,34 @@ impl<D: Disk> Slots<D> {
 
     pub fn journal_bytes(&self) -> u64 {
         self.areas.journal * u64::from(self.geometry.page_bytes)
+    }
+
+    /// Takes the segments that were filled, or have lost their last newest version, since the last call; all of them after
+    /// an open.
+    pub fn take_changed(&mut self) -> Vec<u32> {
+        self.free.take_changed()
+    }
+
+    /// True if a segment is full and holds a newest version.
+    pub fn is_sealed(&self, segment: u32) -> bool {
+        self.free.is_sealed(segment)
+    }
+
+    /// Slots that can be written once no slot waits.
+    pub fn free_once_durable(&self) -> u64 {
+        self.free.len_once_durable()
+    }
+
+    /// Newest versions in a segment whose pages the policy counts as cached.
+    pub fn residents_in(&self, segment: u32) -> usize {
+        let pages = self.geometry.segment_pages as usize;
+        self.index.counted(segment as usize * pages..(segment as usize + 1) * pages).0
+    }
+
+    /// Pages and addresses of the newest versions in a segment.
+    pub fn versions_in(&self, segment: u32) -> Vec<(u64, u64)> {
+        let pages = self.geometry.segment_pages as usize;
+        self.index.in_slots(segment as usize * pages, pages)
     }
 
     /// True if a slot waits for the block that freed it to be known as durable.

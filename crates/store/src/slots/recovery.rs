@@ -109,8 +109,9 @@ impl<D: Disk> Slots<D> {
     /// A store whose journal ends here, all of it durable, with these contents.
     fn new(disk: D, geometry: Geometry, standing: Standing, end: LogEnd, index: Index) -> Self {
         let areas = Areas::of(&geometry, standing.tables());
-        let mut free = Free::new(areas.slots);
-        index.empty_blocks().for_each(|slot| free.put(slot));
+        let mut free = Free::new(areas.slots, areas.by_segments.then_some(geometry.segment_pages));
+        index.empty_blocks().for_each(|slot| free.put_unused(slot));
+        free.change_all();
         let mut memories = Memories::new(geometry.batch_blocks(), geometry.page_bytes as usize);
         Slots {
             disk,
@@ -288,7 +289,7 @@ impl<D: Disk> Walk<'_, D> {
         if end.tail > end.address || end.address - end.tail > self.areas.journal {
             return Err(self.damaged(end.address, "its tail is no block that can be live"));
         }
-        let mut index = Index::of_slots(self.areas.slots as u32);
+        let mut index = Index::of_slots(self.areas.slots as u32, self.areas.by_segments);
         let mut ages = self.keeps_ages.then(|| Ages::new(self.areas.slots as usize, self.superblock.clock));
         let (mut chain, mut last) = (None, None);
         // The number of a missing block, and the chain before it.

@@ -7,7 +7,7 @@ use entresol_core::Random;
 use entresol_crashtest::pages::SECTOR;
 use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_disk::Disk;
-use entresol_store::{Layout, repair};
+use entresol_store::repair;
 use std::collections::BTreeSet;
 use std::io;
 
@@ -112,7 +112,7 @@ impl History {
     }
 
     fn is_of_slots(&self) -> bool {
-        self.setup.geometry.layout == Layout::Slots
+        self.setup.geometry.layout.has_slots()
     }
 
     /// A run up to its end, with rot in it unless that comes after the end. Returns the pages of the flushes that the

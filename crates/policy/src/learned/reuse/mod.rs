@@ -84,6 +84,8 @@ pub struct Reuse {
     /// Mean rank of recent victims: disk I/Os that a frame saves per request.
     theta: f64,
     price: f64,
+    /// Rank that a page must exceed while frames are free, in a store that drops pages by itself.
+    bar: Option<f32>,
     /// Values that a read and a write must exceed to be admitted, encoded; -1 for none.
     least_values: [i16; 2],
     /// True if writes reach the backing store at once.
@@ -175,6 +177,29 @@ impl Reuse {
         }
     }
 
+    /// True if a page that misses is not worth its room, in a store that drops pages by itself.
+    #[inline]
+    fn is_barred(&self, history: History, dirty: bool) -> bool {
+        let Some(bar) = self.bar else { return false };
+        let age = history.age(self.tick);
+        let rank = self.tables.rank(history.class(), age, dirty);
+        let value = self.tables.value(history.class(), age, dirty);
+        decode(rank) <= bar || value <= self.least_values[usize::from(dirty)]
+    }
+
+    /// Lets a miss pass the cache.
+    fn refuse<D: Driver>(&mut self, request: Request, history: History, driver: &mut D) -> Outcome {
+        let (tick, tables) = (self.tick, &self.tables);
+        if self.pages.history(request.page).is_known() {
+            self.pages.set_history(request.page, history);
+        } else {
+            let rank = |history: History| tables.rank(history.class(), history.age(tick), history.is_dirty());
+            let forgotten = self.pages.add_ghost(request.page, history, rank);
+            self.count_forgotten(forgotten);
+        }
+        driver.bypass(request)
+    }
+
     /// Serves a miss of a full cache: by a frame of a colder page, or past the cache.
     #[inline]
     fn compete<D: Driver>(&mut self, request: Request, history: History, dirty: bool, driver: &mut D) -> Outcome {
@@ -191,15 +216,7 @@ impl Reuse {
         if victim.is_some_and(|victim| !driver.may_evict(self.pages.page(victim.at), Tier::TOP)) {
             victim = self.pages.resident_where(limit, rank, |page| driver.may_evict(page, Tier::TOP));
         }
-        let Some(victim) = victim else {
-            if self.pages.history(page).is_known() {
-                self.pages.set_history(page, history);
-            } else {
-                let forgotten = self.pages.add_ghost(page, history, rank);
-                self.count_forgotten(forgotten);
-            }
-            return driver.bypass(request);
-        };
+        let Some(victim) = victim else { return self.refuse(request, history, driver) };
         let evicted = self.pages.page(victim.at);
         let old = self.pages.history(evicted);
         self.theta += (f64::from(decode(rank(old))) - self.theta) * (1.0 / THETA_EVICTIONS);
@@ -236,6 +253,7 @@ impl Policy for Reuse {
         tunables: &[Tunable { option: "price", levels: &[0.0, 0.1, 0.2, 0.33, 0.5, 0.65, 0.95] }],
         write_aware: true,
         addresses: true,
+        ranked: true,
         ..Info::PLAIN
     };
 
@@ -263,6 +281,7 @@ impl Policy for Reuse {
             paused: pause,
             theta: 0.0,
             price: 0.0,
+            bar: None,
             least_values: [0; 2],
             through,
             builds: 0,
@@ -285,6 +304,8 @@ impl Policy for Reuse {
             Outcome::Hit(Tier::TOP)
         } else if self.pages.is_full() {
             self.compete(request, history, dirty, driver)
+        } else if self.is_barred(history, dirty) {
+            self.refuse(request, history, driver)
         } else {
             let (tick, tables) = (self.tick, &self.tables);
             let rank = |history: History| tables.rank(history.class(), history.age(tick), history.is_dirty());
@@ -318,6 +339,10 @@ impl Policy for Reuse {
         visit("builds", self.builds as f64);
     }
 
+    fn ranked(&mut self) -> Option<&mut dyn Ranked> {
+        Some(self)
+    }
+
     fn tunable(&self, _at: usize) -> f64 {
         self.price
     }
@@ -343,5 +368,20 @@ impl Ranked for Reuse {
             return 0.0;
         }
         decode(self.tables.rank(history.class(), history.age(self.tick), history.is_dirty()))
+    }
+
+    fn release(&mut self, page: Page) -> bool {
+        let (tick, tables) = (self.tick, &self.tables);
+        let dirty = self.pages.history(page).is_dirty();
+        let rank = |history: History| tables.rank(history.class(), history.age(tick), history.is_dirty());
+        let forgotten = self.pages.release(page, rank);
+        self.count_forgotten(forgotten);
+        dirty
+    }
+
+    fn set_bar(&mut self, rank: f32, price: f64) {
+        self.bar = Some(rank);
+        self.theta = f64::from(rank);
+        self.set_price(price);
     }
 }

@@ -104,8 +104,12 @@ impl Pages {
         self.positions[page.index()] = at as u32;
     }
 
-    /// Gives an unknown page a frame while there are free ones. Until then every page is admitted, so none is a ghost.
+    /// Gives a page a frame while there are free ones. The page may be a ghost only if pages are [released](Pages::release).
     pub fn fill(&mut self, page: Page, history: History, rank: impl Fn(History) -> i16) {
+        if self.history(page).is_known() {
+            self.ghosts -= 1;
+            self.put(self.positions[page.index()] as usize, self.known[self.capacity + self.ghosts]);
+        }
         let at = self.residents;
         self.residents += 1;
         self.put(at, page);
@@ -113,6 +117,16 @@ impl Pages {
         if self.residents.is_multiple_of(BLOCK) || self.is_full() {
             self.look(at / BLOCK, &rank);
         }
+    }
+
+    /// Takes the frame of a resident, which becomes a ghost. Returns the history that is forgotten for that.
+    pub fn release(&mut self, page: Page, rank: impl Fn(History) -> i16) -> Option<History> {
+        let (at, last) = (self.positions[page.index()] as usize, self.residents - 1);
+        self.put(at, self.known[last]);
+        self.residents = last;
+        self.look(at / BLOCK, &rank);
+        self.look(last / BLOCK, &rank);
+        self.add_ghost(page, self.history(page).ghost(), rank)
     }
 
     /// Adds an unknown page as a ghost. Returns the history that is forgotten for it: the one with the lowest rank of

@@ -4,6 +4,7 @@ use super::history::{AGE_MAX, Gaps, History};
 use super::pages::Pages;
 use super::tables::{End, Tables, decode};
 use super::{GHOSTS, Reuse};
+use crate::check::{Checker, Layout, Refusals};
 use crate::counts::Counts;
 use crate::info::Config;
 use crate::interface::{Driver, Policy};
@@ -366,4 +367,46 @@ fn unknown_pages_have_no_rank() {
     driven(&mut reuse, (0..10).map(Request::read));
     assert!(reuse.rank(Page(3)) > 0.0);
     assert_eq!(reuse.rank(Page(11)), 0.0);
+}
+
+/// A store that drops pages by itself, and sets the bar of the rest, sees no page twice and loses no write.
+#[test]
+fn a_store_may_take_pages_away() {
+    for (seed, options) in [(1, &[][..]), (2, &["price=0.2"]), (3, &["writes=through"])] {
+        println!("seed {seed}");
+        let layout = Layout { pages: 400, object_pages: 100 };
+        let config = Config { objects: 4, seed, ..Config::single(400, 64) };
+        let options = Options::parse(&Reuse::INFO, options.iter().copied()).expect("good options");
+        let mut reuse = Reuse::new(&config, &options).expect("a policy");
+        let mut checker = Checker::new(layout, &[64], Refusals::NONE);
+        let mut random = Random::new(seed);
+        let mut released = 0;
+        for at in 0..40_000 {
+            let page = (random.next_f64().powi(3) * 400.0) as u32;
+            let request = if random.chance(0.3) { Request::write(page) } else { Request::read(page) };
+            checker.request(&mut reuse, request, NEVER);
+            if at == 1000 {
+                reuse.set_bar(1e-3, 0.1);
+            }
+            if at > 1000 && random.chance(0.2) {
+                let page = Page(random.below(400) as u32);
+                if !reuse.state(page).tiers.is_empty() {
+                    checker.release(&mut reuse, page);
+                    assert!(reuse.state(page).known, "{page:?} is a ghost");
+                    released += 1;
+                }
+            }
+            if at % 1000 == 0 {
+                checker.verify_all(&reuse);
+            }
+        }
+        assert!(released > 500, "{released}");
+        reuse.set_bar(f32::INFINITY, 0.0);
+        let held: Vec<Page> = (0..400).map(Page).filter(|&page| !reuse.state(page).tiers.is_empty()).collect();
+        held.into_iter().for_each(|page| checker.release(&mut reuse, page));
+        for page in 0..400 {
+            checker.request(&mut reuse, Request::read(page), NEVER);
+        }
+        assert_eq!(reuse.occupancy(Tier::TOP), 0, "no page is above the highest bar");
+    }
 }

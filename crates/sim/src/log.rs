@@ -1,0 +1,323 @@
+//! A log below a policy: where each page's version lies, and what reclaim copies and drops.
+
+use entresol_core::{Movement, Page, Tier, Verb};
+use entresol_policy::{Config, Ranked, Reclaim, Wear};
+use std::collections::VecDeque;
+
+/// Stands for no block, and for no page.
+const NONE: u32 = u32::MAX;
+
+/// Segments that are free when a request begins, as long as reclaim finds any.
+const FREE_MIN: usize = 2;
+
+/// Size of a log's segments, and the bound on its wear.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogLayout {
+    /// Pages of a segment.
+    pub segment_pages: u32,
+    /// Bound on the pages written.
+    pub wear: Wear,
+}
+
+/// Bytes of a segment in a log of many.
+const SEGMENT_BYTES: usize = 256 << 10;
+
+/// Fewest segments for which that size is used.
+const SEGMENTS_MIN: usize = 128;
+
+/// Fewest pages of a segment.
+const SEGMENT_PAGES_MIN: usize = 8;
+
+impl LogLayout {
+    /// Segments of 256 KiB, or smaller ones in a log of so many blocks if fewer than 128 of those would fit.
+    pub fn for_blocks(blocks: usize, page_bytes: u32, wear: Wear) -> Self {
+        let largest = (SEGMENT_BYTES / page_bytes as usize).max(1);
+        let pages = largest.min(blocks / SEGMENTS_MIN).max(SEGMENT_PAGES_MIN.min(largest));
+        LogLayout { segment_pages: pages as u32, wear }
+    }
+
+    /// An empty log in the last tier of a policy of this configuration, which gets the capacity that the log leaves.
+    pub(crate) fn below(self, config: &mut Config, ranked: bool) -> Log {
+        let tier = config.tiers.len() - 1;
+        let blocks = config.tiers[tier];
+        config.tiers[tier] = self.capacity(blocks, ranked);
+        Log::new(self, blocks, config, Tier(tier as u8))
+    }
+
+    /// Pages that a policy may hold in a log of so many blocks; 0 in one that is too small. Under a policy without ranks
+    /// a quarter of the log stays free for dead versions between live ones.
+    pub fn capacity(&self, blocks: usize, ranked: bool) -> usize {
+        let segments = blocks / self.segment_pages as usize;
+        let full = segments.saturating_sub(FREE_MIN + 1) * self.segment_pages as usize;
+        if ranked { full } else { full - full / 4 }
+    }
+}
+
+/// Contents of a log in the last tier of a policy.
+pub(crate) struct Log {
+    tier: Tier,
+    segment_pages: usize,
+    reclaim: Reclaim,
+    /// Page of each block whose version is the newest.
+    pages: Vec<u32>,
+    /// Block of each page's newest version.
+    blocks: Vec<u32>,
+    /// Valid pages of each segment.
+    valid: Vec<u32>,
+    free: VecDeque<u32>,
+    /// The segment that is being reclaimed.
+    victim: Option<u32>,
+    /// Next block to be written, in a segment that is not full.
+    next: Option<u32>,
+    /// Segments that were opened and not asked for yet, where somebody asks.
+    opened: Option<Vec<u32>>,
+}
+
+impl Log {
+    /// An empty log of so many blocks.
+    fn new(layout: LogLayout, blocks: usize, config: &Config, tier: Tier) -> Self {
+        let segment_pages = layout.segment_pages as usize;
+        let segments = (blocks / segment_pages) as u32;
+        Log {
+            tier,
+            segment_pages,
+            reclaim: Reclaim::new(segments, layout.segment_pages, config.page_bytes, layout.wear, config.seed),
+            pages: vec![NONE; segments as usize * segment_pages],
+            blocks: vec![NONE; config.pages],
+            valid: vec![0; segments as usize],
+            free: (0..segments).collect(),
+            victim: None,
+            next: None,
+            opened: None,
+        }
+    }
+
+    /// Notes a decided request and makes room for the next one. `emit` is called with each movement that this takes.
+    #[inline]
+    pub fn settle(
+        &mut self,
+        writes: bool,
+        now_us: u64,
+        mut policy: Option<&mut dyn Ranked>,
+        mut emit: impl FnMut(Movement),
+    ) {
+        let changed = self.reclaim.request(writes, now_us);
+        let full = self.free.len() < FREE_MIN;
+        while self.free.len() < FREE_MIN {
+            self.reclaim_one(&mut policy, &mut emit);
+        }
+        if let Some(policy) = policy.filter(|_| changed || full) {
+            policy.set_bar(self.reclaim.threshold(), self.reclaim.price());
+        }
+    }
+
+    /// Carries a movement out.
+    #[inline]
+    pub fn movement(&mut self, Movement { page, verb, .. }: Movement) {
+        match verb {
+            Verb::Fetch { to } | Verb::Install { to } | Verb::Copy { to, .. } if to == self.tier => self.append(page),
+            Verb::Requeue { tier } if tier == self.tier => self.append(page),
+            Verb::Drop { from: tier } | Verb::Supersede { tier } if tier == self.tier => self.forget(page),
+            _ => {}
+        }
+    }
+
+    fn forget(&mut self, page: Page) {
+        let block = std::mem::replace(&mut self.blocks[page.index()], NONE);
+        if block == NONE {
+            return;
+        }
+        self.pages[block as usize] = NONE;
+        let segment = block as usize / self.segment_pages;
+        self.valid[segment] -= 1;
+        self.free_if_dead(segment);
+    }
+
+    /// A full segment without a valid page is free.
+    fn free_if_dead(&mut self, segment: usize) {
+        let is_open = self.next.is_some_and(|next| next as usize / self.segment_pages == segment);
+        if self.valid[segment] == 0 && !is_open && self.victim != Some(segment as u32) {
+            self.reclaim.unseal(segment as u32);
+            self.free.push_back(segment as u32);
+        }
+    }
+
+    fn append(&mut self, page: Page) {
+        self.forget(page);
+        let block = self.next.take().unwrap_or_else(|| {
+            let segment = self.free.pop_front().expect("reclaim keeps segments free");
+            if let Some(opened) = &mut self.opened {
+                opened.push(segment);
+            }
+            segment * self.segment_pages as u32
+        });
+        self.pages[block as usize] = page.0;
+        self.blocks[page.index()] = block;
+        self.reclaim.wrote();
+        let (next, segment) = (block + 1, block as usize / self.segment_pages);
+        self.valid[segment] += 1;
+        if (next as usize).is_multiple_of(self.segment_pages) {
+            self.reclaim.seal(segment as u32);
+        } else {
+            self.next = Some(next);
+        }
+    }
+
+    /// Reclaims a segment. Pages of a policy without ranks are all kept.
+    fn reclaim_one(&mut self, policy: &mut Option<&mut dyn Ranked>, emit: &mut impl FnMut(Movement)) {
+        let (pages, segment_pages) = (&self.pages, self.segment_pages);
+        let valid = |segment: u32| {
+            let blocks = &pages[segment as usize * segment_pages..][..segment_pages];
+            blocks.iter().filter(|&&page| page != NONE).map(|&page| Page(page))
+        };
+        let rank = |page: Page| policy.as_ref().map_or(f32::INFINITY, |policy| policy.rank(page));
+        let victim = self.reclaim.choose(|segment, ranks| ranks.extend(valid(segment).map(rank)));
+        let victim = victim.expect("all but a few segments are sealed");
+        self.victim = Some(victim.segment);
+        let (kept, dropped): (Vec<Page>, Vec<Page>) = valid(victim.segment).partition(|&page| rank(page) > victim.cut);
+        for page in dropped {
+            if policy.as_mut().is_some_and(|policy| policy.release(page)) {
+                emit(Movement { page, verb: Verb::WriteBack { from: self.tier }, joined: false });
+            }
+            emit(Movement { page, verb: Verb::Drop { from: self.tier }, joined: false });
+            self.forget(page);
+        }
+        for (at, page) in kept.into_iter().enumerate() {
+            emit(Movement { page, verb: Verb::Requeue { tier: self.tier }, joined: at > 0 });
+            self.append(page);
+        }
+        self.victim = None;
+        self.free.push_back(victim.segment);
+    }
+
+    /// Pages of a segment.
+    pub fn segment_pages(&self) -> u32 {
+        self.segment_pages as u32
+    }
+
+    /// Keeps the segments that are opened for [`take_opened`](Log::take_opened).
+    pub fn keep_opened(&mut self) {
+        self.opened = Some(Vec::new());
+    }
+
+    /// Takes the segments opened since the last call, in order.
+    pub fn take_opened(&mut self, visit: &mut dyn FnMut(u32)) {
+        self.opened.iter_mut().flat_map(|opened| opened.drain(..)).for_each(visit);
+    }
+
+    /// Visits the figures worth plotting over time.
+    pub fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
+        self.reclaim.gauges(visit);
+    }
+
+    /// Bytes of all state.
+    pub fn memory_bytes(&self) -> usize {
+        let words = self.pages.capacity() + self.blocks.capacity() + self.valid.capacity() + self.free.capacity();
+        self.reclaim.memory_bytes() + 4 * words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::Random;
+    use std::collections::{BTreeMap, HashMap};
+
+    const PAGES: usize = 600;
+    const BLOCKS: usize = 320;
+
+    /// Pages with ranks by their numbers.
+    struct Ranks {
+        dirty: BTreeMap<Page, bool>,
+        ranks: HashMap<Page, f32>,
+    }
+
+    impl Ranked for Ranks {
+        fn rank(&self, page: Page) -> f32 {
+            self.ranks[&page]
+        }
+
+        fn release(&mut self, page: Page) -> bool {
+            self.dirty.remove(&page).expect("a page that is held")
+        }
+
+        fn set_bar(&mut self, _threshold: f32, price: f64) {
+            assert!((0.0..=0.95).contains(&price));
+        }
+    }
+
+    fn config() -> Config {
+        Config { tiers: vec![BLOCKS], ..Config::single(PAGES, BLOCKS) }
+    }
+
+    /// Drives a log, and returns pages written, copied and dropped.
+    fn drive(seed: u64, ranked: bool, wear: &str) -> (u64, u64, u64) {
+        let mut random = Random::new(seed);
+        let mut config = config();
+        let layout = LogLayout { segment_pages: 16, wear: wear.parse().expect("valid") };
+        let mut log = layout.below(&mut config, ranked);
+        let mut policy = Ranks { dirty: BTreeMap::new(), ranks: HashMap::new() };
+        let (mut written, mut copied, mut dropped) = (0, 0, 0);
+        for at in 0..30_000 {
+            let page = Page((random.next_f64().powi(2) * PAGES as f64) as u32);
+            let writes = random.chance(0.5);
+            let held = policy.dirty.get(&page).copied();
+            policy.ranks.insert(page, 1.0 / (1 + page.0) as f32);
+            if held.is_none() && policy.dirty.len() == config.tiers[0] {
+                let (&victim, _) = policy.dirty.iter().next_back().expect("it is full");
+                policy.dirty.remove(&victim);
+                log.movement(Movement { page: victim, verb: Verb::Drop { from: Tier::TOP }, joined: false });
+            }
+            if writes || held.is_none() {
+                let verb = if writes { Verb::Install { to: Tier::TOP } } else { Verb::Fetch { to: Tier::TOP } };
+                log.movement(Movement { page, verb, joined: false });
+                policy.dirty.insert(page, writes || held == Some(true));
+                written += 1;
+            }
+            let before = policy.dirty.clone();
+            let mut written_back = Vec::new();
+            let mut emit = |movement: Movement| match movement.verb {
+                Verb::Requeue { .. } => copied += 1,
+                Verb::WriteBack { .. } => written_back.push(movement.page),
+                Verb::Drop { .. } => {
+                    dropped += 1;
+                    let saved = written_back.last() == Some(&movement.page);
+                    assert_eq!(before[&movement.page], saved, "seed {seed}, request {at}: {movement:?}");
+                }
+                verb => panic!("{verb:?}"),
+            };
+            if ranked {
+                log.settle(writes, at, Some(&mut policy), &mut emit);
+            } else {
+                log.settle(writes, at, None, &mut emit);
+            }
+            assert!(log.free.len() >= FREE_MIN, "seed {seed}, request {at}");
+            let in_log = log.pages.iter().filter(|&&page| page != NONE).count();
+            assert_eq!(in_log, policy.dirty.len(), "seed {seed}, request {at}");
+            for page in policy.dirty.keys() {
+                assert_eq!(log.pages[log.blocks[page.index()] as usize], page.0, "seed {seed}, request {at}");
+            }
+        }
+        (written, copied, dropped)
+    }
+
+    #[test]
+    fn a_log_holds_what_its_policy_holds() {
+        for seed in 0..4 {
+            let (.., dropped) = drive(seed, true, "unbounded");
+            assert!(dropped > 0, "seed {seed}");
+            let (_, copied, dropped) = drive(seed, false, "unbounded");
+            assert!(dropped == 0 && copied > 0, "seed {seed}: a policy without ranks loses no page to reclaim");
+        }
+    }
+
+    #[test]
+    fn a_budget_saves_copies() {
+        let amplification = |wear| {
+            let (written, copied, _) = drive(9, true, wear);
+            copied as f64 / written as f64
+        };
+        let (unbounded, bounded) = (amplification("unbounded"), amplification("amplification=1.2"));
+        assert!(bounded < 0.5 * unbounded, "{bounded} of {unbounded}");
+    }
+}
