@@ -24,6 +24,6 @@ pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
     let superblock = superblock(file)?;
     match superblock.geometry.layout {
         Layout::Log => log::survey(file, superblock, verify),
-        Layout::Slots => slots::survey(file, superblock, verify),
+        Layout::Slots | Layout::Segments => slots::survey(file, superblock, verify),
     }
 }

@@ -17,6 +17,8 @@ pub enum Layout {
     Log,
     /// Each page has a slot, and a journal says which.
     Slots,
+    /// As slots, which are given in order within segments.
+    Segments,
 }
 
 /// Sizes of a store.
@@ -152,6 +154,7 @@ fn decode_superblock(bytes: &[u8]) -> Result<Superblock, SurveyError> {
     let layout = match u32_at(bytes, 104) {
         0 => Layout::Log,
         1 => Layout::Slots,
+        2 => Layout::Segments,
         _ => return Err(SurveyError::Superblocks),
     };
     let (page_bytes, segment_pages, segments) = (u32_at(bytes, 92), u32_at(bytes, 96), u32_at(bytes, 100));

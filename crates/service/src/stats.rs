@@ -74,7 +74,7 @@ fn places(found: &Survey) -> String {
     let name = layout.name();
     match layout {
         Layout::Log => format!("{name}: {segments} segments of {segment_pages} pages, {} live", found.live_segments),
-        Layout::Slots => {
+        Layout::Slots | Layout::Segments => {
             let slots = u64::from(segments) * u64::from(segment_pages) - journal_blocks;
             format!("{name}: {slots} slots, a journal of {journal_blocks} blocks, {} of them live", found.batches)
         }

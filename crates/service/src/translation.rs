@@ -9,6 +9,7 @@ pub(crate) fn geometry(superblock: &Superblock) -> store::Geometry {
     let layout = match layout {
         Layout::Log => store::Layout::Log,
         Layout::Slots => store::Layout::Slots,
+        Layout::Segments => store::Layout::Segments,
     };
     store::Geometry { page_bytes, segment_pages, segments, layout }
 }

@@ -10,46 +10,41 @@ const NONE: u32 = u32::MAX;
 /// Segments that are free when a request begins, as long as reclaim finds any.
 const FREE_MIN: usize = 2;
 
-/// Size of a log's segments, and the bound on its wear.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LogLayout {
-    /// Pages of a segment.
-    pub segment_pages: u32,
-    /// Bound on the pages written.
-    pub wear: Wear,
-}
-
 /// Bytes of a segment in a log of many.
-const SEGMENT_BYTES: usize = 256 << 10;
+const SEGMENT_BYTES: u64 = 256 << 10;
 
 /// Fewest segments for which that size is used.
 const SEGMENTS_MIN: usize = 128;
 
-/// Fewest pages of a segment.
+/// Fewest pages of a smaller segment.
 const SEGMENT_PAGES_MIN: usize = 8;
 
+/// Size of a log's segments, and the bound on its wear.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogLayout {
+    /// Bytes of a segment. `None`: 256 KiB, or fewer in a log in which fewer than 128 of those fit.
+    pub segment_bytes: Option<u64>,
+    /// Bound on the pages written.
+    pub wear: Wear,
+}
+
 impl LogLayout {
-    /// Segments of 256 KiB, or smaller ones in a log of so many blocks if fewer than 128 of those would fit.
-    pub fn for_blocks(blocks: usize, page_bytes: u32, wear: Wear) -> Self {
-        let largest = (SEGMENT_BYTES / page_bytes as usize).max(1);
-        let pages = largest.min(blocks / SEGMENTS_MIN).max(SEGMENT_PAGES_MIN.min(largest));
-        LogLayout { segment_pages: pages as u32, wear }
+    fn segment_pages(self, blocks: usize, page_bytes: u32) -> usize {
+        let of = |bytes: u64| ((bytes / u64::from(page_bytes)) as usize).max(1);
+        let largest = of(SEGMENT_BYTES);
+        self.segment_bytes.map_or(largest.min(blocks / SEGMENTS_MIN).max(SEGMENT_PAGES_MIN.min(largest)), of)
     }
 
-    /// An empty log in the last tier of a policy of this configuration, which gets the capacity that the log leaves.
+    /// An empty log in the last tier of a policy of this configuration, which gets the capacity that the log leaves:
+    /// none in a log that is too small. Under a policy without ranks a quarter of the log stays free for dead versions
+    /// between live ones.
     pub(crate) fn below(self, config: &mut Config, ranked: bool) -> Log {
         let tier = config.tiers.len() - 1;
         let blocks = config.tiers[tier];
-        config.tiers[tier] = self.capacity(blocks, ranked);
-        Log::new(self, blocks, config, Tier(tier as u8))
-    }
-
-    /// Pages that a policy may hold in a log of so many blocks; 0 in one that is too small. Under a policy without ranks
-    /// a quarter of the log stays free for dead versions between live ones.
-    pub fn capacity(&self, blocks: usize, ranked: bool) -> usize {
-        let segments = blocks / self.segment_pages as usize;
-        let full = segments.saturating_sub(FREE_MIN + 1) * self.segment_pages as usize;
-        if ranked { full } else { full - full / 4 }
+        let segment_pages = self.segment_pages(blocks, config.page_bytes);
+        let full = (blocks / segment_pages).saturating_sub(FREE_MIN + 1) * segment_pages;
+        config.tiers[tier] = if ranked { full } else { full - full / 4 };
+        Log::new(self.wear, segment_pages, blocks, config, Tier(tier as u8))
     }
 }
 
@@ -75,13 +70,12 @@ pub(crate) struct Log {
 
 impl Log {
     /// An empty log of so many blocks.
-    fn new(layout: LogLayout, blocks: usize, config: &Config, tier: Tier) -> Self {
-        let segment_pages = layout.segment_pages as usize;
+    fn new(wear: Wear, segment_pages: usize, blocks: usize, config: &Config, tier: Tier) -> Self {
         let segments = (blocks / segment_pages) as u32;
         Log {
             tier,
             segment_pages,
-            reclaim: Reclaim::new(segments, layout.segment_pages, config.page_bytes, layout.wear, config.seed),
+            reclaim: Reclaim::new(segments, segment_pages as u32, config.page_bytes, wear, config.seed),
             pages: vec![NONE; segments as usize * segment_pages],
             blocks: vec![NONE; config.pages],
             valid: vec![0; segments as usize],
@@ -254,7 +248,7 @@ mod tests {
     fn drive(seed: u64, ranked: bool, wear: &str) -> (u64, u64, u64) {
         let mut random = Random::new(seed);
         let mut config = config();
-        let layout = LogLayout { segment_pages: 16, wear: wear.parse().expect("valid") };
+        let layout = LogLayout { segment_bytes: Some(16 * 4096), wear: wear.parse().expect("valid") };
         let mut log = layout.below(&mut config, ranked);
         let mut policy = Ranks { dirty: BTreeMap::new(), ranks: HashMap::new() };
         let (mut written, mut copied, mut dropped) = (0, 0, 0);

@@ -2,9 +2,12 @@
 
 use crate::tiers::TimedArgs;
 use crate::trace_source::ReadArgs;
+use anyhow::{Result, bail};
 use clap::Args;
 use entresol_core::Size;
-use entresol_service::values::{bytes_or_none, count, share};
+use entresol_policy::Wear;
+use entresol_service::values::{bytes, bytes_or_none, count, share};
+use entresol_sim::LogLayout;
 use std::path::PathBuf;
 
 const DEFAULT_SIZES: &str = "1%,5%,10%,20%";
@@ -31,6 +34,18 @@ pub struct SimulateArgs {
     /// them (bcache's sequential_cutoff, 4MiB there); 0: the policy decides on all pages
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_none, conflicts_with = "sample")]
     pub sequential_cutoff: u64,
+    /// Where pages of the cache, the lowest layer, are written: slots, each where its page has room, or segments, one
+    /// after the other. To make room in segments some of their pages are appended again and others dropped; a policy
+    /// that ranks its pages (reuse) says which, and of any other all are appended again
+    #[arg(long, value_name = "slots|segments", default_value = "slots", value_parser = ["slots", "segments"], conflicts_with = "sample")]
+    pub layout: String,
+    /// With --layout segments: size of a segment [default: 256KiB, less if fewer than 128 of those fit]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub segment_size: Option<u64>,
+    /// With --layout segments: bound on what is written to the cache: 1DWPD (times its size a day), 200GB (a day),
+    /// amplification=1.8 (for each byte that requests write; 1.8+0.04: and for each that they read), or unbounded
+    #[arg(long, value_name = "BOUND", default_value = "unbounded")]
+    pub wear: Wear,
     /// Simulate a stack of layers instead, each fed the misses and write-backs of the one before it:
     /// POLICY:SIZE[:SIZE][:OPTION=VALUE]... separated by commas; may be given several times
     #[arg(long, value_name = "LAYERS", conflicts_with_all = ["policy", "size", "dram", "sample", "baseline"])]
@@ -81,6 +96,17 @@ pub struct SimulateArgs {
 }
 
 impl SimulateArgs {
+    /// The log below the policies, if there is one.
+    pub fn log(&self) -> Result<Option<LogLayout>> {
+        if self.layout == "slots" {
+            if self.segment_size.is_some() || self.wear != Wear::Unbounded {
+                bail!("--segment-size and --wear are for --layout segments");
+            }
+            return Ok(None);
+        }
+        Ok(Some(LogLayout { segment_bytes: self.segment_size, wear: self.wear }))
+    }
+
     /// True if sizes other than the default were given.
     pub fn size_given(&self) -> bool {
         let default: Result<Vec<Size>, _> = DEFAULT_SIZES.split(',').map(str::parse).collect();

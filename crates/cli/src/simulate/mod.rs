@@ -95,7 +95,7 @@ fn fingerprint(arguments: &SimulateArgs) -> String {
         format!("{}:{:?}:{modified:?}", path.display(), metadata.map(|data| data.len()).ok())
     });
     format!(
-        "entresol {} simulate {:?} {:?} {:?} {} {} {:?} {} {} {} {:?} {} {} {}",
+        "entresol {} simulate {:?} {:?} {:?} {} {} {:?} {} {} {} {:?} {} {} {} {} {:?} {}",
         env!("CARGO_PKG_VERSION"),
         files.collect::<Vec<_>>(),
         read.format,
@@ -110,6 +110,9 @@ fn fingerprint(arguments: &SimulateArgs) -> String {
         arguments.parts,
         arguments.drain,
         arguments.sequential_cutoff,
+        arguments.layout,
+        arguments.segment_size,
+        arguments.wear,
     )
 }
 
@@ -133,6 +136,7 @@ impl Plan {
                 drain: arguments.drain,
                 seed: arguments.seed,
                 sequential_cutoff: arguments.sequential_cutoff,
+                log: arguments.log()?,
             },
             threads: arguments.threads.map_or_else(every_processor, usize::from),
         })

@@ -109,6 +109,7 @@ impl<'a> Plan<'a> {
                 drain: arguments.drain,
                 seed: arguments.seed,
                 sequential_cutoff: arguments.sequential_cutoff,
+                log: arguments.log()?,
             },
             timed,
             threads: arguments.threads.map_or_else(every_processor, usize::from),

@@ -215,6 +215,7 @@ impl Choices {
         let layout = match layout {
             Layout::Log => 1,
             Layout::Slots => 2,
+            Layout::Segments => 3,
         };
         let kind = match self.kind {
             CacheKind::File => 1,
@@ -246,6 +247,7 @@ impl Choices {
         let layout = match first[0] {
             1 => Layout::Log,
             2 => Layout::Slots,
+            3 => Layout::Segments,
             _ => return None,
         };
         let kind = match first[1] {

@@ -53,8 +53,8 @@ pub fn format(
         let segment = u64::from(choices.geometry.segment_pages) * u64::from(choices.geometry.page_bytes);
         text += &format!(" --size {}", choices.size_bytes);
         text += &format!(" --page-size {} --segment-size {segment}", choices.geometry.page_bytes);
-        if choices.geometry.layout == Layout::Slots {
-            text += " --layout slots";
+        if choices.geometry.layout != Layout::Log {
+            text += &format!(" --layout {}", choices.geometry.layout.name());
         }
         if let Some(policy) = choices.policy.as_ref().filter(|policy| *policy != DEFAULT_POLICY) {
             text += &format!(" --policy {}", quoted(policy));
