@@ -125,8 +125,6 @@ entresol_core::fault_points! {
         ArenaPagePrivate,
         /// Arena: nothing says that a page was changed below which the store has dirty.
         ArenaVoidUnsaid,
-        /// Arena: what waits to be invalidated with others is given up before it is invalid.
-        ArenaVoidedEarly,
         /// Arena: writes below of a former process are not synced.
         InheritedNotSynced,
         /// Arena: a version that is appended again stands in for a newer one in a slot.
@@ -185,7 +183,7 @@ impl Mutant {
     ];
 
     /// Mutants that kills of the process alone detect.
-    pub const OF_ARENA: [Mutant; 15] = [
+    pub const OF_ARENA: [Mutant; 14] = [
         Mutant::ArenaOlderSettles,
         Mutant::ArenaBatchPrivate,
         Mutant::ArenaStateEarly,
@@ -194,7 +192,6 @@ impl Mutant {
         Mutant::UnfilledRepeated,
         Mutant::ArenaPagePrivate,
         Mutant::ArenaVoidUnsaid,
-        Mutant::ArenaVoidedEarly,
         Mutant::InheritedNotSynced,
         Mutant::ArenaGoneUnsaid,
         Mutant::ArenaMissingUnsaid,
