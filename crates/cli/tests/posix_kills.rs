@@ -11,7 +11,6 @@ mod common;
 mod posix {
     #[allow(dead_code, reason = "another suite uses more of it")]
     pub mod model;
-    #[allow(dead_code, reason = "another suite uses more of it")]
     pub mod sys;
 }
 

@@ -133,8 +133,6 @@ entresol_core::fault_points! {
         ArenaPagePrivate,
         /// Arena: nothing says that a page was changed below which the store has dirty.
         ArenaVoidUnsaid,
-        /// Arena: what waits to be invalidated with others is given up before it is invalid.
-        ArenaVoidedEarly,
         /// Arena: writes below of a former process are not synced.
         InheritedNotSynced,
         /// Arena: a version that is appended again stands in for a newer one in a slot.
@@ -198,7 +196,7 @@ impl Mutant {
     pub const OF_LOADING: [Mutant; 2] = [Mutant::LoadErrorSwallowed, Mutant::LoadedUnlocked];
 
     /// Mutants that kills of the process alone detect.
-    pub const OF_ARENA: [Mutant; 16] = [
+    pub const OF_ARENA: [Mutant; 15] = [
         Mutant::ArenaOlderForgotten,
         Mutant::ArenaOlderSettles,
         Mutant::ArenaBatchPrivate,
@@ -208,7 +206,6 @@ impl Mutant {
         Mutant::UnfilledRepeated,
         Mutant::ArenaPagePrivate,
         Mutant::ArenaVoidUnsaid,
-        Mutant::ArenaVoidedEarly,
         Mutant::InheritedNotSynced,
         Mutant::ArenaGoneUnsaid,
         Mutant::ArenaMissingUnsaid,
