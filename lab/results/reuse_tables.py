@@ -38,16 +38,20 @@ OTHERS = ["face-gsc", "lru", "lirs", "s3-fifo", "w-tinylfu", "mq", "min"]
 ONLINE = """lru lfu lfu-aging lru-2 2q mq arc car lirs clock-pro lecar cacheus expcache s3-fifo sieve w-tinylfu
     heuristicdb""".split()
 COLD = 500_000
+# Bound on the wear of a log, as in the design: for each page that is written, and for each that is read.
+WEAR = "amplification=1.8+0.04"
+IN_SEGMENTS = ["--layout", "segments", "--wear", WEAR, "--warmup", "0.5"]
 
 
 def simulated(source, policies, which, sizes=SIZES):
-    """Rows by policy with its options and size. `which` is half, whole or cold."""
+    """Rows by policy with its options and size. `which` is half, whole, cold or segments."""
     path = FOUND / f"{source.split('/')[-1].split('.')[0]}-{which}.json"
     if not path.exists():
         FOUND.mkdir(parents=True, exist_ok=True)
         program = os.environ.get("ENTRESOL", HERE.parents[1] / "target" / "release" / "entresol")
         arguments = [TRACES / source, "--policy", ",".join(policies), "--size", ",".join(sizes), "-j", "1"]
-        arguments += {"half": ["--warmup", "0.5"], "whole": [], "cold": ["--limit", str(COLD)]}[which]
+        given = {"half": ["--warmup", "0.5"], "whole": [], "cold": ["--limit", str(COLD)], "segments": IN_SEGMENTS}
+        arguments += given[which]
         command = [program, "--quiet", "simulate", *arguments, "--json", path]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     found = json.loads(path.read_text())["results"]
@@ -149,6 +153,20 @@ def reads():
     return table(["reads"] + SIZES, lines) + f"\n\n{within} of {cells_all} cells within 1.02."
 
 
+def segments():
+    """In a log of segments, against the base over slots."""
+    lines = []
+    for name, source in STREAMS.items():
+        if share_of_writes(source) <= 0.05:
+            continue
+        rows = simulated(source, ["reuse"], "segments") | {(BASE, size): written(source, "half")[BASE, size] for size in SIZES}
+        both = [[ratio(rows, "reuse", size, of) for of in (disk, flash)] for size in SIZES]
+        spent = [flash(rows["reuse", size]) / rows["reuse", size]["writes"] for size in SIZES]
+        cells = [f"{io:.3f} / {pages:.2f} / {amp:.2f}" for (io, pages), amp in zip(both, spent)]
+        lines.append([name] + cells)
+    return table(["disk I/O / flash / flash pages a written one"] + SIZES, lines)
+
+
 def cold():
     lines = []
     for name, source in (STREAMS | dict(list(READS.items())[:3])).items():
@@ -159,5 +177,5 @@ def cold():
 
 
 if __name__ == "__main__":
-    made = [slots, slots_whole, through, through_means, others, reads, cold]
+    made = [slots, slots_whole, through, through_means, others, reads, cold, segments]
     renew(HERE / "reuse.md", {function.__name__: function for function in made})
