@@ -19,8 +19,8 @@ pub struct RestartArgs {
     /// nothing that was answered [default: on with a cache, where the system can do that]
     #[arg(long, value_name = "WHETHER", value_enum)]
     pub restart: Option<OnOff>,
-    /// Where servers are started again: time without a sign of life after which one counts as hung, and is killed and
-    /// replaced; none: never
+    /// Time without a sign of life after which a server counts as hung, and is killed and replaced, where servers are
+    /// started again; none: never
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = seconds_or_none)]
     pub restart_after: Limit,
 }

@@ -34,8 +34,8 @@ pub struct SimulateArgs {
     /// them (bcache's sequential_cutoff, 4MiB there); 0: the policy decides on all pages
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_none, conflicts_with = "sample")]
     pub sequential_cutoff: u64,
-    /// Where pages of the cache, the lowest layer, are written: slots, each where its page has room, or segments, one
-    /// after the other. To make room in segments some of their pages are appended again and others dropped; a policy
+    /// Layout of the cache, the lowest layer: slots, in which a page is written wherever there is room, or segments, in
+    /// which pages are written one after the other. To make room in segments some of their pages are appended again and others dropped; a policy
     /// that ranks its pages (reuse) says which, and of any other all are appended again
     #[arg(long, value_name = "slots|segments", default_value = "slots", value_parser = ["slots", "segments"], conflicts_with = "sample")]
     pub layout: String,

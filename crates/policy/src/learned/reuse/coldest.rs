@@ -7,7 +7,7 @@ const CHILDREN: usize = 16;
 pub(super) struct Minima {
     /// The leaves, then the minima of 16 of them each, and so on to a single number.
     numbers: Vec<i16>,
-    /// Where each level begins, leaves first.
+    /// Begin of each level, leaves first.
     levels: Vec<usize>,
 }
 
