@@ -83,7 +83,8 @@ pub(crate) fn nothing_is_queued_of_what_is_made_void(layout: Layout) -> Result<(
     use crate::{CacheConfig, Maintenance};
     use entresol_crashtest::{Power, SimDisk};
 
-    let geometry = entresol_store::Geometry { page_bytes: 512, segment_pages: 8, segments: 40, layout };
+    let segments = if layout == Layout::Segments { 44 } else { 40 };
+    let geometry = entresol_store::Geometry { page_bytes: 512, segment_pages: 8, segments, layout };
     let power = Power::steady();
     let [cache, backing] = [geometry.size_bytes(), 100 * 512].map(|bytes| SimDisk::new(bytes, &power));
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");

@@ -1,12 +1,15 @@
 //! Reports of the holder to the service manager, as in sd_notify(3): one datagram per report.
 
 use std::env;
-use std::io;
+use std::io::{self, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Variables of the service manager that are for the holder alone.
 pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// Sign of life.
+const ALIVE: &str = "WATCHDOG=1";
 
 /// The service manager, if there is one.
 pub struct Manager {
@@ -35,7 +38,7 @@ impl Manager {
     /// Reports a sign of life.
     pub fn alive(&self) {
         if self.watches {
-            self.tell("WATCHDOG=1");
+            self.tell(ALIVE);
         }
     }
 
@@ -46,8 +49,15 @@ impl Manager {
     }
 
     fn tell(&self, what: &str) {
-        // A manager that does not hear ends this process by its own rules; there is nothing else to do about it.
-        let _ = self.place.as_deref().map(|place| send(place, what));
+        let Some(place) = &self.place else { return };
+        // A manager that does not hear ends this process by its own rules. Signs of life come again.
+        if let Err(error) = send(place, what)
+            && what != ALIVE
+        {
+            let said =
+                format!("entresol: $NOTIFY_SOCKET, {place}: {error}; the service manager does not know '{what}'");
+            let _ = writeln!(io::stderr(), "{said}");
+        }
     }
 }
 

@@ -220,7 +220,7 @@ impl Mutant {
             Mutant::FreedUnsaid | Mutant::BlockTooEarly | Mutant::NotRenewed => layout.has_slots(),
             Mutant::GrownTooEarly | Mutant::GrownUnsaid => layout == Layout::Log,
             // Slots are not reclaimed by copies.
-            Mutant::ArenaOlderSettles => layout != Layout::Slots,
+            Mutant::ArenaOlderSettles => layout == Layout::Log,
             // A journal is read whole before its end is known; reclaim of slots drops no segment.
             Mutant::NothingBeyond | Mutant::AnnouncedUnread => layout == Layout::Log,
             Mutant::TailNotAwaited | Mutant::VoidNotTried => layout == Layout::Log,
