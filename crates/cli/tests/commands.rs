@@ -54,7 +54,7 @@ fn a_simulation_writes_all_its_files() {
     assert!(keys.iter().any(|key| *key == "trace") && keys.iter().any(|key| *key == "results"), "{keys:?}");
     assert_eq!(number(&results["trace"], "requests"), 3000);
     let rows = results["results"].as_array().expect("rows");
-    assert_eq!(rows.len(), 46 * 3);
+    assert_eq!(rows.len(), 47 * 3);
     for row in rows {
         ROW.iter().for_each(|name| assert!(!row[name].is_null(), "{name} is missing in {row}"));
         assert_eq!(number(row, "requests"), 3000);
@@ -235,9 +235,9 @@ fn traces_are_generated_converted_measured_and_looked_at() {
 fn the_catalogue_describes_itself() {
     let scratch = Scratch::new();
     let all = scratch.ok(&["policies"]);
-    assert_eq!(all.lines().count(), 2 + 46);
+    assert_eq!(all.lines().count(), 2 + 47);
     let family = scratch.ok(&["policies", "--family", "learned"]);
-    assert_eq!(family.lines().count(), 2 + 3);
+    assert_eq!(family.lines().count(), 2 + 4);
     let one = scratch.ok(&["policies", "face-gsc"]);
     for part in ["Flash as cache extension", "pages=mixed", "scan=", "tiers", "dram"] {
         assert!(one.contains(part), "'{part}' is not in {one}");
