@@ -24,7 +24,8 @@ enum Purpose {
 
 /// One decision of the policy, and the driver of that decision: each movement changes the index, the queue and the
 /// frames at once. Bytes that go to the store, and pages whose bytes have to be read first, are left to the executor's
-/// [`Plan`](super::plan::Plan). No movement calls a device or waits for a block.
+/// [`Plan`](super::plan::Plan). No movement waits for a block, or calls a device, except to make room
+/// where a decision moves more pages than a segment has.
 pub(super) struct Decision<'e, 'b> {
     executor: &'e mut Executor,
     purpose: Purpose,
@@ -101,6 +102,7 @@ impl<'e, 'b> Decision<'e, 'b> {
         // The block is reserved again if it is the page's.
         self.settle();
         self.executor.plan.settle_page(self.page);
+        self.executor.make_room_to_put();
         if self.contents.bytes.is_empty() {
             // The bytes of a hit come later. They are fetched again when the page is asked for next.
             return Err(io::Error::other("the bytes of the page are not known yet"));
@@ -272,6 +274,10 @@ impl Driver for Decision<'_, '_> {
 
     fn emit(&mut self, movement: Movement) {
         self.executor.write_back.stirred = true;
+        if !self.executor.write_back.has_room_to_put() {
+            // Making room writes batches, which wait for their blocks.
+            self.settle();
+        }
         let is_replay = self.purpose == Purpose::Replay;
         let executor = &mut *self.executor;
         if !is_replay {

@@ -212,6 +212,16 @@ impl Executor {
         self.frames.insert(handle, Frame { bytes: Some(bytes), crc: contents.known_crc, dirty, stored: None });
     }
 
+    /// Makes room for a decision that moves more pages than a segment has, though a device is called for that. Not while
+    /// blocks for bytes of the request are to be filled, which the write of their batch awaits.
+    pub fn make_room_to_put(&mut self) {
+        if !self.write_back.has_room_to_put() && !self.write_back.apart && !self.plan.has_own() {
+            self.plan.settle_copies();
+            // The decision finds whether there is room.
+            let _made = maintenance::make_room(&mut self.write_back);
+        }
+    }
+
     /// Appends a frame's bytes to the store, and leaves the copy to a step. Returns the version's address.
     fn put_frame(
         &mut self,
@@ -221,6 +231,7 @@ impl Executor {
         resident: bool,
     ) -> io::Result<u64> {
         self.plan.settle_page(page);
+        self.make_room_to_put();
         let crc = crc.unwrap_or_else(|| page_crc(&bytes));
         let (entry, block) = maintenance::put(&mut self.write_back, page, crc, dirty, resident)?;
         self.plan.copy(page, block, bytes);

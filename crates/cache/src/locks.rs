@@ -12,9 +12,8 @@
 //!
 //! Devices are called with the core's lock given back, except for:
 //! - growing and closing the store, writing its superblocks, and giving up a failed cache device;
-//! - the last tries of refused pages, and reads of pages and journal blocks that reclaim's first read did not bring.
-//!
-//! No decision calls a device.
+//! - the last tries of refused pages, and reads of pages and journal blocks that reclaim's first read did not bring;
+//! - reclaim for a decision that moves more pages than a segment has.
 
 use super::core::Core;
 use super::durability::WriteBack;

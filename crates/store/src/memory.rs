@@ -236,7 +236,12 @@ impl Unfilled {
     pub fn fill(self, bytes: &[u8]) {
         let memory = &*self.memory;
         assert_eq!(bytes.len(), memory.block_bytes, "bytes of a page");
-        let Some(piece) = memory.shared() else { return self.copy(bytes) };
+        let Some(piece) = memory.shared() else {
+            self.copy(bytes);
+            // Memory of the process alone is noted as missing in the arena until the device has it: a kill before that may
+            // lose both versions, and one after it must not bring the older one back.
+            return self.settle_older();
+        };
         // Bytes that an answered write left in the block must not be torn by a kill.
         let torn = piece.is_filled(self.block) && !mutant::is(Mutant::ArenaOverwritten);
         let _again = torn.then(|| piece.overwriting(self.block, bytes));
@@ -245,6 +250,10 @@ impl Unfilled {
         }
         self.copy(bytes);
         piece.fill(self.block);
+        self.settle_older();
+    }
+
+    fn settle_older(&self) {
         if let Some(older) = &self.older {
             older.settle();
         }

@@ -56,18 +56,6 @@ impl WriteBack {
         self.store.free_segments() >= FREE_MIN - 1
     }
 
-    /// Free segments that a decision should find for all pages that it may move, as far as the policy's pages leave
-    /// them.
-    fn free_to_move(&self) -> u64 {
-        let moved = self.moved_max / u64::from(self.store.geometry().segment_pages);
-        (FREE_MIN + moved).min(self.free_most())
-    }
-
-    /// True if more segments should be free for a decision that moves many pages, and reclaim may gain some.
-    pub fn lacks_room_to_move(&self) -> bool {
-        self.store.free_segments() < self.free_to_move() && self.store.rear() >= self.reclaim_from
-    }
-
     /// True if the queue must be written before a request may add to it.
     pub fn is_queue_full(&self) -> bool {
         self.queued() >= self.queue_max
@@ -205,9 +193,6 @@ impl WriteBack {
     /// True if no hard limit keeps a request from beginning.
     pub fn is_ready(&self) -> bool {
         let free = if self.apart { self.free_apart() } else { FREE_MIN };
-        if !self.apart && self.lacks_room_to_move() {
-            return false;
-        }
         let space = !self.is_queue_full() && !self.is_unsynced_full() && self.store.free_segments() >= free;
         space && !self.must_catch_up()
     }

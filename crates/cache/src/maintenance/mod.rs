@@ -250,19 +250,14 @@ pub(crate) fn make_ready(access: &mut impl StoreAccess) -> io::Result<()> {
     catch_up(access)
 }
 
-/// Reclaims until [`FREE_MIN`] segments are free, and as many as a decision may need if that is possible.
+/// Reclaims until [`FREE_MIN`] segments are free.
 pub(crate) fn make_room(access: &mut impl StoreAccess) -> io::Result<()> {
     let rounds = 2 * u64::from(access.write_back().store.geometry().segments);
     for _ in 0..rounds {
-        let free = access.write_back().store.free_segments();
-        if free >= FREE_MIN && !access.write_back().lacks_room_to_move() {
+        if access.write_back().store.free_segments() >= FREE_MIN {
             return Ok(());
         }
         reclaim(access)?;
-        access.write_back().reclaimed_ahead(free);
-    }
-    if access.write_back().store.free_segments() >= FREE_MIN {
-        return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::StorageFull, "every segment of the cache is full of pages that are needed"))
 }

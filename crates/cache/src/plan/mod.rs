@@ -141,6 +141,11 @@ impl Plan {
         self.copies.drain(..).for_each(|(step, bytes)| step.block.fill(&bytes));
     }
 
+    /// True if a block is still to be filled with bytes of the request.
+    pub fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// True if a block is still to be filled.
     pub fn has_steps(&self) -> bool {
         self.own.is_some() || !self.copies.is_empty()
