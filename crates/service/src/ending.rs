@@ -46,7 +46,7 @@ fn is_ignored(signal: i32) -> bool {
     mask & (1 << (signal - 1)) != 0
 }
 
-/// Sets an action to take before the server is aborted, when it does not end in order within [`ORDER_MAX`] after a
+/// Sets an action to take before the server is aborted, when it does not end in order within `ORDER_MAX` after a
 /// panic.
 pub fn at_last(act: impl FnOnce() + Send + 'static) {
     *LAST_RESORT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(act));
