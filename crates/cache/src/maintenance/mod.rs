@@ -330,18 +330,23 @@ fn drop_oldest(access: &mut impl StoreAccess, wanted: u64) -> io::Result<()> {
         taken.push(versions);
     }
     if owed && !mutant::is(Mutant::TailTooEarly) {
-        // Requests go on: pages that they queue again meanwhile are written in the next round.
-        loop {
-            let needed = access.write_back().needed_of(&taken)?;
-            if needed.is_empty() {
-                break;
-            }
-            write_these(access, &needed)?;
-            settle(access)?;
-        }
+        write_needed(access, &taken)?;
     }
     access.write_back().drop_segments(&taken);
     Ok(())
+}
+
+/// Writes below those of these segments' versions that are still needed, and syncs. Requests go on: pages that they queue
+/// again meanwhile are written in the next round.
+fn write_needed(access: &mut impl StoreAccess, segments: &[Vec<(u64, u64)>]) -> io::Result<()> {
+    loop {
+        let needed = access.write_back().needed_of(segments)?;
+        if needed.is_empty() {
+            return Ok(());
+        }
+        write_these(access, &needed)?;
+        settle(access)?;
+    }
 }
 
 /// Moves the versions of a segment that are still needed. True when that takes a sync of the backing store.

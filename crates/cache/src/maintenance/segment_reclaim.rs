@@ -1,7 +1,7 @@
 //! Reclaim of segments, in the layout of that name: pages that are still needed are appended again, and a segment is
 //! written again as a whole. Which segment comes next is decided by the object that the simulator drives too.
 
-use super::{StoreAccess, catch_up, empty_segment, settle, write_these};
+use super::{StoreAccess, catch_up, empty_segment, write_needed};
 use crate::durability::{FREE_MIN, WriteBack};
 use entresol_policy::COMPARED;
 use entresol_store::mutant::{self, Mutant};
@@ -16,15 +16,14 @@ pub(super) fn empty_segments(access: &mut impl StoreAccess) -> io::Result<()> {
     let emptied = empty_some(access, &mut taken);
     // After an error, or where requests have written to a page meanwhile, a segment may hold something.
     let write_back = access.write_back();
-    taken.iter().for_each(|&(segment, _)| write_back.note_emptied(segment));
+    taken.into_iter().for_each(|segment| write_back.note_emptied(segment));
     emptied
 }
 
-/// Segments with their versions, as pages and addresses.
-type Taken = Vec<(u32, Vec<(u64, u64)>)>;
-
-fn empty_some(access: &mut impl StoreAccess, taken: &mut Taken) -> io::Result<()> {
+fn empty_some(access: &mut impl StoreAccess, taken: &mut Vec<u32>) -> io::Result<()> {
     let start = access.write_back().slots_to_gain();
+    // Versions of each segment, as pages and addresses.
+    let mut versions = Vec::new();
     let mut owed = false;
     // Copies take blocks that must be gained too.
     while access.write_back().slots_to_gain() > 0 && taken.len() as u64 <= start {
@@ -33,26 +32,18 @@ fn empty_some(access: &mut impl StoreAccess, taken: &mut Taken) -> io::Result<()
             break;
         }
         let Some(segment) = next_victim(access)? else { break };
-        let versions = access.write_back().versions_in(segment);
-        taken.push((segment, versions.clone()));
-        owed |= empty_segment(access, &versions)?;
+        taken.push(segment);
+        let held = access.write_back().versions_in(segment);
+        owed |= empty_segment(access, &held)?;
         // A copy need not be durable: in the journal it comes before the entry that frees its former slot.
-        access.write_back().give_up_clean(&versions)?;
+        access.write_back().give_up_clean(&held)?;
         catch_up(access)?;
+        versions.push(held);
     }
     if owed && !mutant::is(Mutant::TailTooEarly) {
-        let versions: Vec<_> = taken.iter().map(|(_, versions)| versions.clone()).collect();
-        // Requests go on: pages that they queue again meanwhile are written in the next round.
-        loop {
-            let needed = access.write_back().needed_of(&versions)?;
-            if needed.is_empty() {
-                break;
-            }
-            write_these(access, &needed)?;
-            settle(access)?;
-        }
+        write_needed(access, &versions)?;
     }
-    taken.iter().try_for_each(|(_, versions)| access.write_back().give_up_clean(versions))
+    versions.iter().try_for_each(|versions| access.write_back().give_up_clean(versions))
 }
 
 /// Chooses a segment, with a few looks in each hold.
@@ -63,6 +54,11 @@ fn next_victim(access: &mut impl StoreAccess) -> io::Result<Option<u32>> {
         access.pass()?;
     }
     Ok(access.write_back().take_victim())
+}
+
+/// Ranks of a segment's pages: those that the policy counts as cached may not be dropped, the others take no room.
+fn rank_residents(residents: usize, ranks: &mut Vec<f32>) {
+    ranks.extend(std::iter::repeat_n(f32::INFINITY, residents));
 }
 
 impl WriteBack {
@@ -77,16 +73,12 @@ impl WriteBack {
         for segment in slots.take_changed() {
             if slots.is_sealed(segment) { reclaim.seal(segment) } else { reclaim.unseal(segment) }
         }
-        reclaim.compare(segments, |segment, ranks| {
-            ranks.extend(std::iter::repeat_n(f32::INFINITY, slots.residents_in(segment)));
-        });
+        reclaim.compare(segments, |segment, ranks| rank_residents(slots.residents_in(segment), ranks));
     }
 
     fn take_victim(&mut self) -> Option<u32> {
         let (slots, reclaim) = (self.store.slots()?, self.reclaim.as_mut()?);
-        let victim = reclaim.take(|segment, ranks| {
-            ranks.extend(std::iter::repeat_n(f32::INFINITY, slots.residents_in(segment)));
-        });
+        let victim = reclaim.take(|segment, ranks| rank_residents(slots.residents_in(segment), ranks));
         victim.map(|victim| victim.segment)
     }
 
