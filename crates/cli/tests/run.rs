@@ -170,6 +170,13 @@ fn an_ordinary_user_needs_user_namespaces_alone() {
     assert_eq!(said, "");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "65534\n65534\nmine\n");
     is_cleaned_up(&scratch);
+    // A server that is killed has another one after it, which has the same rights.
+    let output = run("for process in $(cat /proc/$PPID/task/*/children); do \
+                      test $process = $$ || kill -9 $(cat /proc/$process/task/*/children); done; \
+                      echo more >> data/f; cat data/f");
+    says(&String::from_utf8_lossy(&output.stderr), &["another one took over after"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "mine\nmore\n");
+    is_cleaned_up(&scratch);
     // In a user namespace that allows no further ones.
     let mut nested = Command::new("unshare");
     nested.args(["-U", "--map-current-user", "--keep-caps", "sh", "-c"]);

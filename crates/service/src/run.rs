@@ -119,10 +119,28 @@ fn start_holder() -> Result<Child> {
         command.env_remove(name);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
-    // It ends in order if this process is killed.
-    let prepare = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
+    let prepare = || {
+        keep_capabilities()?;
+        // It ends in order if this process is killed.
+        Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?)
+    };
     // SAFETY: between fork and exec only a system call is made, and nothing is allocated.
     unsafe { command.pre_exec(prepare) }.spawn().context("the holder")
+}
+
+/// Keeps the capabilities of an ordinary user's namespace over the start of another program, which would lose them. A
+/// mount needs them.
+fn keep_capabilities() -> std::io::Result<()> {
+    if rustix::process::getuid().is_root() {
+        return Ok(());
+    }
+    let mut sets = rustix::thread::capabilities(None)?;
+    sets.inheritable = sets.permitted;
+    rustix::thread::set_capabilities(None, sets)?;
+    for (_, capability) in sets.permitted.iter_names() {
+        rustix::thread::configure_capability_in_ambient_set(capability, true)?;
+    }
+    Ok(())
 }
 
 /// Runs the command over a mount that this process serves; returns the command's status.
