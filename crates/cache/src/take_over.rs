@@ -30,6 +30,9 @@ impl TakenOver {
             false if arena.is_of(uuid, epoch - 1) => Some(arena.survivors()?),
             false => return Err(ArenaError::Unusable("the cache was in use without it").into()),
         };
+        if survivors.is_some() {
+            arena.begin_repeating();
+        }
         store.keep_in(arena);
         Ok(TakenOver { arena: Arc::clone(arena), uuid, epoch, survivors })
     }

@@ -143,6 +143,8 @@ entresol_core::fault_points! {
         ArenaGoneUnsaid,
         /// Arena: nothing says that something is in memory of the process alone.
         ArenaMissingUnsaid,
+        /// Arena: what a process notes while it repeats counts at once.
+        ArenaRepeatCounts,
         /// Arena: a process that is killed at its start leaves the epoch that the one before it had found.
         ArenaEpochOld,
         /// Arena: nothing says that a sync below has failed that no flush has reported.
@@ -196,7 +198,7 @@ impl Mutant {
     pub const OF_LOADING: [Mutant; 2] = [Mutant::LoadErrorSwallowed, Mutant::LoadedUnlocked];
 
     /// Mutants that kills of the process alone detect.
-    pub const OF_ARENA: [Mutant; 15] = [
+    pub const OF_ARENA: [Mutant; 16] = [
         Mutant::ArenaOlderForgotten,
         Mutant::ArenaOlderSettles,
         Mutant::ArenaBatchPrivate,
@@ -209,6 +211,7 @@ impl Mutant {
         Mutant::InheritedNotSynced,
         Mutant::ArenaGoneUnsaid,
         Mutant::ArenaMissingUnsaid,
+        Mutant::ArenaRepeatCounts,
         Mutant::ArenaEpochOld,
         Mutant::ArenaFailureUnsaid,
         Mutant::ArenaSyncUnsaid,
@@ -219,8 +222,10 @@ impl Mutant {
         match self {
             Mutant::FreedUnsaid | Mutant::BlockTooEarly | Mutant::NotRenewed => layout.has_slots(),
             Mutant::GrownTooEarly | Mutant::GrownUnsaid => layout == Layout::Log,
+            // Elsewhere maintenance notes too little while a start repeats.
+            Mutant::ArenaRepeatCounts => layout == Layout::Segments,
             // Slots are not reclaimed by copies.
-            Mutant::ArenaOlderSettles => layout == Layout::Log,
+            Mutant::ArenaOlderSettles => layout != Layout::Slots,
             // A journal is read whole before its end is known; reclaim of slots drops no segment.
             Mutant::NothingBeyond | Mutant::AnnouncedUnread => layout == Layout::Log,
             Mutant::TailNotAwaited | Mutant::VoidNotTried => layout == Layout::Log,

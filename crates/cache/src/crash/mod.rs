@@ -13,9 +13,6 @@ use history::rot::{End, Rot};
 use history::{Damage, History, Setup, Tally};
 
 const LAYOUTS: [Layout; 3] = [Layout::Log, Layout::Slots, Layout::Segments];
-/// Layouts over which processes are killed. Over segments a page reads as an older version after some kills (the first at
-/// seed 6000380): docs/PLAN.md. No format makes that layout yet.
-const KILLED_LAYOUTS: [Layout; 2] = [Layout::Log, Layout::Slots];
 /// First seed of runs whose processes are killed.
 const KILLED: u64 = 6_000_000;
 /// First seed of runs in which syncs fail.
@@ -76,7 +73,7 @@ fn lives_with_kills(seeds: std::ops::Range<u64>, layout: Layout, kills: u64) -> 
 
 #[test]
 fn what_was_answered_is_read_after_a_kill_synced_or_not() {
-    for layout in KILLED_LAYOUTS {
+    for layout in LAYOUTS {
         let seeds = halved(halved(seeds()));
         let tally = lives_with_kills(seeds.clone(), layout, 20).unwrap_or_else(|violation| panic!("{violation}"));
         println!("{layout:?}: {seeds:?}: {tally:?}");
@@ -96,7 +93,7 @@ fn pooled_lives_with_kills(seeds: std::ops::Range<u64>, layout: Layout) -> Resul
 /// had no memory for, and an older version in a slot counted on once the device had the batch.
 #[test]
 fn what_was_answered_is_read_after_a_kill_with_pages_in_memory() {
-    for layout in KILLED_LAYOUTS {
+    for layout in LAYOUTS {
         let seeds = halved(halved(seeds()));
         let tally = pooled_lives_with_kills(seeds.clone(), layout).unwrap_or_else(|violation| panic!("{violation}"));
         println!("{layout:?}: {seeds:?}: {tally:?}");
@@ -448,7 +445,7 @@ fn missed(layout: Layout) -> Vec<Mutant> {
 fn every_mutant_of_what_outlives_the_process_is_found_out() {
     let named = std::env::var("ENTRESOL_CRASH_MUTANTS").unwrap_or_default();
     let mut missed = Vec::new();
-    for layout in KILLED_LAYOUTS {
+    for layout in LAYOUTS {
         let of_layout = Mutant::OF_ARENA.into_iter().filter(|mutant| mutant.is_of(layout));
         for mutant in of_layout.filter(|mutant| format!("{mutant:?}").contains(&named)) {
             mutant::activate(Some(mutant));

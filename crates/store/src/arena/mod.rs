@@ -46,6 +46,7 @@ const AT_NEXT_EPOCH: usize = 7;
 const AT_MISSING: usize = 8;
 const AT_FAILED: usize = 9;
 const AT_CHANGED: usize = 10;
+const AT_REPEATED: usize = 11;
 
 /// Reason for which an arena cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use super::piece::{AT_KIND, AT_NUMBER, AT_OPS, BATCH, FREE, HEAD_WORDS, MARKERS, Op, PAGES, PieceMap};
 use super::slot::{NOTHING, SlotKind, Spot, spots};
-use super::{ALIGNMENT, Arena, ArenaError, Sizes, moment};
+use super::{ALIGNMENT, AT_REPEATED, Arena, ArenaError, Sizes, moment};
 use crate::mutant::{self, Mutant};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,6 +47,21 @@ impl Found {
 }
 
 impl Arena {
+    /// Number of the first batch or slot of a process that was repeating what an earlier one had left; 0 if none was.
+    fn repeated_from(&self) -> u64 {
+        self.header.word(AT_REPEATED).load(Acquire)
+    }
+
+    /// Notes that survivors are about to be repeated. Until their [release](Survivors::release) they alone count: an
+    /// older version of a page that is yet to be repeated may be copied or given up meanwhile, by maintenance.
+    pub fn begin_repeating(&self) {
+        if self.repeated_from() == 0 && !mutant::is(Mutant::ArenaRepeatCounts) {
+            let next = self.inner().next;
+            self.header.word(AT_REPEATED).store(next, Release);
+            moment();
+        }
+    }
+
     /// Pages that a former process left. Nothing is used of the arena before.
     ///
     /// # Errors
@@ -54,18 +69,29 @@ impl Arena {
     pub fn survivors(self: &Arc<Self>) -> Result<Survivors, ArenaError> {
         let (sizes, count) = (self.sizes, self.inner().pieces);
         let (mut batches, mut slots, mut again) = (Vec::new(), Vec::new(), HashMap::new());
-        let (mut of_slots, mut free, mut newest) = (Vec::new(), Vec::new(), 0);
+        let repeated_from = self.repeated_from();
+        // Such a process served nothing. What it noted was of these pages, or of older versions.
+        let is_void = |number: u64| repeated_from != 0 && number >= repeated_from;
+        let (mut of_slots, mut free, mut newest) = (Vec::new(), Vec::new(), repeated_from.saturating_sub(1));
         for at in 0..count {
             let offset = ALIGNMENT as u64 + (at * sizes.piece_bytes()) as u64;
             let piece = Arc::new(PieceMap::new(&self.file, offset, sizes.piece_bytes())?);
             match piece.word(AT_KIND).load(Acquire) {
                 FREE => free.push(piece),
+                BATCH if is_void(piece.word(AT_NUMBER).load(Relaxed)) => {
+                    piece.word(AT_KIND).store(FREE, Release);
+                    free.push(piece);
+                }
                 BATCH => batches.push((piece.word(AT_NUMBER).load(Relaxed), piece)),
                 kind @ (PAGES | MARKERS) => {
                     for spot in spots(kind == MARKERS, &piece, &sizes) {
                         let [state, page, number] = spot.words();
                         if state == NOTHING {
                             // Nothing of it means anything.
+                            continue;
+                        }
+                        if is_void(number) {
+                            spot.clear();
                             continue;
                         }
                         newest = newest.max(number);
@@ -145,6 +171,8 @@ impl Survivors {
     pub fn release(self) {
         let Survivors { arena, found, batches, slots, of_slots, mut free } = self;
         drop(found);
+        arena.header.word(AT_REPEATED).store(0, Release);
+        moment();
         for piece in &batches {
             piece.word(AT_KIND).store(FREE, Release);
             moment();
