@@ -124,7 +124,7 @@ fn start_holder() -> Result<Child> {
         // It ends in order if this process is killed.
         Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?)
     };
-    // SAFETY: between fork and exec only a system call is made, and nothing is allocated.
+    // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
     unsafe { command.pre_exec(prepare) }.spawn().context("the holder")
 }
 
