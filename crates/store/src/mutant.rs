@@ -133,6 +133,8 @@ entresol_core::fault_points! {
         ArenaPagePrivate,
         /// Arena: nothing says that a page was changed below which the store has dirty.
         ArenaVoidUnsaid,
+        /// Arena: queued versions of pages that are about to be invalidated do not count until they are invalid.
+        ArenaQueuedFreed,
         /// Arena: writes below of a former process are not synced.
         InheritedNotSynced,
         /// Arena: a version that is appended again stands in for a newer one in a slot.
@@ -196,7 +198,7 @@ impl Mutant {
     pub const OF_LOADING: [Mutant; 2] = [Mutant::LoadErrorSwallowed, Mutant::LoadedUnlocked];
 
     /// Mutants that kills of the process alone detect.
-    pub const OF_ARENA: [Mutant; 15] = [
+    pub const OF_ARENA: [Mutant; 16] = [
         Mutant::ArenaOlderForgotten,
         Mutant::ArenaOlderSettles,
         Mutant::ArenaBatchPrivate,
@@ -206,6 +208,7 @@ impl Mutant {
         Mutant::UnfilledRepeated,
         Mutant::ArenaPagePrivate,
         Mutant::ArenaVoidUnsaid,
+        Mutant::ArenaQueuedFreed,
         Mutant::InheritedNotSynced,
         Mutant::ArenaGoneUnsaid,
         Mutant::ArenaMissingUnsaid,
