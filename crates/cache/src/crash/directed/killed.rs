@@ -4,11 +4,11 @@
 use super::{ID, PAGE, config, formatted, page, text, write};
 use crate::Block;
 use crate::{BlockCache, CacheConfig, Mode, Objects};
-use entresol_crashtest::SimDisk;
+use entresol_crashtest::{Fault, SimDisk};
 use entresol_disk::Disk;
 use entresol_store::Layout;
 use entresol_store::arena::{Arena, moments};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
@@ -138,10 +138,10 @@ pub(in crate::crash) fn what_was_queued_counts_until_it_is_invalid(layout: Layou
             }
             next.drain().map_err(text("a drain")).map_err(wrong)?;
             for (&at, &expected) in &before {
-                let mut below = [0; PAGE as usize];
-                state.disks[1].read_at(at * PAGE, &mut below).map_err(text("a read")).map_err(wrong)?;
-                if below != [expected; PAGE as usize] {
-                    return Err(wrong(format!("page {at} is version {} below, not {expected}", below[0])));
+                let mut backing = [0; PAGE as usize];
+                state.disks[1].read_at(at * PAGE, &mut backing).map_err(text("a read")).map_err(wrong)?;
+                if backing != [expected; PAGE as usize] {
+                    return Err(wrong(format!("page {at} is version {} below, not {expected}", backing[0])));
                 }
             }
         }
@@ -150,4 +150,81 @@ pub(in crate::crash) fn what_was_queued_counts_until_it_is_invalid(layout: Layou
         }
     }
     Ok(())
+}
+
+/// An arena, and whether there is a failure that the witness has not heard of.
+type Settling = (Arc<Arena>, bool);
+
+/// States that a kill at each moment of settling leaves, and the one after it. The witness stands for a descriptor from
+/// before the first write: its sync fails once after each loss.
+fn settled(arena: &Arc<Arena>, is_unheard: bool) -> Vec<Settling> {
+    let (left, unheard) = (Rc::<RefCell<Vec<Settling>>>::default(), Rc::new(Cell::new(is_unheard)));
+    let state = |arena: &Arena, unheard: &Cell<bool>| (arena.killed().expect("memory for an arena"), unheard.get());
+    let (memory, into, shared) = (Arc::clone(arena), Rc::clone(&left), Rc::clone(&unheard));
+    moments::call(Some(Box::new(move || into.borrow_mut().push(state(&memory, &shared)))));
+    arena.settle_syncs(|| {
+        moments::passed();
+        let is_lost = unheard.replace(false);
+        moments::passed();
+        if is_lost { Err(io::Error::other("lost")) } else { Ok(()) }
+    });
+    moments::call(None);
+    let mut left = left.take();
+    left.push(state(arena, &unheard));
+    left
+}
+
+/// A sync fails that was to make a change below durable which cannot be repeated. The process is killed at each moment
+/// of that, and the next one while it settles the sync. A loss that no flush has reported is reported by one flush; a
+/// start that was not killed has none fail where nothing was lost.
+pub(in crate::crash) fn a_failed_sync_is_settled_or_a_flush_reports_it(layout: Layout) -> Result<(), String> {
+    for fails in [false, true] {
+        let disks = formatted(layout, 100);
+        let geometry = entresol_store::geometry(&disks[0]).map_err(|error| error.to_string())?;
+        let arena = Arena::anonymous(PAGE as usize, geometry.batch_blocks()).map_err(|error| error.to_string())?;
+        let cache = open(disks.clone().map(Watched), &arena)?;
+        write(&cache, 0, 1)?;
+        cache.flush().map_err(text("a flush"))?;
+        cache
+            .change_below(10 * PAGE, PAGE, || disks[1].write_at(10 * PAGE, &[3; PAGE as usize]))
+            .map_err(text("a change"))?;
+        if fails {
+            disks[1].inject(Fault::SyncError);
+        }
+        let during = kills(&disks, &arena, || Ok(drop(cache.flush()))).map_err(text("a flush"))?;
+        // The state after the flush is that of a report which the killed process may have given to nobody.
+        let after = kills(&disks, &arena, || cache.flush()).map_err(text("the next flush"))?;
+        let reported = after.last().is_some_and(|state| state.arena.failures() == 0);
+        if !reported {
+            return Err("a flush has succeeded, and the failure is still to be reported".to_owned());
+        }
+        let (begun, ended) = (during.len(), during.len() + after.len() - 1);
+        for (moment, state) in during.into_iter().chain(after).enumerate() {
+            let is_lost = fails && !state.disks[1].has_faults();
+            state.disks[1].heal();
+            // The descriptor of the killed process has heard of the failure; the witness has not.
+            let settled = settled(&state.arena, is_lost);
+            let last = settled.len() - 1;
+            for (at, (arena, is_unheard)) in settled.into_iter().enumerate() {
+                let wrong = |why: &str| Err(format!("fails: {fails}, moment {moment}, then {at} of {last}: {why}"));
+                arena.settle_syncs(|| if is_unheard { Err(io::Error::other("lost")) } else { Ok(()) });
+                let next = open(state.disks.each_ref().map(SimDisk::fork), &arena)?;
+                let flushes = [(); 2].map(|()| next.flush().is_ok());
+                match flushes {
+                    [_, false] => return wrong("two flushes fail"),
+                    [true, _] if is_lost && moment < begun => return wrong("no flush reports the loss"),
+                    [false, _] if !is_lost && at == last => return wrong("a flush fails, and nothing was lost"),
+                    [false, _] if moment == ended && at == last => return wrong("a report is repeated"),
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All scenes with kills.
+pub(in crate::crash) fn all(layout: Layout) -> Result<(), String> {
+    what_was_queued_counts_until_it_is_invalid(layout)?;
+    a_failed_sync_is_settled_or_a_flush_reports_it(layout)
 }
