@@ -1,11 +1,15 @@
 //! `entresol serve nbd --restart on`: servers are killed under clients that connect again, and every answer stays true.
 
 mod common;
+#[path = "disks/failing.rs"]
+mod failing;
 
 use common::served::client::{Client, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
 use common::served::{BACKING, PAGE};
 use common::{Scratch, Signal, says, signal};
 use entresol_core::Random;
+use failing::{Call, FailingDisk};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -535,6 +539,54 @@ fn a_sync_that_a_kill_broke_off_is_settled_by_the_next_server() {
     let (_, code, _, said) = held.end();
     assert_eq!(code, Some(0), "{said}");
     assert!(!said.contains("doubt"), "{said}");
+}
+
+/// Servers are killed while a sync of the backing device waits, which then fails or not: nobody is told the result. If
+/// a page could not be written, the kernel keeps it as if it were, and a descriptor that is opened afterwards hears
+/// nothing of it. The next server finds that out, and has one flush fail; else none fails.
+#[test]
+fn a_sync_that_fails_while_its_server_is_killed_is_reported_if_something_was_lost() {
+    const EIO: u32 = 5;
+    const UUID: &str = "0b5e1f5e-7a53-4f0e-9a0a-0d4f2c3b5a10";
+    let rounds =
+        [(Call::Write, true), (Call::Write, false), (Call::Sync, true), (Call::Sync, false), (Call::Write, true)];
+    let scratch = Scratch::new();
+    let Some(disk) = FailingDisk::new(&scratch, BACKING) else { return };
+    let device = disk.path();
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", device, "--identity", UUID, "--size", "2MiB"]);
+    let serve = format!("--cache cache --backing {device} --identity {UUID} --socket s --mode write-through");
+    let held = Restarting::start(scratch, &serve);
+    let connect = || Client::connect(&held.socket(), false).expect("the socket is the holder's");
+    for (round, (call, fails)) in (0_u8..).zip(rounds) {
+        let (at, page) = (u64::from(round) * 64 * PAGE as u64, [round + 1; PAGE]);
+        let server = held.server_after(0);
+        let mut client = connect();
+        let mut done = |command, at, length, payload: &[u8]| {
+            assert_eq!(client.call(command, 0, at, length, payload).expect("an answer").errno, 0, "command {command}");
+        };
+        // Nobody can repeat the trim.
+        done(TRIM, at + 8 * PAGE as u64, 4 * PAGE as u32, b"");
+        done(WRITE, at, PAGE as u32, &page);
+        disk.hold_up(call);
+        client.send(FLUSH, 0, 0, 0, b"").expect("it is sent");
+        disk.wait();
+        signal(server, Signal::KILL);
+        disk.release(fails);
+        held.server_after(server);
+        File::open(device).and_then(|late| late.sync_all()).expect("a new descriptor is told nothing");
+        let mut client = connect();
+        let flushes = [(); 2].map(|()| client.call(FLUSH, 0, 0, 0, b"").expect("an answer").errno);
+        let expected = if (call, fails) == (Call::Write, true) { [EIO, 0] } else { [0, 0] };
+        assert_eq!(flushes, expected, "round {round}: {call:?}, fails: {fails}");
+        assert_eq!(client.read(at, PAGE as u32), page, "round {round}");
+    }
+    let (scratch, code, _, said) = held.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("may be lost"), "{said}");
+    // The cache wrote again what the device had lost.
+    for round in 0..rounds.len() {
+        assert_eq!(scratch.bytes("images/disk")[round * 64 * PAGE..][..PAGE], [round as u8 + 1; PAGE], "round {round}");
+    }
 }
 
 #[test]

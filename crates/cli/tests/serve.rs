@@ -106,3 +106,24 @@ fn a_file_can_be_served_as_slow_as_another_device() {
     says(&said, &["everything is flushed", "1 I/Os; given - asked: median"]);
     assert_eq!((scratch.bytes("disk"), scratch.names()), (vec![5; 65536], vec!["disk".to_owned()]));
 }
+
+#[test]
+fn a_block_device_for_several_servers_is_refused_in_words_where_there_is_no_driver() {
+    if std::path::Path::new("/dev/ublk-control").exists() {
+        return entresol_skip::skipped!("kernel", "this kernel has ublk");
+    }
+    let scratch = Scratch::new();
+    scratch.file("disk", vec![0; 1 << 20]);
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
+    let serve = ["serve", "ublk", "--cache", "cache", "--backing", "disk", "--restart"];
+    for restart in ["on", "off"] {
+        let refused = scratch.run(&[&serve[..], &[restart]].concat());
+        let said = String::from_utf8(refused.stderr).expect("text");
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        // A kernel that is too old for the first is so with a driver, too.
+        let is_right = said.contains("/dev/ublk-control is not there") || (restart == "on" && said.contains("6.15"));
+        assert!(is_right, "{said}");
+    }
+    // No server is left.
+    scratch.ok(&["check", "--cache", "cache", "--backing", "disk"]);
+}

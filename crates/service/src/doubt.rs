@@ -139,6 +139,16 @@ impl Doubt {
         made.is_ok_and(|made| made > self.noted(|noted| noted.since) + CLOCK_SLACK)
     }
 
+    /// True if nobody has been told yet.
+    pub(crate) fn is_unreported(&self) -> bool {
+        self.noted(|noted| !noted.is_reported)
+    }
+
+    /// Notes that all users have been told.
+    pub(crate) fn reported(&self) {
+        self.note(|noted| noted.is_reported = true);
+    }
+
     /// True if a client that connects now may have been a client of the killed server.
     fn concerns_new_clients(&self) -> bool {
         let (since, is_reported) = self.noted(|noted| (noted.since, noted.is_reported));
@@ -281,7 +291,7 @@ impl Block for DoubtedBlock {
         let flushed = self.block.flush();
         match self.flushes.fetch_add(1, Relaxed) {
             0 => return Err(self.doubt.error()),
-            1 => self.doubt.note(|noted| noted.is_reported = true),
+            1 => self.doubt.reported(),
             _ => {}
         }
         flushed

@@ -12,6 +12,8 @@ pub enum Front {
     Mount,
     /// Sockets, whose clients connect again.
     Sockets,
+    /// A block device of the kernel's.
+    Block,
 }
 
 /// Checks that a server of this kind can be started again on this system.
@@ -19,28 +21,31 @@ pub enum Front {
 /// # Errors
 /// The reason why it cannot.
 pub fn can_restart(front: Front) -> Result<()> {
-    if front == Front::Mount {
-        kernel_sends_again()?;
+    match front {
+        Front::Mount => kernel_is_since((6, 9), "send requests again")?,
+        // Before, a kill in the middle of a recovery left a device that no other server could take over.
+        Front::Block => kernel_is_since((6, 15), "recover a block device of a killed server whatever comes between")?,
+        Front::Sockets => {}
     }
     Program::this().and_then(|program| program.open()).context("this program")?;
     memfd_create("probe", MemfdFlags::CLOEXEC).context("memory that outlives a process")?;
     Ok(())
 }
 
-/// Fails if this kernel does not send a mount's requests again.
-fn kernel_sends_again() -> Result<()> {
+/// Fails if this kernel is older than a release, the first that does what is said.
+fn kernel_is_since((major, minor): (u32, u32), does: &str) -> Result<()> {
     let release = read_to_string("/proc/sys/kernel/osrelease").context("the release of this kernel")?;
     let release = release.trim();
-    if !sends_again(release) {
-        bail!("Linux {release} does not send requests again (6.9 does)");
+    if numbers(release) < (major, minor) {
+        bail!("Linux {release} does not {does} ({major}.{minor} does)");
     }
     Ok(())
 }
 
-/// True for the release of a Linux that sends the requests of a killed server again.
-fn sends_again(release: &str) -> bool {
+/// The first two numbers of a release of Linux.
+fn numbers(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 9)
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -48,17 +53,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_that_send_requests_again_are_known_by_their_release() {
+    fn kernels_are_known_by_their_release() {
         for (release, expected) in [
-            ("6.8.12-generic", false),
-            ("6.9.0", true),
-            ("6.18.3+deb14", true),
-            ("6.9-rc1", true),
-            ("7.0.0", true),
-            ("5.15.0", false),
-            ("", false),
+            ("6.8.12-generic", (6, 8)),
+            ("6.9.0", (6, 9)),
+            ("6.18.3+deb14", (6, 18)),
+            ("6.9-rc1", (6, 9)),
+            ("7.0.0", (7, 0)),
+            ("5.15.0", (5, 15)),
+            ("", (0, 0)),
         ] {
-            assert_eq!(sends_again(release), expected, "{release}");
+            assert_eq!(numbers(release), expected, "{release}");
         }
+        let refused = kernel_is_since((999, 0), "do that").expect_err("it is older");
+        assert!(refused.to_string().ends_with("does not do that (999.0 does)"), "{refused}");
     }
 }

@@ -133,6 +133,8 @@ entresol_core::fault_points! {
         ArenaPagePrivate,
         /// Arena: nothing says that a page was changed below which the store has dirty.
         ArenaVoidUnsaid,
+        /// Arena: queued versions of pages that are about to be invalidated do not count until they are invalid.
+        ArenaQueuedFreed,
         /// Arena: writes below of a former process are not synced.
         InheritedNotSynced,
         /// Arena: a version that is appended again stands in for a newer one in a slot.
@@ -151,6 +153,12 @@ entresol_core::fault_points! {
         ArenaFailureUnsaid,
         /// Arena: nothing says that a sync below is under way whose failure could not be repeated.
         ArenaSyncUnsaid,
+        /// Arena: a start settles no failed sync, so that a flush fails though nothing was lost.
+        ArenaNotSettled,
+        /// Arena: a failed sync is settled anew after a kill meanwhile, by a descriptor that has told of the failure.
+        ArenaSettledTwice,
+        /// Arena: a failed sync counts as settled though the sync that was to settle it has failed.
+        ArenaSettledAnyway,
         /// Neither the identity nor the size of the backing store is compared.
         OwnerUnchecked,
         /// A cache whose device failed is not marked as retired.
@@ -198,7 +206,7 @@ impl Mutant {
     pub const OF_LOADING: [Mutant; 2] = [Mutant::LoadErrorSwallowed, Mutant::LoadedUnlocked];
 
     /// Mutants that kills of the process alone detect.
-    pub const OF_ARENA: [Mutant; 16] = [
+    pub const OF_ARENA: [Mutant; 20] = [
         Mutant::ArenaOlderForgotten,
         Mutant::ArenaOlderSettles,
         Mutant::ArenaBatchPrivate,
@@ -208,6 +216,7 @@ impl Mutant {
         Mutant::UnfilledRepeated,
         Mutant::ArenaPagePrivate,
         Mutant::ArenaVoidUnsaid,
+        Mutant::ArenaQueuedFreed,
         Mutant::InheritedNotSynced,
         Mutant::ArenaGoneUnsaid,
         Mutant::ArenaMissingUnsaid,
@@ -215,6 +224,9 @@ impl Mutant {
         Mutant::ArenaEpochOld,
         Mutant::ArenaFailureUnsaid,
         Mutant::ArenaSyncUnsaid,
+        Mutant::ArenaNotSettled,
+        Mutant::ArenaSettledTwice,
+        Mutant::ArenaSettledAnyway,
     ];
 
     /// True if a layout has the step.

@@ -1,5 +1,7 @@
 //! Scenes that occur in one of a hundred thousand random runs, or never with one thread: each by itself.
 
+pub(super) mod killed;
+
 use crate::Block;
 use crate::{BlockCache, CacheConfig, Maintenance, Mode, Objects, Opening};
 use entresol_core::Random;

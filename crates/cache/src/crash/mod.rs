@@ -84,6 +84,22 @@ fn what_was_answered_is_read_after_a_kill_synced_or_not() {
     }
 }
 
+#[test]
+fn what_was_queued_counts_until_it_is_invalid() {
+    for layout in LAYOUTS {
+        directed::killed::what_was_queued_counts_until_it_is_invalid(layout)
+            .unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+    }
+}
+
+#[test]
+fn a_failed_sync_is_settled_or_a_flush_reports_it() {
+    for layout in LAYOUTS {
+        directed::killed::a_failed_sync_is_settled_or_a_flush_reports_it(layout)
+            .unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+    }
+}
+
 /// Runs of caches with pages in memory whose processes are killed.
 fn pooled_lives_with_kills(seeds: std::ops::Range<u64>, layout: Layout) -> Result<Tally, String> {
     runs::sum(seeds, |seed| life_with_kills(seed, Setup::pooled(POOLED + seed, layout), 20))
@@ -449,7 +465,9 @@ fn every_mutant_of_what_outlives_the_process_is_found_out() {
         let of_layout = Mutant::OF_ARENA.into_iter().filter(|mutant| mutant.is_of(layout));
         for mutant in of_layout.filter(|mutant| format!("{mutant:?}").contains(&named)) {
             mutant::activate(Some(mutant));
-            let found = pooled_lives_with_kills(0..500, layout).and_then(|_| lives_with_kills(0..8000, layout, 20));
+            let found = directed::killed::all(layout)
+                .and_then(|()| pooled_lives_with_kills(0..500, layout))
+                .and_then(|_| lives_with_kills(0..8000, layout, 20));
             mutant::activate(None);
             match found {
                 // Without a mutant these runs have no violation: `what_was_answered_is_read_after_a_kill_synced_or_not`.

@@ -44,7 +44,8 @@ impl WriteBack {
             let queued = self.dirty_queue.remove(&page);
             // What the arena has of a page counts until the page is invalid there: else an older version would, after a
             // kill meanwhile.
-            self.voided.extend(queued.filter(|_| self.arena.is_some()));
+            let counts = self.arena.is_some() && !mutant::is(Mutant::ArenaQueuedFreed);
+            self.voided.extend(queued.filter(|_| counts));
         }
         if !mutant::is(Mutant::ForgottenNotSynced) {
             self.note_changed(pages.clone());

@@ -78,22 +78,26 @@ pub struct NbdArgs {
 
 /// Runs the command; `server` is this process's end of a holder.
 pub fn run(command: &ServeCommand, server: Option<entresol_hold::Server>, quiet: bool) -> Result<ExitCode> {
-    let done = match command {
-        ServeCommand::Nbd(arguments) => {
-            let is_on = || arguments.restart.is_on(Front::Sockets, arguments.cache.is_some(), quiet);
-            match role(server, &arguments.restart, is_on)? {
-                Role::Holder(code) => return Ok(code),
-                Role::Server(holder) => {
-                    let served =
-                        arguments.options().and_then(|options| serve(&options, holder.as_deref(), &announce, quiet));
-                    holder.iter().for_each(|holder| holder.ended());
-                    served
-                }
-            }
-        }
-        ServeCommand::Ublk(arguments) => ublk::run(arguments, quiet),
+    let restart = match command {
+        ServeCommand::Nbd(arguments) => arguments.restart.clone(),
+        ServeCommand::Ublk(arguments) => arguments.restart(),
     };
-    done.map(|()| ExitCode::SUCCESS)
+    let is_on = || match command {
+        ServeCommand::Nbd(arguments) => restart.is_on(Front::Sockets, arguments.cache.is_some(), quiet),
+        ServeCommand::Ublk(_) => restart.is_wanted(),
+    };
+    let holder = match role(server, &restart, is_on)? {
+        Role::Holder(code) => return Ok(code),
+        Role::Server(holder) => holder,
+    };
+    let served = match command {
+        ServeCommand::Nbd(arguments) => {
+            arguments.options().and_then(|options| serve(&options, holder.as_deref(), &announce, quiet))
+        }
+        ServeCommand::Ublk(arguments) => ublk::run(arguments, holder.as_deref(), quiet),
+    };
+    holder.iter().for_each(|holder| holder.ended());
+    served.map(|()| ExitCode::SUCCESS)
 }
 
 impl NbdArgs {

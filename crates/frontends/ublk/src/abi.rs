@@ -11,8 +11,14 @@ pub mod feature {
     pub const IOCTL_ENCODE: u64 = 1 << 6;
     /// Data moves by pread and pwrite on the character device, in any thread.
     pub const USER_COPY: u64 = 1 << 7;
-    /// All of them; Linux 6.5 is the first kernel that has them.
+    /// Both of them; Linux 6.5 is the first kernel that has them.
     pub const ALL: u64 = IOCTL_ENCODE | USER_COPY;
+    /// The device outlives its server. Requests that come meanwhile wait.
+    pub const USER_RECOVERY: u64 = 1 << 3;
+    /// Requests that a killed server had not answered are sent again, where they would fail.
+    const USER_RECOVERY_REISSUE: u64 = 1 << 4;
+    /// Both of these, as devices have them that outlive their server.
+    pub const RECOVERY: u64 = USER_RECOVERY | USER_RECOVERY_REISSUE;
 }
 
 const READ: u32 = 2 << 30;
@@ -37,6 +43,12 @@ pub mod control {
     pub const STOP: u32 = encode(READ_WRITE, 0x07, BYTES);
     /// Sets the device's parameters.
     pub const SET_PARAMETERS: u32 = encode(READ_WRITE, 0x08, BYTES);
+    /// Begins the recovery of a device whose server was killed.
+    pub const START_RECOVERY: u32 = encode(READ_WRITE, 0x10, BYTES);
+    /// Ends it, once all tags are awaited.
+    pub const END_RECOVERY: u32 = encode(READ_WRITE, 0x11, BYTES);
+    /// Removes a device, and does not wait for those who use it. Linux 6.9 is the first kernel that has it.
+    pub const DELETE_SOON: u32 = encode(READ, 0x14, BYTES);
     /// Asks for the state of a device.
     pub const GET_INFO: u32 = encode(READ, 0x02, BYTES);
     /// Asks for the driver's features.
@@ -96,8 +108,14 @@ pub struct DeviceInfo {
     pub reserved: [u64; 2],
 }
 
-/// [`DeviceInfo::state`]: the device was not started yet, or its server has died.
+/// [`DeviceInfo::state`]: the device was not started yet, or its server has died, which it does not outlive.
 pub const DEAD: u16 = 0;
+/// [`DeviceInfo::state`]: the device is served, or its server has died just now.
+#[cfg(test)]
+pub const LIVE: u16 = 1;
+/// [`DeviceInfo::state`]: requests wait for another server.
+#[cfg(test)]
+pub const QUIESCED: u16 = 2;
 
 /// `ublk_params` with its first two parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -170,6 +188,9 @@ mod tests {
         assert_eq!(sizes, (32, 64, 16, 24));
         // As `strace` shows them for a working server.
         assert_eq!((control::ADD, control::GET_FEATURES), (0xc020_7504, 0x8020_7513));
+        // `UBLK_U_CMD_START_USER_RECOVERY`, `UBLK_U_CMD_END_USER_RECOVERY` and `UBLK_U_CMD_DEL_DEV_ASYNC`.
+        let recovery = (control::START_RECOVERY, control::END_RECOVERY, control::DELETE_SOON);
+        assert_eq!(recovery, (0xc020_7510, 0xc020_7511, 0x8020_7514));
         assert_eq!((io::FETCH, io::COMMIT_AND_FETCH), (0xc010_7520, 0xc010_7521));
         assert_eq!(std::mem::offset_of!(Parameters, device_sectors), 24);
         assert_eq!(std::mem::offset_of!(Parameters, discard_alignment), 40);

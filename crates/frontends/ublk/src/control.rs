@@ -1,73 +1,49 @@
-//! The control device: makes, starts and stops block devices.
+//! The control device: makes, starts, recovers and stops block devices.
 
 use crate::abi::{ANY_DEVICE, Command, DEAD, DeviceInfo, PARTS, Parameters, attribute, control, feature};
-use crate::{Error, Result};
+use crate::driver::{Driver, PATH};
+use crate::mutant::{self, Mutant};
+use crate::{DeviceOptions, Error, Result};
 use entresol_cache::PathError;
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use rustix::fs::FlockOperation;
-use std::fs::{File, OpenOptions};
+use rustix::io::Errno;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-const PATH: &str = "/dev/ublk-control";
 /// Requests under way at a time.
 pub const DEPTH: u16 = 64;
 /// Bytes of one request.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Commands go to the device, not to one of its queues.
 const NO_QUEUE: u16 = u16::MAX;
-/// Device numbers that are searched for devices left behind by killed servers.
-const SWEPT: u32 = 64;
+/// Time that the kernel may take to close what a killed server had open.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The control device with a ring of its own.
-pub struct Control {
-    ring: IoUring<squeue::Entry128, cqueue::Entry>,
-    device: File,
+/// The control device.
+pub struct Control<D> {
+    pub driver: D,
 }
 
-impl Control {
-    /// Opens the control device and locks it for this process until [`unlock`](Control::unlock). Checks that the driver
-    /// has the necessary features.
-    pub fn open() -> Result<Self> {
-        let opened = OpenOptions::new().read(true).write(true).open(PATH);
-        let device = opened.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::NoUblk(format!("{PATH} is not there (`modprobe ublk_drv` may help)")),
-            _ => PathError::system(PATH, error).into(),
-        })?;
-        rustix::fs::flock(&device, FlockOperation::LockExclusive).map_err(|error| PathError::system(PATH, error))?;
-        let ring = IoUring::builder().build(4);
-        let ring = ring.map_err(|error| Error::NoUblk(format!("io_uring is refused here: {error}")))?;
-        let mut control = Control { ring, device };
+impl<D: Driver> Control<D> {
+    /// Checks that the driver has the necessary features, also those of devices that outlive their server if these are
+    /// asked for.
+    pub fn new(driver: D, outlives: bool) -> Result<Self> {
+        let mut control = Control { driver };
         let mut features = 0_u64;
-        let asked = control.exchange(control::GET_FEATURES, ANY_DEVICE, &mut features, 0);
+        let asked = control.exchange(control::GET_FEATURES, ANY_DEVICE, &mut features);
         if asked.is_err() || features & feature::ALL != feature::ALL {
             return Err(Error::NoUblk("its ublk driver is older than that of Linux 6.5".to_owned()));
+        }
+        if outlives && features & feature::RECOVERY != feature::RECOVERY {
+            return Err(Error::NoRecovery);
         }
         Ok(control)
     }
 
-    fn command(&mut self, operation: u32, command: &Command) -> io::Result<()> {
-        let mut bytes = [0; 80];
-        bytes[..size_of::<Command>()].copy_from_slice(command.as_bytes());
-        let entry = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), operation).cmd(bytes).build();
-        // SAFETY: the caller borrows the memory that the command points to until the completion below.
-        unsafe { self.ring.submission().push(&entry) }.expect("the ring is empty between commands");
-        loop {
-            match self.ring.submit_and_wait(1) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                _ => {}
-            }
-            if let Some(completion) = self.ring.completion().next() {
-                let result = completion.result();
-                return if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) };
-            }
-        }
-    }
-
     /// A command without a buffer.
     fn order(&mut self, operation: u32, device: u32, data: u64) -> io::Result<()> {
-        self.command(operation, &Command { device, queue: NO_QUEUE, data, ..Command::default() })
+        let command = Command { device, queue: NO_QUEUE, data, ..Command::default() };
+        self.driver.command(operation, command, &mut [])
     }
 
     /// A command with a buffer that the driver reads or fills.
@@ -76,26 +52,32 @@ impl Control {
         operation: u32,
         device: u32,
         buffer: &mut T,
-        data: u64,
     ) -> io::Result<()> {
-        let (bytes, address) = (size_of::<T>() as u16, std::ptr::from_mut(buffer) as u64);
-        self.command(operation, &Command { device, queue: NO_QUEUE, bytes, address, data, ..Command::default() })
+        let command = Command { device, queue: NO_QUEUE, ..Command::default() };
+        self.driver.command(operation, command, buffer.as_mut_bytes())
     }
 
     /// Makes a device of `size_bytes`; returns its number.
-    pub fn add(&mut self, size_bytes: u64, read_only: bool) -> Result<u32> {
+    pub fn add(&mut self, size_bytes: u64, options: &DeviceOptions) -> Result<u32> {
         self.sweep();
+        let recovery = match options.outlives {
+            true if mutant::is(Mutant::NotSentAgain) => feature::USER_RECOVERY,
+            true => feature::RECOVERY,
+            false => 0,
+        };
         let mut info = DeviceInfo {
             queues: 1,
             depth: DEPTH,
             request_bytes_max: REQUEST_BYTES_MAX,
             device: ANY_DEVICE,
-            flags: feature::ALL,
+            flags: feature::ALL | recovery,
+            server_flags: options.identity,
             ..DeviceInfo::default()
         };
         let refused = |error| PathError::system(PATH, error);
-        self.exchange(control::ADD, ANY_DEVICE, &mut info, 0).map_err(refused)?;
-        let described = self.exchange(control::SET_PARAMETERS, info.device, &mut parameters(size_bytes, read_only), 0);
+        self.exchange(control::ADD, ANY_DEVICE, &mut info).map_err(refused)?;
+        let described =
+            self.exchange(control::SET_PARAMETERS, info.device, &mut parameters(size_bytes, options.read_only));
         if let Err(error) = described {
             self.delete(info.device)?;
             return Err(refused(error).into());
@@ -103,25 +85,59 @@ impl Control {
         Ok(info.device)
     }
 
-    /// Removes devices that killed servers of this front-end have left behind. Their block devices are gone, but not
-    /// their numbers.
-    fn sweep(&mut self) {
-        for device in 0..SWEPT {
+    /// Devices of this front-end.
+    fn ours(&mut self) -> io::Result<Vec<DeviceInfo>> {
+        let mut found = Vec::new();
+        for device in self.driver.numbers()? {
             let mut info = DeviceInfo::default();
-            let known = self.exchange(control::GET_INFO, device, &mut info, 0).is_ok();
-            let ours = info.flags & feature::ALL == feature::ALL && (info.queues, info.depth) == (1, DEPTH);
+            let is_known = self.exchange(control::GET_INFO, device, &mut info).is_ok();
+            if is_known && info.flags & feature::ALL == feature::ALL && info.queues == 1 {
+                found.push(info);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Devices that killed servers of a backing store have left, and that wait for another one.
+    pub fn left(&mut self, identity: u64) -> io::Result<Vec<DeviceInfo>> {
+        let is_of = |info: &DeviceInfo| info.server_flags == identity || mutant::is(Mutant::IdentityIgnored);
+        let waits = |info: &DeviceInfo| info.state != DEAD && info.flags & feature::USER_RECOVERY != 0;
+        Ok(self.ours()?.into_iter().filter(|info| is_of(info) && waits(info)).collect())
+    }
+
+    /// Removes devices that killed servers of this front-end have left behind, and that no other server can take over.
+    /// Their block devices are gone, but not their numbers.
+    fn sweep(&mut self) {
+        let is_over = |info: &DeviceInfo| info.state == DEAD || mutant::is(Mutant::LeftSwept);
+        for info in self.ours().into_iter().flatten().filter(is_over) {
             // A character device is opened by one process at a time.
-            let unused = || OpenOptions::new().read(true).open(format!("/dev/ublkc{device}")).is_ok();
-            if known && ours && info.state == DEAD && unused() {
+            if info.depth == DEPTH && self.driver.open(info.device).is_ok() {
                 // A device that cannot be removed takes up only a number.
-                let _ = self.delete(device);
+                let _ = self.delete(info.device);
             }
         }
     }
 
-    /// Lets other processes start devices again.
-    pub fn unlock(&self) -> io::Result<()> {
-        Ok(rustix::fs::flock(&self.device, FlockOperation::Unlock)?)
+    /// Begins to take over the device of a killed server, once the kernel has closed all that this had open.
+    pub fn begin_recovery(&mut self, device: u32) -> io::Result<()> {
+        let patience = Instant::now() + CLOSE_PATIENCE;
+        loop {
+            match self.order(control::START_RECOVERY, device, 0) {
+                Err(error)
+                    if Errno::from_io_error(&error) == Some(Errno::BUSY)
+                        && Instant::now() < patience
+                        && !mutant::is(Mutant::BusyNotAwaited) =>
+                {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                begun => return begun,
+            }
+        }
+    }
+
+    /// Ends that, once all tags are awaited: the kernel sends the requests again that were not answered.
+    pub fn end_recovery(&mut self, device: u32) -> io::Result<()> {
+        self.order(control::END_RECOVERY, device, std::process::id().into())
     }
 
     /// Shows the device to the system. The requests of its first readers are answered meanwhile.
@@ -134,9 +150,14 @@ impl Control {
         self.order(control::STOP, device, 0)
     }
 
-    /// Removes the device.
+    /// Removes the device, and waits until nobody has it open.
     pub fn delete(&mut self, device: u32) -> io::Result<()> {
         self.order(control::DELETE, device, 0)
+    }
+
+    /// Removes a device that was left: its requests fail, and so does all that its users ask for from now on.
+    pub fn remove_left(&mut self, device: u32) -> io::Result<()> {
+        self.order(control::DELETE_SOON, device, 0)
     }
 }
 

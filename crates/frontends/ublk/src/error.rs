@@ -15,6 +15,11 @@ pub enum Error {
     /// The kernel has no ublk driver, or one without the necessary features.
     #[error("this kernel cannot make block devices of a program (ublk): {0}; `entresol serve nbd` does without")]
     NoUblk(String),
+    /// The driver has no devices that outlive their server.
+    #[error(
+        "the ublk driver of this kernel cannot keep the block device of a program that was killed (Linux 6.15 can)"
+    )]
+    NoRecovery,
     /// The storage cannot be a block device.
     #[error("protocol error: {0}")]
     Protocol(String),

@@ -2,14 +2,13 @@
 
 use crate::abi::{IoCommand, IoDescriptor, data_at, io, operation};
 use crate::control::SECTOR;
+use crate::driver::Ring;
 use entresol_cache::Block;
-use io_uring::{IoUring, opcode, types};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Result;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
@@ -17,12 +16,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Threads that carry requests out.
 const WORKERS: usize = 16;
-/// User data of the event's poll, whose completion belongs to no tag.
-const WAKE: u64 = u64::MAX;
 /// Result of a tag when the device goes away: -ENODEV.
 const ABORTED: i32 = -19;
-/// Poll flag: readable.
-const POLL_IN: u32 = 1;
 const EIO: i32 = 5;
 
 /// The requests that the driver shows, one entry for each tag.
@@ -86,8 +81,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Answers requests until the kernel takes the device away; returns the number answered. Sends `ready` once all tags
 /// are awaited.
-pub fn serve(device: File, depth: u16, block: Arc<dyn Block>, ready: &Sender<Result<()>>) -> Result<u64> {
-    let made = Exchange::new(device, depth, block);
+pub fn serve<R: Ring>(
+    device: File,
+    ring: R,
+    depth: u16,
+    block: Arc<dyn Block>,
+    ready: &Sender<Result<()>>,
+) -> Result<u64> {
+    let made = Exchange::new(device, ring, depth, block);
     let mut exchange = match made {
         Ok(exchange) => exchange,
         Err(error) => {
@@ -114,77 +115,56 @@ pub fn serve(device: File, depth: u16, block: Arc<dyn Block>, ready: &Sender<Res
 }
 
 /// State of the exchanging thread.
-struct Exchange {
-    ring: IoUring,
+struct Exchange<R> {
+    ring: R,
     descriptors: Descriptors,
     shared: Arc<Shared>,
+    /// Tags whose commands have ended, with the results, that were not looked at yet.
+    ended: Vec<(u16, i32)>,
     /// Tags that the kernel may still use.
     alive: usize,
     answered: u64,
 }
 
-impl Exchange {
-    fn new(device: File, depth: u16, block: Arc<dyn Block>) -> Result<Self> {
-        let ring = IoUring::new(u32::from(depth).next_power_of_two() * 2)?;
+impl<R: Ring> Exchange<R> {
+    fn new(device: File, ring: R, depth: u16, block: Arc<dyn Block>) -> Result<Self> {
         let descriptors = Descriptors::map(&device, depth)?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (jobs, work, done) = (Mutex::default(), Condvar::new(), Mutex::default());
+        let (jobs, work, done, event) = (Mutex::default(), Condvar::new(), Mutex::default(), ring.event()?);
         let shared = Arc::new(Shared { device, block, jobs, work, done, event });
-        let mut exchange = Exchange { ring, descriptors, shared, alive: usize::from(depth), answered: 0 };
+        let (ended, alive) = (Vec::new(), usize::from(depth));
+        let mut exchange = Exchange { ring, descriptors, shared, ended, alive, answered: 0 };
         for tag in 0..depth {
             exchange.push_command(io::FETCH, tag, 0);
         }
-        exchange.await_event();
-        exchange.ring.submit()?;
-        // The kernel refuses a command at once or not at all.
-        let refused = exchange.ring.completion().find(|completion| completion.result() < 0);
+        exchange.ring.submit(&mut exchange.ended)?;
+        // The kernel refuses a command at once or not at all. A device that is recovered may have requests already.
+        let refused = exchange.ended.iter().find(|(_, result)| *result < 0);
         match refused {
-            Some(completion) => Err(std::io::Error::from_raw_os_error(-completion.result())),
+            Some((_, result)) => Err(std::io::Error::from_raw_os_error(-result)),
             None => Ok(exchange),
         }
     }
 
     fn push_command(&mut self, operation: u32, tag: u16, result: i32) {
-        use zerocopy::IntoBytes;
-        let command = IoCommand { queue: 0, tag, result, address: 0 };
-        let bytes = command.as_bytes().try_into().expect("16 bytes");
-        let device = types::Fd(self.shared.device.as_raw_fd());
-        let entry = opcode::UringCmd16::new(device, operation).cmd(bytes).build().user_data(tag.into());
-        // SAFETY: the command holds no pointer; the device stays open as long as the ring.
-        unsafe { self.ring.submission().push(&entry) }.expect("the ring has room for every tag and the event");
-    }
-
-    fn await_event(&mut self) {
-        let event = types::Fd(self.shared.event.as_raw_fd());
-        let entry = opcode::PollAdd::new(event, POLL_IN).build().user_data(WAKE);
-        // SAFETY: a poll holds no pointer; the event stays open as long as the ring.
-        unsafe { self.ring.submission().push(&entry) }.expect("the ring has room for every tag and the event");
+        self.ring.push(operation, IoCommand { queue: 0, tag, result, address: 0 });
     }
 
     fn run(&mut self) -> Result<u64> {
-        let mut completions = Vec::new();
         while self.alive > 0 {
-            match self.ring.submit_and_wait(1) {
-                Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return Err(error),
-                _ => {}
-            }
-            completions.extend(self.ring.completion().map(|completion| (completion.user_data(), completion.result())));
-            for (of, result) in completions.drain(..) {
-                match (of, result) {
-                    (WAKE, _) => {
-                        // Results are collected below, whether or not the read succeeds.
-                        let _ = rustix::io::read(&self.shared.event, &mut [0; 8]);
-                        self.await_event();
-                    }
-                    (tag, 0) => self.hand_over(tag as u16),
-                    (_, ABORTED) => self.alive -= 1,
-                    (_, error) => return Err(std::io::Error::from_raw_os_error(-error)),
+            for (tag, result) in std::mem::take(&mut self.ended) {
+                match result {
+                    0 => self.hand_over(tag),
+                    ABORTED => self.alive -= 1,
+                    error => return Err(std::io::Error::from_raw_os_error(-error)),
                 }
             }
             let done = std::mem::take(&mut *lock(&self.shared.done));
             for (tag, result) in done {
                 self.answered += 1;
                 self.push_command(io::COMMIT_AND_FETCH, tag, result);
+            }
+            if self.alive > 0 {
+                self.ring.wait(&mut self.ended)?;
             }
         }
         Ok(self.answered)

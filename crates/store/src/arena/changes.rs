@@ -76,11 +76,15 @@ impl Arena {
     /// tell once. So it is called once: a failure that it leaves is for a flush to report, and so is one after a kill
     /// meanwhile. Where there is nothing to settle it is not called.
     pub fn settle_syncs(&self, sync: impl FnOnce() -> io::Result<()>) {
-        if !self.has_doubtful_sync() || self.header.word(AT_FAILED).fetch_or(SETTLING, AcqRel) & SETTLING != 0 {
+        if !self.has_doubtful_sync() || mutant::is(Mutant::ArenaNotSettled) {
+            return;
+        }
+        let settling = if mutant::is(Mutant::ArenaSettledTwice) { 0 } else { SETTLING };
+        if self.header.word(AT_FAILED).fetch_or(settling, AcqRel) & SETTLING != 0 {
             return;
         }
         moment();
-        if sync().is_ok() {
+        if sync().is_ok() || mutant::is(Mutant::ArenaSettledAnyway) {
             self.set_changed(SYNCED);
             self.failures_reported();
         }
