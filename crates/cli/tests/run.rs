@@ -1,13 +1,16 @@
 //! `entresol run`: a command in a namespace of its own, and the state after it.
 
 mod common;
+#[path = "../../names/tests/support/mod.rs"]
+mod servers;
 
 use common::{Scratch, Signal, is_impossible, says, signal};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 const RUN: [&str; 6] = ["-q", "run", "--backing", "data", "--cache", "cache"];
 
@@ -185,4 +188,79 @@ fn an_ordinary_user_needs_user_namespaces_alone() {
     let Ok(output) = nested.output() else { return };
     says(&String::from_utf8_lossy(&output.stderr), &["entresol: user namespaces are not allowed here (No space"]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// The first child of a process.
+fn child(process: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+/// PostgreSQL and pgbench are the command, as the user nobody. Servers of their files are killed meanwhile. No client
+/// sees an error, and each transaction that was answered is there.
+#[test]
+fn a_database_outlives_the_servers_of_its_files() {
+    const KILLS: usize = 20;
+    let Some(mut database) = servers::Postgres::start("fsync = on\ncheckpoint_timeout = 30s") else { return };
+    database.stop();
+    let at = |name: &str| database.scratch.path(name).display().to_string();
+    let binary = database.scratch.path("entresol");
+    fs::copy(env!("CARGO_BIN_EXE_entresol"), &binary).unwrap();
+    let [data, cache] = [at("data"), at("cache")];
+    let both = ["--backing", &data, "--cache", &cache];
+    let entresol = |words: &[&str]| {
+        let mut command = servers::command(&binary);
+        command.args(words).current_dir(database.scratch.path(""));
+        command
+    };
+    servers::ok(&mut entresol(&[&["-q", "format", "--size", "16MiB", "--page-size", "8KiB"], &both[..]].concat()));
+    let script = format!(
+        "export PATH={}:$PATH PGHOST={} PGUSER=me PGDATABASE=postgres
+         end() {{ pg_ctl -D {data} -m fast -w stop >&2; }}
+         trap end EXIT
+         set -e
+         pg_ctl -D {data} -w -l server.log start >&2
+         pgbench -i -q >&2
+         echo loaded
+         pgbench -n -c 2 -T 12 >report
+         sed -n 's/^number of transactions actually processed: //p; s/^number of failed transactions: //p' report
+         psql -XqtAc 'select count(*) from pgbench_history'
+         psql -XqtAc 'select (select sum(abalance) from pgbench_accounts) = (select sum(delta) from pgbench_history)'",
+        database.programs.display(),
+        at("")
+    );
+    let words = [&["-q", "run"], &both[..], &["--restart", "on", "--", "sh", "-c", &script]].concat();
+    let mut running = entresol(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(running.stdout.take().unwrap());
+    let mut errors = running.stderr.take().unwrap();
+    let told = std::thread::spawn(move || {
+        let mut told = String::new();
+        errors.read_to_string(&mut told).map(|_| told)
+    });
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    if line.is_empty() {
+        let told = told.join().unwrap().unwrap();
+        assert!(is_impossible(&told), "{told}");
+        return;
+    }
+    let begun = Instant::now();
+    let (mut last, mut kills) = (None, 0);
+    while kills < KILLS && begun.elapsed() < Duration::from_secs(12) {
+        std::thread::sleep(Duration::from_millis(300));
+        let Some(server) = child(running.id()).and_then(child).filter(|&server| Some(server) != last) else { continue };
+        signal(server, Signal::KILL);
+        (last, kills) = (Some(server), kills + 1);
+    }
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    let status = running.wait().unwrap();
+    let told = told.join().unwrap().unwrap();
+    assert_eq!(status.code(), Some(0), "{rest}{told}");
+    let found: Vec<&str> = rest.lines().collect();
+    let [answered, failed, counted, is_sound] = found[..] else { panic!("{rest}{told}") };
+    assert_eq!((failed, counted, is_sound), ("0 (0.000%)", answered, "t"), "{told}");
+    assert!(kills > KILLS / 2 && told.contains("another one took over after"), "{kills} kills: {told}");
+    println!("{kills} kills, {answered} transactions");
+    servers::ok(&mut entresol(&[&["check"], &both[..]].concat()));
 }
