@@ -240,6 +240,7 @@ fn a_database_outlives_the_servers_of_its_files() {
     let mut line = String::new();
     said.read_line(&mut line).unwrap();
     if line.is_empty() {
+        running.wait().unwrap();
         let told = told.join().unwrap().unwrap();
         assert!(is_impossible(&told), "{told}");
         return;
