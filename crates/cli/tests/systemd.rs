@@ -411,10 +411,11 @@ fn outlives(test: &str, front_end: FrontEnd) {
     service.systemd.scratch.file("a.toml", configured + "restart-after = \"2s\"\n");
     service.ask("restart");
     service.write(1);
-    let file = (front_end == FrontEnd::Mount).then(|| {
-        let file = File::options().read(true).write(true).open(service.systemd.inside("/srv/mnt/f"));
-        file.expect("a file")
-    });
+    let opened = |name: &str| {
+        let path = service.systemd.inside(&format!("/srv/mnt/{name}"));
+        File::options().read(true).write(true).create(true).truncate(false).open(path).expect("a file")
+    };
+    let [file, beside] = ["f", "beside"].map(|name| (front_end == FrontEnd::Mount).then(|| opened(name)));
     let shown = |service: &Service, name: &str| service.systemd.property(service.unit, name);
     let unchanged = |service: &Service| ["MainPID", "NRestarts", "ActiveState"].map(|name| shown(service, name));
     let before = unchanged(&service);
@@ -424,15 +425,25 @@ fn outlives(test: &str, front_end: FrontEnd) {
             Some(file) => file.write_all_at(&vec![byte; BYTES], 0).expect("a write"),
             None => service.client().write(0, &vec![byte; BYTES], 0),
         }
-        let former = service.server();
-        match what {
-            "reload" => service.ask("reload"),
-            signal => service.systemd.ok("kill", &[&format!("-{signal}"), &former]),
-        }
-        service.systemd.eventually("another process serves", || {
-            let now = service.server();
-            now != former && !now.is_empty() && !now.contains(' ')
+        let is_over = AtomicBool::new(false);
+        let paused = std::thread::scope(|scope| {
+            let writes = beside.as_ref().map(|file| scope.spawn(|| write_on(file, &is_over)));
+            let former = service.server();
+            match what {
+                "reload" => service.ask("reload"),
+                signal => service.systemd.ok("kill", &[&format!("-{signal}"), &former]),
+            }
+            service.systemd.eventually("another process serves", || {
+                let now = service.server();
+                now != former && !now.is_empty() && !now.contains(' ')
+            });
+            std::thread::sleep(Duration::from_millis(300));
+            is_over.store(true, Ordering::Relaxed);
+            writes.map(|writes| writes.join().expect("no error"))
         });
+        if let Some((rounds, longest)) = paused {
+            println!("{what}: {rounds} rounds of a client; the longest took {longest:?}");
+        }
         if let Some(file) = &file {
             let mut found = vec![0; BYTES];
             file.read_exact_at(&mut found, 0).expect("a read");
@@ -441,7 +452,7 @@ fn outlives(test: &str, front_end: FrontEnd) {
         service.reads(byte);
         assert_eq!(unchanged(&service), before, "after {what}");
     }
-    drop(file);
+    drop((file, beside));
     service.says(&["the server was upgraded", "the server crashed or was killed", "gave no sign of life"]);
     service.ask("stop");
     assert_eq!(shown(&service, "Result"), "success");
