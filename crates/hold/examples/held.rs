@@ -5,7 +5,7 @@
 //! has no state but what it keeps. Words after the end of its executable say how it behaves as a standby.
 
 use entresol_hold::{Program, Server, Settings};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create};
 use rustix::io::{pread, pwrite, read, write};
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
@@ -81,6 +81,10 @@ fn serve(directory: &Path) -> ExitCode {
             "abort" => abort(),
             _ => assert!(!server.is_standby()),
         }
+    }
+    let serving = File::create(directory.join("serving")).expect("a file");
+    if flock(&serving, FlockOperation::NonBlockingLockExclusive).is_err() {
+        fs::write(directory.join("beside"), getpid().to_string()).expect("a file");
     }
     raise_limit();
     heed_signals(server.clone());

@@ -2,7 +2,7 @@
 
 mod support;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -210,6 +210,37 @@ fn twenty_upgrades_in_place_lose_no_request() {
     held.install("early");
     held.kill();
     assert_eq!(held.ask("start"), "Crash 1 0 20 good20");
+}
+
+/// Otherwise one that stood still would write on when it goes on, over what its successor has written.
+#[test]
+fn a_server_that_is_replaced_is_gone_before_the_next_one_serves() {
+    for lives in [false, true] {
+        let mutant: &[_] = if lives { &[("ENTRESOL_FORMER_LIVES", "")] } else { &[] };
+        let held = Running::with(["2000", "5", "60000", "0"], mutant);
+        let took_over = |former: &str, what: &str| {
+            assert_eq!(held.path("beside").exists(), lives, "{what}");
+            // One that lives is ended here: nobody else knows of it.
+            fs::remove_file(held.path("beside")).and_then(|()| end(former)).ok();
+        };
+        let server = held.signal_server(Signal::STOP);
+        held.wait_for_log("no sign of life");
+        held.wait_for_another(&server);
+        took_over(&server, "a hang");
+        // The next one has the lock.
+        held.kill();
+        let server = held.ask("pid");
+        held.install("good");
+        held.signal_holder(Signal::USR2);
+        held.wait_for_log(entresol_hold::UPGRADED);
+        took_over(&server, "an upgrade");
+    }
+}
+
+/// Kills a process.
+fn end(process: &str) -> std::io::Result<()> {
+    let process = Pid::from_raw(process.parse().expect("a number")).expect("a process");
+    Ok(kill_process(process, Signal::KILL)?)
 }
 
 #[test]
