@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The answer to a question that comes too late.
 const CLOSING: &str = "the cache is being closed";
@@ -44,6 +44,8 @@ const CLOSING: &str = "the cache is being closed";
 const CONNECTIONS_MAX: usize = 8;
 /// A connection that is silent for so long is closed.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time in which a process that is being killed takes connections, and answers none.
+const ENDING: Duration = Duration::from_secs(1);
 /// Waits at the end for clients that still record: at most this many, of [`REST_WAIT`] each, 1 s in all.
 const REST_WAITS: usize = 100;
 const REST_WAIT: Duration = Duration::from_millis(10);
@@ -176,7 +178,22 @@ fn candidates(place: &Path) -> Result<Vec<PathBuf>> {
 ///
 /// The cache is named by its own path, by its control socket or by a directory where it is mounted.
 pub(crate) fn ask(cache: &Path, question: Question, limit: Option<Duration>) -> Result<Option<serde_json::Value>> {
-    Ok(open(cache, question, limit)?.map(|(value, _)| value))
+    let begun = Instant::now();
+    loop {
+        let answer = open(cache, question.clone(), limit);
+        // A process that is being killed takes connections until its files are closed.
+        let is_ending = |error: &anyhow::Error| error.downcast_ref().is_some_and(is_end) && begun.elapsed() < ENDING;
+        if !matches!(question, Question::Stats) || !answer.as_ref().is_err_and(is_ending) {
+            return Ok(answer?.map(|(value, _)| value));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// True if the other end of a connection has ended.
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// Asks the process that serves a cache for its requests from now on; none when no process answers for it.
@@ -246,7 +263,8 @@ fn open(
 fn exchange(stream: &mut BufReader<UnixStream>, question: Question) -> Result<Answer> {
     stream.get_ref().write_all(&protocol::encode_question(question))?;
     let line = protocol::read_line(stream, ANSWER_MAX)?;
-    let Some(line) = line else { bail!("the server ended without an answer") };
+    let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "the server ended without an answer");
+    let line = line.ok_or_else(ended)?;
     protocol::decode_answer(&line).map_err(anyhow::Error::msg)
 }
 
@@ -644,6 +662,21 @@ mod tests {
             control.stop();
             assert!(!control.place.exists() && ask(&cache, Question::Stats, None).expect("no error").is_none());
         }
+    }
+
+    #[test]
+    fn a_server_that_is_being_killed_is_one_that_does_not_answer() {
+        let (_scratch, cache, control) = started();
+        let place = control.place.clone();
+        drop(control);
+        let dying = UnixListener::bind(&place).expect("a socket");
+        let asked = std::thread::spawn(move || ask(&cache, Question::Stats, None));
+        drop(dying.accept().expect("a question"));
+        // The next one is never taken.
+        let waits = || rustix::event::poll(&mut [PollFd::new(&dying, PollFlags::IN)], None).expect("a wait");
+        assert_eq!(waits(), 1);
+        drop(dying);
+        assert!(asked.join().expect("no panic").expect("no error").is_none());
     }
 
     /// Answers when it is released.
