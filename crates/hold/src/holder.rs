@@ -371,7 +371,7 @@ impl Holder {
             }
             self.standby = None;
         }
-        if former_lives() && self.server.killed_for.is_some() {
+        if former_stays() && self.server.killed_for.is_some() {
             // As if it were gone. It hears nothing of that.
             std::mem::forget(self.server.socket.try_clone()?);
             return Ok(self.ended(ExitStatus::from_raw(Signal::KILL.as_raw())));
@@ -465,7 +465,7 @@ impl Member {
     fn kill_for(&mut self, reason: Reason) {
         self.killed_for = Some(reason);
         // It fails only if the process has ended already.
-        let _ = if former_lives() { signal_hook::low_level::raise(SIGCHLD) } else { self.child.kill() };
+        let _ = if former_stays() { signal_hook::low_level::raise(SIGCHLD) } else { self.child.kill() };
     }
 
     /// Sends a signal to the process, unless it was waited for: its number may be another's then.
@@ -505,9 +505,9 @@ fn no_upgrade(report: Option<OwnedFd>, why: fmt::Arguments) {
     report.iter().for_each(|report| tell(report, &words));
 }
 
-/// A fault that tests put into the holder: a server that another one replaces lives on.
-fn former_lives() -> bool {
-    cfg!(feature = "mutants") && std::env::var_os("ENTRESOL_FORMER_LIVES").is_some()
+/// A fault that tests put into the holder: a server that another one replaces is not killed.
+fn former_stays() -> bool {
+    cfg!(feature = "mutants") && std::env::var_os("ENTRESOL_FORMER_STAYS").is_some()
 }
 
 /// Sends a line to somebody who waits for the outcome of an upgrade, and may be gone.

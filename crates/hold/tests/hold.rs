@@ -215,12 +215,12 @@ fn twenty_upgrades_in_place_lose_no_request() {
 /// Otherwise one that stood still would write on when it goes on, over what its successor has written.
 #[test]
 fn a_server_that_is_replaced_is_gone_before_the_next_one_serves() {
-    for lives in [false, true] {
-        let mutant: &[_] = if lives { &[("ENTRESOL_FORMER_LIVES", "")] } else { &[] };
+    for stays in [false, true] {
+        let mutant: &[_] = if stays { &[("ENTRESOL_FORMER_STAYS", "")] } else { &[] };
         let held = Running::with(["2000", "5", "60000", "0"], mutant);
         let took_over = |former: &str, what: &str| {
-            assert_eq!(held.path("beside").exists(), lives, "{what}");
-            // One that lives is ended here: nobody else knows of it.
+            assert_eq!(held.path("beside").exists(), stays, "{what}");
+            // One that stays is ended here: nobody else knows of it.
             fs::remove_file(held.path("beside")).and_then(|()| end(former)).ok();
         };
         let server = held.signal_server(Signal::STOP);
