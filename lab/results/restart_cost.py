@@ -14,6 +14,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 
 from face_tables import HERE, RESULTS, renew, table
 from stalls import wait_for
@@ -25,13 +26,15 @@ PROCESSOR = os.cpu_count() - 1
 ROUNDS = 11
 PAGE = 4096
 BYTES = 64 << 20
-# Requests of a round.
+# Requests of a round, and opens.
 REQUESTS = 131_072
+OPENS = 16_384
 KINDS = {
     "mount read": "`mount`, a read that hits",
     "mount write": "`mount`, a write",
     "nbd read": "`serve nbd`, a read that hits",
     "nbd write": "`serve nbd`, a write",
+    "plain open": "`mount` without a cache, a file that is passed to the kernel: opened, read and closed",
 }
 
 
@@ -58,28 +61,37 @@ class Server:
         self.at, cache, backing = self.folder / "door", self.folder / "cache", self.folder / "backing"
         self.folder.mkdir(parents=True)
         data = os.urandom(1 << 20) * (BYTES >> 20)
-        if door == "mount":
+        if door != "nbd":
             backing.mkdir()
             self.at.mkdir()
             (backing / "file").write_bytes(data)
         else:
             backing.write_bytes(data)
         pair = ["--cache", str(cache), "--backing", str(backing)]
-        self.run = lambda *words: subprocess.run([PROGRAM, "-q", *words], check=True, stdout=subprocess.DEVNULL)
-        self.run("format", *pair, "--size", str(4 * BYTES))
-        words = ["mount", str(backing), str(self.at), "--cache", str(cache), "--page-cache", "off"]
-        if door == "nbd":
-            words = ["serve", "nbd", "--socket", str(self.at), *pair]
+        words = {
+            "mount": ["mount", str(backing), str(self.at), "--cache", str(cache), "--page-cache", "off"],
+            "nbd": ["serve", "nbd", "--socket", str(self.at), *pair],
+            "plain": ["mount", str(backing), str(self.at), "--passthrough", "on"],
+        }[door]
+        if door != "plain":
+            subprocess.run([PROGRAM, "-q", "format", *pair, "--size", str(4 * BYTES)], check=True, stdout=subprocess.DEVNULL)
         self.process = subprocess.Popen([PROGRAM, "-q", *words, "--restart", restart], stdout=subprocess.PIPE)
         assert self.process.stdout.readline(), "the server has not begun to serve"
-        wait_for(lambda: os.path.ismount(self.at) if door == "mount" else self.at.exists())
+        wait_for(lambda: os.path.ismount(self.at) if door != "nbd" else self.at.exists())
         self.family = family(self.process.pid)
-        for kind in ("read", "write", "read"):
+        for kind in ("open",) if door == "plain" else ("read", "write", "read"):
             self.request(kind)
 
     def request(self, kind):
         """Makes the requests of a round, one at a time; microseconds of processor time of one, the client's part among them."""
-        client, server = resource.getrusage(resource.RUSAGE_CHILDREN), used_s(self.family)
+        client, server, own = resource.getrusage(resource.RUSAGE_CHILDREN), used_s(self.family), time.process_time()
+        if kind == "open":
+            path = self.at / "file"
+            for at in range(OPENS):
+                file = os.open(path, os.O_RDONLY)
+                os.pread(file, PAGE, at % (BYTES // PAGE) * PAGE)
+                os.close(file)
+            return 1e6 * (time.process_time() - own + used_s(self.family) - server) / OPENS
         if self.at.is_dir():
             words = ["fio", "--name=r", f"--filename={self.at}/file", f"--rw=rand{kind}", "--bs=4k", f"--size={BYTES}", "--ioengine=psync",
                      "--invalidate=0", "--fallocate=none", "--norandommap", f"--number_ios={REQUESTS}", f"--io_size={REQUESTS * PAGE}", "--thread"]
@@ -103,10 +115,10 @@ def measure():
     os.sched_setaffinity(0, {PROCESSOR})
     os.environ["XDG_RUNTIME_DIR"] = str(SCRATCH)
     found = {kind: {"off": [], "on": []} for kind in KINDS}
-    for door in ("mount", "nbd"):
+    for door in ("mount", "nbd", "plain"):
         servers = {restart: Server(door, restart) for restart in ("off", "on")}
         for round in range(ROUNDS):
-            for kind in ("read", "write"):
+            for kind in (kind.split()[1] for kind in KINDS if kind.startswith(door)):
                 order = ["off", "on"]
                 random.Random(round).shuffle(order)
                 for restart in order:

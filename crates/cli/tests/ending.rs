@@ -3,7 +3,7 @@
 mod common;
 
 use common::served::{formatted, reached};
-use common::{Scratch, Signal, crash, is_impossible, serving, signal};
+use common::{Scratch, Signal, crash, is_impossible, says, serving, signal};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -119,6 +119,31 @@ fn a_mount_whose_log_has_lost_its_reader_takes_settings_and_ends_in_good_order()
     drop(open);
     assert_eq!(wait(&mut mount.server), Some(0));
     assert!(is_closed(&mount.scratch));
+}
+
+/// The log of a service whose reader stands still is full in time.
+#[test]
+fn a_mount_whose_log_nobody_reads_outlives_its_server_and_ends_in_good_order() {
+    let test = "a_mount_whose_log_nobody_reads_outlives_its_server_and_ends_in_good_order";
+    let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
+    let room = rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("a size");
+    writer.write_all(&vec![b'.'; room]).expect("room");
+    let stderr = OwnedFd::from(writer.try_clone().expect("a descriptor"));
+    let Some(mut mount) = Mount::start(test, stderr.into(), |_| {}) else { return };
+    let path = mount.scratch.path("mount/file");
+    std::fs::write(&path, "data").expect("a file");
+    let server = serving(mount.server.id());
+    signal(server, Signal::KILL);
+    assert_eq!(std::fs::read_to_string(&path).expect("another server"), "data");
+    // Somebody reads again, and hears of it.
+    reader.read_exact(&mut vec![0; room]).expect("the dots");
+    mount.scratch.ok(&["set", "--cache", "cache", "mode=write-through"]);
+    assert_eq!(mount.end(Signal::TERM), Some(0));
+    assert!(is_closed(&mount.scratch));
+    drop(writer);
+    let mut said = String::new();
+    reader.read_to_string(&mut said).expect("text");
+    says(&said, &["entresol: nobody read this output: ", " lines were left out"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The holder's loop: messages of the server and of its standby, signals, ends of both, and the time.
 
+use crate::lines::write_line;
 use crate::notify::Manager;
 use crate::process::{Image, Program};
 use crate::protocol::{DESCRIPTORS_MAX, Message, NAME_BYTES_MAX, Reason, Start, UPGRADED, receive, send};
@@ -14,7 +15,7 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -515,7 +516,7 @@ fn tell(report: &OwnedFd, words: &str) {
     let _ = rustix::net::send(report, format!("{words}\n").as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Prints a line for people. A closed standard error output is no reason to end.
+/// Prints a line for people.
 fn say(words: fmt::Arguments) {
-    let _ = writeln!(io::stderr(), "entresol: {words}");
+    write_line(format_args!("entresol: {words}"));
 }

@@ -34,12 +34,14 @@
 //! opens the path anew. It leaves the holder itself as it is.
 
 mod holder;
+mod lines;
 mod notify;
 mod process;
 mod protocol;
 mod server;
 
 pub use holder::{Settings, run};
+pub use lines::write_line;
 pub use process::{Program, SOCKET, STANDBY};
 pub use protocol::{NAME_BYTES_MAX, Reason, Start, UPGRADED};
 pub use server::Server;

@@ -1,7 +1,8 @@
 //! Reports of the holder to the service manager, as in sd_notify(3): one datagram per report.
 
+use crate::lines::write_line;
 use std::env;
-use std::io::{self, Write};
+use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
@@ -54,9 +55,9 @@ impl Manager {
         if let Err(error) = send(place, what)
             && what != ALIVE
         {
-            let said =
-                format!("entresol: $NOTIFY_SOCKET, {place}: {error}; the service manager does not know '{what}'");
-            let _ = writeln!(io::stderr(), "{said}");
+            write_line(format_args!(
+                "entresol: $NOTIFY_SOCKET, {place}: {error}; the service manager does not know '{what}'"
+            ));
         }
     }
 }

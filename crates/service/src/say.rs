@@ -1,18 +1,12 @@
 //! Lines on standard error.
 
-/// Writes a line to standard error as `eprintln!` does, but ignores failures. A full disk or a vanished reader must not
-/// end a server, whose threads would panic one after the other.
+/// Writes a line to standard error as [`write_line`] does. `eprintln!` would end the threads of a server one after the other on
+/// a full disk or for a reader that is gone, and have them wait for one that stands still.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => {
-        $crate::say::line(format_args!($($text)*))
+        $crate::say::write_line(format_args!($($text)*))
     };
 }
 
-/// Writes the line of [`say!`].
-pub fn line(text: std::fmt::Arguments) {
-    use std::io::Write;
-    // One write per line, so that lines of several threads and processes stay whole. There is nowhere to report a
-    // failure.
-    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
-}
+pub use entresol_hold::write_line;

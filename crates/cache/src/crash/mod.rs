@@ -434,6 +434,8 @@ fn without_mutant(violation: &str, layout: Layout) -> Result<(), String> {
 /// their names are tried. Some show in one run of thousands, and a catalogue with one more policy has other runs.
 fn missed(layout: Layout) -> Vec<Mutant> {
     let mut missed = Vec::new();
+    // Segments are emptied more rarely than single slots are freed.
+    let times = if layout == Layout::Segments { 5 } else { 1 };
     let named = std::env::var("ENTRESOL_CRASH_MUTANTS").unwrap_or_default();
     let elsewhere = [&Mutant::OF_AGES[..], &Mutant::OF_ARENA, &Mutant::OF_LOADING].concat();
     let elsewhere = |mutant: &Mutant| elsewhere.contains(mutant);
@@ -445,9 +447,11 @@ fn missed(layout: Layout) -> Vec<Mutant> {
             .and_then(|()| random_lives(0..300, layout, 20))
             .and_then(|_| all_rotting_lives(0..300, layout))
             .and_then(|()| damaged_lives(0..4000, layout))
-            .and_then(|_| lives_of(FAILING..FAILING + 300, |seed| Setup::failing(seed, layout), 20))
+            .and_then(|_| lives_of(FAILING..FAILING + times * 300, |seed| Setup::failing(seed, layout), 20))
             .and_then(|_| lives_of(POOLED..POOLED + 300, |seed| Setup::pooled(seed, layout), 20))
-            .and_then(|_| random_lives(300..20_000, layout, 20).map(drop).or_else(|why| without_mutant(&why, layout)));
+            .and_then(|_| {
+                random_lives(300..times * 20_000, layout, 20).map(drop).or_else(|why| without_mutant(&why, layout))
+            });
         mutant::activate(None);
         match found {
             Err(violation) => println!("{layout:?}: {mutant:?}: {violation}"),
