@@ -232,7 +232,9 @@ impl Mutant {
     /// True if a layout has the step.
     pub fn is_of(self, layout: Layout) -> bool {
         match self {
-            Mutant::FreedUnsaid | Mutant::BlockTooEarly | Mutant::NotRenewed => layout.has_slots(),
+            Mutant::BlockTooEarly | Mutant::NotRenewed => layout.has_slots(),
+            // Segments that are free are filled in turn: no run writes to a slot again as soon as it is free.
+            Mutant::FreedUnsaid => layout == Layout::Slots,
             Mutant::GrownTooEarly | Mutant::GrownUnsaid => layout == Layout::Log,
             // Elsewhere maintenance notes too little while a start repeats.
             Mutant::ArenaRepeatCounts => layout == Layout::Segments,
