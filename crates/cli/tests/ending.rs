@@ -126,8 +126,8 @@ fn a_mount_whose_log_has_lost_its_reader_takes_settings_and_ends_in_good_order()
 fn a_mount_whose_log_nobody_reads_outlives_its_server_and_ends_in_good_order() {
     let test = "a_mount_whose_log_nobody_reads_outlives_its_server_and_ends_in_good_order";
     let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
-    let room = rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("a size");
-    writer.write_all(&vec![b'.'; room]).expect("room");
+    let pipe_bytes = rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("a size");
+    writer.write_all(&vec![b'.'; pipe_bytes]).expect("room");
     let stderr = OwnedFd::from(writer.try_clone().expect("a descriptor"));
     let Some(mut mount) = Mount::start(test, stderr.into(), |_| {}) else { return };
     let path = mount.scratch.path("mount/file");
@@ -136,7 +136,7 @@ fn a_mount_whose_log_nobody_reads_outlives_its_server_and_ends_in_good_order() {
     signal(server, Signal::KILL);
     assert_eq!(std::fs::read_to_string(&path).expect("another server"), "data");
     // Somebody reads again, and hears of it.
-    reader.read_exact(&mut vec![0; room]).expect("the dots");
+    reader.read_exact(&mut vec![0; pipe_bytes]).expect("the dots");
     mount.scratch.ok(&["set", "--cache", "cache", "mode=write-through"]);
     assert_eq!(mount.end(Signal::TERM), Some(0));
     assert!(is_closed(&mount.scratch));
