@@ -132,12 +132,12 @@ fn a_mount_whose_log_nobody_reads_outlives_its_server_and_ends_in_good_order() {
     let Some(mut mount) = Mount::start(test, stderr.into(), |_| {}) else { return };
     let path = mount.scratch.path("mount/file");
     std::fs::write(&path, "data").expect("a file");
-    let server = serving(mount.server.id());
-    signal(server, Signal::KILL);
+    signal(serving(mount.server.id()), Signal::KILL);
     assert_eq!(std::fs::read_to_string(&path).expect("another server"), "data");
     // Somebody reads again, and hears of it.
     reader.read_exact(&mut vec![0; pipe_bytes]).expect("the dots");
-    mount.scratch.ok(&["set", "--cache", "cache", "mode=write-through"]);
+    signal(serving(mount.server.id()), Signal::KILL);
+    assert_eq!(std::fs::read_to_string(&path).expect("another server"), "data");
     assert_eq!(mount.end(Signal::TERM), Some(0));
     assert!(is_closed(&mount.scratch));
     drop(writer);

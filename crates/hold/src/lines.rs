@@ -6,8 +6,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Longest wait for a reader that stands still: 1 s.
-const READER_WAIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Longest wait for a reader that stands still: 0.1 s. A terminal takes a burst of lines in less.
+const READER_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Lines that were left out since somebody read last.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
@@ -15,7 +15,7 @@ static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 /// Writes a line to standard error output, in one write, so that lines of several threads and processes stay whole.
 ///
 /// There is nowhere to report a failure: a full disk and a reader that is gone are no errors. A reader that stands still is
-/// waited for once, for a second. Lines are left out then until it reads again, which the next line says.
+/// waited for once, for 0.1 s. Lines are left out then until it reads again, which the next line says.
 pub fn write_line(text: fmt::Arguments) {
     let wait = if LEFT_OUT.load(Relaxed) == 0 { READER_WAIT } else { Timespec::default() };
     if !takes_bytes(&wait) {
