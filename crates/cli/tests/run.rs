@@ -4,7 +4,7 @@ mod common;
 #[path = "../../names/tests/support/mod.rs"]
 mod servers;
 
-use common::{Scratch, Signal, is_impossible, says, signal};
+use common::{Scratch, Signal, children, is_impossible, says, signal};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -190,12 +190,6 @@ fn an_ordinary_user_needs_user_namespaces_alone() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// The first child of a process.
-fn child(process: u32) -> Option<u32> {
-    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
-    children.split_whitespace().next()?.parse().ok()
-}
-
 /// PostgreSQL and pgbench are the command, as the user nobody. Servers of their files are killed meanwhile. No client
 /// sees an error, and each transaction that was answered is there.
 #[test]
@@ -245,6 +239,7 @@ fn a_database_outlives_the_servers_of_its_files() {
         assert!(is_impossible(&told), "{told}");
         return;
     }
+    let child = |process| children(process).first().copied();
     let begun = Instant::now();
     let (mut last, mut kills) = (None, 0);
     while kills < KILLS && begun.elapsed() < Duration::from_secs(12) {
