@@ -63,11 +63,11 @@ impl Areas {
     }
 
     /// Capacity for a policy, in pages: all slots except four segments' worth to work in, and one in 64 so that slots
-    /// need not be freed often. Where slots are given by segments a quarter stays free for dead versions.
+    /// need not be freed often. Where slots are given by segments, these are the pages of the policy's log, dead versions
+    /// included.
     pub fn capacity_pages(&self) -> u64 {
         if self.by_segments {
-            let full = self.slots.saturating_sub(4 * self.segment_pages);
-            return full - full / 4;
+            return self.slots.saturating_sub(4 * self.segment_pages);
         }
         (self.slots - self.slots / 64).saturating_sub(4 * self.segment_pages)
     }
