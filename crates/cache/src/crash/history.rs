@@ -163,7 +163,7 @@ impl Setup {
     fn is_atomic(&self) -> bool {
         let one_tier = self.tiers.len() == 1;
         let stays = self.mode != Mode::WriteAround && self.cutoff_pages == 0;
-        one_tier && stays && !["expcache", "io-cache", PLACING].contains(&self.policy)
+        one_tier && stays && !["expcache", "io-cache", "reuse", PLACING].contains(&self.policy)
     }
 
     fn config(&self) -> CacheConfig {
