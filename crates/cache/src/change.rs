@@ -15,7 +15,7 @@ use super::maintenance::StoreAccess;
 use super::search::LOOKED_AT;
 use super::{BlockCache, CacheConfig, CacheError, FRAMES_PER_HOLD, Mode, check_live};
 use entresol_policy::catalogue::{self, Visitor};
-use entresol_policy::{Info, Options, Policy};
+use entresol_policy::{Info, Log, Options, Policy};
 use entresol_store::StoreError;
 use entresol_store::mutant::{self, Mutant};
 use std::io;
@@ -33,12 +33,13 @@ struct Built<P> {
     directory: Directory,
     frames: Frames,
     tiers: Vec<usize>,
+    log: Option<Box<Log>>,
 }
 
 impl<P: Policy> Successor for Built<P> {
     fn take_over(self: Box<Self>, executor: Executor, mode: Mode, (cached, others): (usize, usize)) -> Box<dyn Core> {
         let space = self.tiers.iter().sum::<usize>().saturating_sub(cached);
-        let (mut executor, left) = executor.passed_on(self.tiers.len(), self.directory, self.frames);
+        let (mut executor, left) = executor.passed_on(self.tiers.len(), self.directory, self.frames, self.log);
         executor.write_back.serve(&self.tiers);
         if mutant::is(Mutant::SupersededShown) {
             executor.write_back.store.index_mut().hold_newest(usize::MAX);
@@ -51,6 +52,7 @@ impl<P: Policy> Successor for Built<P> {
 struct Build<'a> {
     tiers: &'a [usize],
     handles: usize,
+    log: Option<Box<Log>>,
 }
 
 impl Visitor for Build<'_> {
@@ -58,7 +60,7 @@ impl Visitor for Build<'_> {
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
         let (directory, frames) = (Directory::new(self.handles), Frames::new(self.handles));
-        Box::new(Built { policy, directory, frames, tiers: self.tiers.to_vec() })
+        Box::new(Built { policy, directory, frames, tiers: self.tiers.to_vec(), log: self.log })
     }
 }
 
@@ -102,6 +104,7 @@ impl BlockCache {
             mode: config.mode,
             seed: config.seed,
             maintenance: config.maintenance,
+            wear: config.wear,
             dirty_age: config.dirty_age,
             clock: config.clock.clone(),
             watch: config.watch,
@@ -109,8 +112,9 @@ impl BlockCache {
         };
         check_live(&to, self.objects_max)?;
         self.check_room(&to)?;
-        let built_for = to.built_for(self.page_bytes, self.objects_max);
-        let build = Build { tiers: &to.tiers, handles: to.handles };
+        let geometry = self.locks.guard().map_err(StoreError::Io)?.write_back().store.geometry();
+        let (built_for, log) = to.built_for(self.page_bytes, self.objects_max, (&geometry, self.room_pages()));
+        let build = Build { tiers: &built_for.tiers, handles: to.handles, log };
         let successor = catalogue::build(to.policy, &built_for, &to.built_with()?, build)?;
         self.put_in_place(successor).map_err(StoreError::Io)?;
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
@@ -155,7 +159,7 @@ impl BlockCache {
     /// As [`set_policy`](BlockCache::set_policy), with a policy that is not in the catalogue.
     #[cfg(test)]
     pub(crate) fn put_policy<P: Policy>(&self, policy: P, tiers: &[usize], handles: usize) -> io::Result<()> {
-        self.put_in_place(Build { tiers, handles }.visit(policy))?;
+        self.put_in_place(Build { tiers, handles, log: None }.visit(policy))?;
         self.show_the_rest();
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::maintenance;
 use super::page_copy::PageCopy;
 use super::plan::PageBytes;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
-use entresol_policy::Driver;
+use entresol_policy::{Driver, Ranked};
 use entresol_store::Unfilled;
 use entresol_store::mutant::{self, Mutant};
 use std::io;
@@ -65,6 +65,17 @@ impl<'e, 'b> Decision<'e, 'b> {
     /// Counts the decided request. `absorbed` when it replaced a dirty version.
     pub fn count(&mut self, outcome: Outcome, absorbed: bool) {
         self.executor.count(self.page, self.op, outcome, absorbed);
+    }
+
+    /// Makes room in the log below the policy: for the next request after one that `writes`, or behind a page that was
+    /// shown.
+    pub fn settle_log(&mut self, writes: Option<bool>, mut policy: Option<&mut dyn Ranked>) {
+        let Some(mut log) = self.executor.log.take() else { return };
+        match writes {
+            Some(writes) => log.settle(writes, self.executor.now_us, policy, |movement| self.emit(movement)),
+            None => drop(log.make_room(&mut policy, |movement| self.emit(movement))),
+        }
+        self.executor.log = Some(log);
     }
 
     /// Ends the decision, with its first error. After an error the request's bytes have been copied.
@@ -248,7 +259,7 @@ impl<'e, 'b> Decision<'e, 'b> {
                 self.executor.give_up(handle, from);
                 Ok(())
             }
-            // The store accounts for dead versions itself. Held ones get their second chance when reclaim reaches them.
+            // The store accounts for dead versions itself. Held ones are moved when reclaim reaches them.
             Verb::Reclaim { .. } | Verb::Requeue { .. } => Ok(()),
             Verb::Bypass => self.bypass(),
             Verb::FetchObject { .. } | Verb::DropObject { .. } => {
@@ -286,6 +297,9 @@ impl Driver for Decision<'_, '_> {
         executor.objects.movement(executor.directory.page(movement.page), movement, executor.store_tier(), !is_replay);
         let result = self.carry_out(movement);
         self.attempt(result);
+        if let Some(log) = &mut self.executor.log {
+            log.movement(movement);
+        }
     }
 
     fn now_us(&self) -> u64 {

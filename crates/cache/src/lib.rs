@@ -73,7 +73,7 @@ use self::background::Background;
 use durability::SharedDisk;
 use entresol_core::ObjectId;
 use entresol_disk::{DeviceCounts, Disk, MeterReader};
-use entresol_policy::{BuildError, Choice, Config, Info, Options, Streams};
+use entresol_policy::{BuildError, Choice, Config, Info, Log, LogLayout, Options, Streams, Wear};
 use entresol_store::arena::{Arena, ArenaError};
 use entresol_store::{Generation, Geometry, Identity, Layout, Recovered, StoreCounts, StoreError};
 use locks::Locks;
@@ -150,6 +150,8 @@ pub struct CacheConfig {
     pub seed: u64,
     /// Choice of the threads that do maintenance.
     pub maintenance: Maintenance,
+    /// Bound on the pages that the policy has written to the cache device, where slots are given by segments.
+    pub wear: Wear,
     /// Time for which a page may differ from the backing store, in whole seconds. None: no bound.
     pub dirty_age: Option<Duration>,
     /// Clock by which ages are measured.
@@ -172,6 +174,7 @@ impl CacheConfig {
             mode: Mode::WriteBack,
             seed: 42,
             maintenance: Maintenance::default(),
+            wear: Wear::Unbounded,
             dirty_age: None,
             clock: Clock::monotonic(),
             arena: None,
@@ -194,15 +197,23 @@ impl CacheConfig {
         Options::parse(self.policy, given.split(':').filter(others).chain(own.iter().map(String::as_str)))
     }
 
-    fn built_for(&self, page_bytes: u64, objects: usize) -> Config {
-        Config {
+    /// What the policy is built for, over a store of this geometry for so many pages; with the log of its lowest tier,
+    /// where the store gives its slots by segments.
+    fn built_for(&self, page_bytes: u64, objects: usize, store: (&Geometry, u64)) -> (Config, Option<Box<Log>>) {
+        let mut config = Config {
             pages: self.handles,
             objects,
             tiers: self.tiers.clone(),
             page_bytes: page_bytes as u32,
             seed: self.seed,
             peak_temporal_distance: None,
-        }
+        };
+        let (geometry, room_pages) = store;
+        let log = (geometry.layout == Layout::Segments).then(|| {
+            let layout = LogLayout { segment_bytes: Some(geometry.segment_bytes()), wear: self.wear };
+            Box::new(layout.below(room_pages as usize, &mut config, self.policy.ranked))
+        });
+        (config, log)
     }
 }
 

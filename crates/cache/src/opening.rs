@@ -12,8 +12,8 @@ use super::take_over::TakenOver;
 use super::unflushed::Unflushed;
 use super::{BlockCache, CacheConfig, CacheError, Maintenance, Mode, Objects, check_live, check_room};
 use entresol_disk::{Disk, MeterReader, Metered};
-use entresol_policy::Policy;
 use entresol_policy::catalogue::{self, Visitor};
+use entresol_policy::{Log, Policy};
 use entresol_store::{AnyStore, Generation, Generations, Identity, Recovered, StoreError};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -25,6 +25,8 @@ use std::time::Instant;
 pub struct Opening {
     core: Box<dyn Core>,
     config: CacheConfig,
+    /// Most pages that the policy holds.
+    held_max: usize,
     size_bytes: u64,
     page_bytes: u64,
     room_pages: u64,
@@ -44,6 +46,7 @@ struct Build {
     write_back: WriteBack,
     config: CacheConfig,
     objects: Objects,
+    log: Option<Box<Log>>,
 }
 
 impl Visitor for Build {
@@ -51,7 +54,7 @@ impl Visitor for Build {
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
         let CacheConfig { tiers, handles, mode, .. } = self.config;
-        let executor = Executor::new(self.write_back, tiers.len(), handles, self.objects);
+        let executor = Executor::new(self.write_back, tiers.len(), handles, self.objects, self.log);
         Box::new(Engine::new(policy, executor, mode))
     }
 }
@@ -102,17 +105,18 @@ impl Opening {
         let (generations, keeps_generations) = (store.generations(), store.keeps_generations());
         let objects_max = objects.objects_max();
         objects.set_all_pages(backing_pages);
-        let built_for = config.built_for(page_bytes, objects_max);
+        let (built_for, log) = config.built_for(page_bytes, objects_max, (&store.geometry(), room_pages));
         let mut write_back = WriteBack::new(store, backing, config.maintenance != Maintenance::Requests);
         write_back.keep_in(config.arena.as_ref());
-        write_back.serve(&config.tiers);
+        write_back.serve(&built_for.tiers);
         write_back.set_dirty_age(config.dirty_age, &config.clock);
-        let build = Build { write_back, config: config.clone(), objects };
+        let build = Build { write_back, config: config.clone(), objects, log };
         let core = catalogue::build(config.policy, &built_for, &config.built_with()?, build)?;
         let config = config.clone();
         Ok(Opening {
             core,
             config,
+            held_max: built_for.tiers.iter().sum(),
             size_bytes,
             page_bytes,
             room_pages,
@@ -203,7 +207,7 @@ impl Opening {
         self.recovered.took += started.elapsed();
         let begun = begin()?;
         let drain = self.config.mode != Mode::WriteBack && !self.leave_dirty;
-        self.core.start(self.config.tiers.iter().sum());
+        self.core.start(self.held_max);
         let locks = Arc::new(Locks::new(self.core, self.config.watch));
         let threads = self.config.maintenance == Maintenance::Threads;
         let cache = BlockCache {

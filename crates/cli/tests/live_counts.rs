@@ -4,7 +4,7 @@
 use entresol_cache::{BlockCache, CacheConfig, Tag};
 use entresol_core::{Op, Page, Size};
 use entresol_crashtest::{Power, SimDisk};
-use entresol_policy::{Info, Options, catalogue};
+use entresol_policy::{Info, LogLayout, Options, Wear, catalogue};
 use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, parse_policies, run_cell};
 use entresol_store::{Geometry, Layout};
 use entresol_trace::native::{self, Spool};
@@ -50,9 +50,13 @@ fn simulated(addresses: &Addresses, policy: &PolicySpec, tiers: &[usize]) -> Cou
 }
 
 fn simulated_past(addresses: &Addresses, policy: &PolicySpec, tiers: &[usize], sequential_cutoff: u64) -> Counted {
+    simulated_with(addresses, policy, tiers, CellOptions { sequential_cutoff, ..CellOptions::default() })
+}
+
+fn simulated_with(addresses: &Addresses, policy: &PolicySpec, tiers: &[usize], options: CellOptions) -> Counted {
     let policy = policy.clone();
     let sizes = tiers.iter().map(|&pages| Size::Pages(pages as u64)).collect();
-    let options = CellOptions { seed: SEED, sequential_cutoff, ..CellOptions::default() };
+    let options = CellOptions { seed: SEED, ..options };
     let row = run_cell(addresses, &[LayerSpec { policy, sizes }], String::new(), &options).expect("a cell that runs");
     Counted {
         read_hits: row.read_hits,
@@ -92,17 +96,28 @@ fn live_counts_past(
     policy: &PolicySpec,
     tiers: &[usize],
     layout: Layout,
+    spool: Option<&mut Spool>,
+    sequential_cutoff: u64,
+) -> Counted {
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 20, layout };
+    live_counts_over(trace, policy, tiers, (geometry, Wear::Unbounded), spool, sequential_cutoff)
+}
+
+fn live_counts_over(
+    trace: &Trace,
+    policy: &PolicySpec,
+    tiers: &[usize],
+    (geometry, wear): (Geometry, Wear),
     mut spool: Option<&mut Spool>,
     sequential_cutoff: u64,
 ) -> Counted {
     let power = Power::steady();
-    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 20, layout };
     let cache = SimDisk::new(geometry.size_bytes(), &power);
     let backing = SimDisk::new(PAGES * PAGE, &power);
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");
     let info = policy.info;
     let options = policy.options.clone();
-    let config = CacheConfig { handles: trace.footprint(), seed: SEED, options, ..CacheConfig::new(info, tiers) };
+    let config = CacheConfig { handles: trace.footprint(), seed: SEED, options, wear, ..CacheConfig::new(info, tiers) };
     let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
     cache.set_sequential_cutoff(sequential_cutoff).expect("a cache that runs");
     let mut recording = spool.is_some().then(|| cache.record().expect("nobody listens"));
@@ -187,6 +202,35 @@ fn the_block_cache_counts_what_the_simulator_counts() {
     }
     println!("{compared} cells");
     assert!(compared > 200);
+}
+
+/// With slots given by segments a log below the policy chooses what is copied and dropped, in cache and simulator alike.
+#[test]
+fn over_segments_the_block_cache_counts_what_the_simulator_counts() {
+    let trace = trace(1);
+    let addresses = Addresses::new(&trace);
+    let (mut compared, mut ranked) = (0, 0);
+    for policy in live().map(plain) {
+        let info = policy.info;
+        for (segment_pages, segments) in [(4, 40), (8, 40), (16, 30)] {
+            let geometry = Geometry { page_bytes: PAGE as u32, segment_pages, segments, layout: Layout::Segments };
+            let room = geometry.capacity_pages() as usize;
+            let tiers = if info.tiers.len() == 1 { vec![room] } else { vec![10.max(info.min_pages[0]), room] };
+            for wear in ["unbounded", "amplification=1.3+0.1"] {
+                println!("{} {tiers:?} {segment_pages} {wear}", info.name);
+                let wear: Wear = wear.parse().expect("a bound");
+                let log = Some(LogLayout { segment_bytes: Some(geometry.segment_bytes()), wear });
+                let simulated =
+                    simulated_with(&addresses, &policy, &tiers, CellOptions { log, ..CellOptions::default() });
+                let live = live_counts_over(&trace, &policy, &tiers, (geometry, wear), None, 0);
+                assert_eq!(live, simulated, "{} {tiers:?} {geometry}: (live, simulated)", info.name);
+                compared += 1;
+                ranked += usize::from(info.ranked);
+            }
+        }
+    }
+    println!("{compared} cells, {ranked} of ranked policies");
+    assert!(compared > 200 && ranked > 0);
 }
 
 /// The same requests of a scan and a loop among others bypass the cache under every policy, and the policy does not

@@ -15,6 +15,7 @@ mod counts;
 mod info;
 mod interface;
 mod list;
+mod log;
 pub mod miniature;
 mod mutant;
 mod options;
@@ -40,6 +41,7 @@ pub mod writebuffer;
 pub use counts::{Counts, MAX_TIERS, TierCounts};
 pub use info::{Config, Info, OptionInfo, Tunable};
 pub use interface::{Choice, ChoiceCandidate, Driver, PageState, Policy, Switch, TierSet};
+pub use log::{Log, LogLayout};
 #[cfg(feature = "mutants")]
 pub use mutant::leave_out;
 pub use options::{BuildError, Options};

@@ -2,11 +2,10 @@
 
 use crate::addresses::Addresses;
 use crate::layer::{Layer, LayerBuilder, LayerMode};
-use crate::log::LogLayout;
 use crate::row::{Interval, LayerRow, Row, TierRow};
 use crate::spec::{LayerSpec, PolicySpec};
 use entresol_core::{Hint, ObjectId, Page, Size, Tier};
-use entresol_policy::{BuildError, Config, Counts, catalogue};
+use entresol_policy::{BuildError, Config, Counts, LogLayout, catalogue};
 use entresol_trace::EventKind;
 use std::ops::Range;
 use std::time::Duration;
@@ -186,7 +185,9 @@ impl<'w> Run<'w> {
         for (depth, placed) in stack.layers.iter().enumerate() {
             let mut config = stack.config(depth, addresses, options);
             let lowest = depth + 1 == stack.layers.len();
-            let below = options.log.filter(|_| lowest).map(|layout| layout.below(&mut config, placed.spec.info.ranked));
+            let blocks = config.tiers.last().copied().unwrap_or(0);
+            let ranked = placed.spec.info.ranked;
+            let below = options.log.filter(|_| lowest).map(|layout| layout.below(blocks, &mut config, ranked));
             let forward = stack.layers.len() > 1 && !log;
             let cuts = options.sequential_cutoff > 0 && lowest;
             let cutoff_pages = cuts.then(|| options.sequential_cutoff.div_ceil(u64::from(addresses.trace.page_bytes)));

@@ -7,6 +7,9 @@ use super::journal;
 /// store, and pages declared gone.
 const BURST_SEGMENTS: u64 = 25;
 
+/// Fewest segments of a policy's log.
+const LOG_SEGMENTS_MIN: u64 = 6;
+
 /// Areas of a store: the journal lies before the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Areas {
@@ -63,11 +66,12 @@ impl Areas {
     }
 
     /// Capacity for a policy, in pages: all slots except four segments' worth to work in, and one in 64 so that slots
-    /// need not be freed often. Where slots are given by segments a quarter stays free for dead versions.
+    /// need not be freed often. Where slots are given by segments, these are the pages of the policy's log, dead versions
+    /// included; 0 if that is too small.
     pub fn capacity_pages(&self) -> u64 {
         if self.by_segments {
-            let full = self.slots.saturating_sub(4 * self.segment_pages);
-            return full - full / 4;
+            let log = self.slots.saturating_sub(4 * self.segment_pages);
+            return if log < LOG_SEGMENTS_MIN * self.segment_pages { 0 } else { log };
         }
         (self.slots - self.slots / 64).saturating_sub(4 * self.segment_pages)
     }

@@ -103,7 +103,11 @@ impl Setup {
         let least = if layout.has_slots() { 16 } else { 9 };
         let least = (least..).find(|&segments| of(segments).capacity_pages() >= CAPACITY_MIN).expect("some number");
         let geometry = of(least + random.below(6) as u32);
-        let (policy, tiers) = random_policy(&mut random, geometry.capacity_pages());
+        let (mut policy, mut tiers) = random_policy(&mut random, geometry.capacity_pages());
+        if layout == Layout::Segments && Random::mix(seed).is_multiple_of(4) {
+            // Of a policy with ranks the log drops pages.
+            (policy, tiers) = ("reuse", vec![geometry.capacity_pages() as usize]);
+        }
         let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround][random.below(4) as usize];
         let backing_pages = 8 + random.below(60);
         let maintenance = [Maintenance::Requests, Maintenance::Hand][random.below(2) as usize];
@@ -159,7 +163,7 @@ impl Setup {
     fn is_atomic(&self) -> bool {
         let one_tier = self.tiers.len() == 1;
         let stays = self.mode != Mode::WriteAround && self.cutoff_pages == 0;
-        one_tier && stays && !["expcache", "io-cache", PLACING].contains(&self.policy)
+        one_tier && stays && !["expcache", "io-cache", "reuse", PLACING].contains(&self.policy)
     }
 
     fn config(&self) -> CacheConfig {

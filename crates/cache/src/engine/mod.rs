@@ -70,7 +70,15 @@ impl<P: Policy> Engine<P> {
         let outcome = self.policy.access(request(handle, op, tag.sequential), &mut decision);
         decision.count(outcome, absorbed);
         after(&self.policy, handle, &mut decision);
+        decision.settle_log(Some(op.is_write()), self.policy.ranked());
         Some(decision.end())
+    }
+
+    /// Has the log below the policy hear of a request that bypassed the policy.
+    fn settle_log(&mut self, writes: bool) {
+        if self.executor.log.is_some() {
+            Decision::on_hint(&mut self.executor).settle_log(Some(writes), self.policy.ranked());
+        }
     }
 
     /// Notes a request in its stream. True if the request is part of a long stream and bypasses the policy. Pages that
@@ -94,6 +102,7 @@ impl<P: Policy> Engine<P> {
         let past = |engine: &mut Self| engine.executor.write_back.write_past(page, contents.bytes);
         let passes = self.passes(page);
         if self.mode == Mode::WriteAround && !self.is_cached(page) {
+            self.settle_log(true);
             self.executor.counts.around += 1;
             self.executor.counts.writes += 1;
             self.executor.objects.went_around(page);
@@ -101,6 +110,7 @@ impl<P: Policy> Engine<P> {
         }
         if passes {
             self.executor.count_passed(page, op);
+            self.settle_log(true);
             return past(self);
         }
         let through = self.through || self.mode != Mode::WriteBack;
@@ -138,7 +148,10 @@ impl<P: Policy> Core for Engine<P> {
 
     fn hint(&mut self, hint: Hint) {
         if !self.off {
-            self.policy.hint(hint, &mut Decision::on_hint(&mut self.executor));
+            let mut decision = Decision::on_hint(&mut self.executor);
+            self.policy.hint(hint, &mut decision);
+            decision.settle_log(None, self.policy.ranked());
+            drop(decision);
             self.executor.plan.settle_copies();
         }
     }
@@ -152,7 +165,10 @@ impl<P: Policy> Core for Engine<P> {
             return false;
         }
         // Pages that could not be written below stay queued or are listed.
-        let more = self.policy.go_on(&mut Decision::on_hint(&mut self.executor));
+        let mut decision = Decision::on_hint(&mut self.executor);
+        let more = self.policy.go_on(&mut decision);
+        decision.settle_log(None, self.policy.ranked());
+        drop(decision);
         self.executor.plan.settle_copies();
         more
     }
@@ -213,6 +229,7 @@ impl<P: Policy> Core for Engine<P> {
         }
         if self.passes(page) {
             self.executor.count_passed(page, Op::Read);
+            self.settle_log(false);
         } else {
             let store_tier = self.executor.store_tier();
             // The read has succeeded. Errors concern other pages, which stay queued or are listed.
@@ -414,6 +431,9 @@ impl<P: Policy> Core for Engine<P> {
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         let mut gauges = Vec::new();
         self.policy.gauges(&mut |name, value| gauges.push((name, value)));
+        if let Some(log) = &self.executor.log {
+            log.gauges(&mut |name, value| gauges.push((name, value)));
+        }
         gauges
     }
 

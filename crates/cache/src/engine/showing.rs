@@ -122,6 +122,7 @@ impl<P: Policy> Engine<P> {
         let before = self.executor.counts;
         let mut decision = Decision::on_request(&mut self.executor, page, Op::Read, PageBytes::new(bytes), tag.now_us);
         let outcome = self.policy.access(request(handle, Op::Read, tag.sequential), &mut decision);
+        decision.settle_log(None, self.policy.ranked());
         // Errors concern other pages, which stay queued or are listed.
         drop(decision);
         let Counts { write_backs, write_back_ios, admissions_failed, .. } = self.executor.counts;
@@ -154,7 +155,9 @@ impl<P: Policy> Engine<P> {
         if let Some(handle) = handle {
             let op = if entry.dirty { Op::Write } else { Op::Read };
             // Errors concern other pages, which stay queued or are listed.
-            self.policy.access(request(handle, op, false), &mut Decision::on_recovered(&mut self.executor, page, op));
+            let mut decision = Decision::on_recovered(&mut self.executor, page, op);
+            self.policy.access(request(handle, op, false), &mut decision);
+            decision.settle_log(None, self.policy.ranked());
         }
         if !handle.is_some_and(|handle| self.policy.state(handle).tiers.contains(self.executor.store_tier())) {
             self.executor.write_back.release(page);

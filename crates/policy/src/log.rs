@@ -1,7 +1,14 @@
-//! A log below a policy: where each page's version lies, and what reclaim copies and drops.
+//! A log below a policy: in which segment each page's version lies, and what reclaim copies and drops.
+//!
+//! The simulator and the block cache drive the same [`Log`] with the same movements, and so count the same hits, write-backs
+//! and copies. It does no I/O. A store follows in its own time: it appends what enters the tier, and moves pages that
+//! the log keeps when it makes a segment free.
 
+use crate::Config;
+use crate::ranked::Ranked;
+use crate::reclaim::Reclaim;
+use crate::wear::Wear;
 use entresol_core::{Movement, Page, Tier, Verb};
-use entresol_policy::{Config, Ranked, Reclaim, Wear};
 use std::collections::VecDeque;
 
 /// Stands for no block, and for no page.
@@ -9,6 +16,9 @@ const NONE: u32 = u32::MAX;
 
 /// Segments that are free when a request begins, as long as reclaim finds any.
 const FREE_MIN: usize = 2;
+
+/// Most pages that a policy with memory above appends in one decision: a group that it keeps, and one from memory.
+const APPENDED_MAX: usize = 128;
 
 /// Bytes of a segment in a log of many.
 const SEGMENT_BYTES: u64 = 256 << 10;
@@ -35,27 +45,28 @@ impl LogLayout {
         self.segment_bytes.map_or(largest.min(blocks / SEGMENTS_MIN).max(SEGMENT_PAGES_MIN.min(largest)), of)
     }
 
-    /// An empty log in the last tier of a policy of this configuration, which gets the capacity that the log leaves:
-    /// none in a log that is too small. Under a policy without ranks a quarter of the log stays free for dead versions
-    /// between live ones.
-    pub(crate) fn below(self, config: &mut Config, ranked: bool) -> Log {
+    /// An empty log of so many pages in the last tier of a policy of this configuration. The tier has at most the
+    /// capacity that the log leaves: none in a log that is too small. Under a policy without ranks a quarter of the log
+    /// stays free for dead versions between live ones.
+    pub fn below(self, blocks: usize, config: &mut Config, ranked: bool) -> Log {
         let tier = config.tiers.len() - 1;
-        let blocks = config.tiers[tier];
         let segment_pages = self.segment_pages(blocks, config.page_bytes);
         let full = (blocks / segment_pages).saturating_sub(FREE_MIN + 1) * segment_pages;
-        config.tiers[tier] = if ranked { full } else { full - full / 4 };
+        config.tiers[tier] = config.tiers[tier].min(if ranked { full } else { full - full / 4 });
         Log::new(self.wear, segment_pages, blocks, config, Tier(tier as u8))
     }
 }
 
 /// Contents of a log in the last tier of a policy.
-pub(crate) struct Log {
+pub struct Log {
     tier: Tier,
     segment_pages: usize,
+    /// Segments that are free when a request begins: with memory above some more than the log has, for one decision.
+    free_min: usize,
     reclaim: Reclaim,
     /// Page of each block whose version is the newest.
     pages: Vec<u32>,
-    /// Block of each page's newest version.
+    /// Block of each page's newest version, of pages up to the last one that was appended.
     blocks: Vec<u32>,
     /// Valid pages of each segment.
     valid: Vec<u32>,
@@ -71,13 +82,15 @@ pub(crate) struct Log {
 impl Log {
     /// An empty log of so many blocks.
     fn new(wear: Wear, segment_pages: usize, blocks: usize, config: &Config, tier: Tier) -> Self {
-        let segments = (blocks / segment_pages) as u32;
+        let more = if tier == Tier::TOP { 0 } else { APPENDED_MAX.div_ceil(segment_pages) };
+        let segments = (blocks / segment_pages + more) as u32;
         Log {
             tier,
             segment_pages,
+            free_min: FREE_MIN + more,
             reclaim: Reclaim::new(segments, segment_pages as u32, config.page_bytes, wear, config.seed),
             pages: vec![NONE; segments as usize * segment_pages],
-            blocks: vec![NONE; config.pages],
+            blocks: Vec::new(),
             valid: vec![0; segments as usize],
             free: (0..segments).collect(),
             victim: None,
@@ -96,13 +109,20 @@ impl Log {
         mut emit: impl FnMut(Movement),
     ) {
         let changed = self.reclaim.request(writes, now_us);
-        let full = self.free.len() < FREE_MIN;
-        while self.free.len() < FREE_MIN {
-            self.reclaim_one(&mut policy, &mut emit);
-        }
+        let full = self.make_room(&mut policy, &mut emit);
         if let Some(policy) = policy.filter(|_| changed || full) {
             policy.set_bar(self.reclaim.threshold(), self.reclaim.price());
         }
+    }
+
+    /// Makes room for the next decision; true if there was too little. `emit` is called with each movement that this
+    /// takes.
+    pub fn make_room(&mut self, policy: &mut Option<&mut dyn Ranked>, mut emit: impl FnMut(Movement)) -> bool {
+        let full = self.free.len() < self.free_min;
+        while self.free.len() < self.free_min {
+            self.reclaim_one(policy, &mut emit);
+        }
+        full
     }
 
     /// Carries a movement out.
@@ -117,10 +137,8 @@ impl Log {
     }
 
     fn forget(&mut self, page: Page) {
-        let block = std::mem::replace(&mut self.blocks[page.index()], NONE);
-        if block == NONE {
-            return;
-        }
+        let Some(block) = self.blocks.get_mut(page.index()).filter(|block| **block != NONE) else { return };
+        let block = std::mem::replace(block, NONE);
         self.pages[block as usize] = NONE;
         let segment = block as usize / self.segment_pages;
         self.valid[segment] -= 1;
@@ -146,6 +164,9 @@ impl Log {
             segment * self.segment_pages as u32
         });
         self.pages[block as usize] = page.0;
+        if page.index() >= self.blocks.len() {
+            self.blocks.resize(page.index() + 1, NONE);
+        }
         self.blocks[page.index()] = block;
         self.reclaim.wrote();
         let (next, segment) = (block + 1, block as usize / self.segment_pages);
@@ -249,7 +270,7 @@ mod tests {
         let mut random = Random::new(seed);
         let mut config = config();
         let layout = LogLayout { segment_bytes: Some(16 * 4096), wear: wear.parse().expect("valid") };
-        let mut log = layout.below(&mut config, ranked);
+        let mut log = layout.below(BLOCKS, &mut config, ranked);
         let mut policy = Ranks { dirty: BTreeMap::new(), ranks: HashMap::new() };
         let (mut written, mut copied, mut dropped) = (0, 0, 0);
         for at in 0..30_000 {
@@ -285,7 +306,7 @@ mod tests {
             } else {
                 log.settle(writes, at, None, &mut emit);
             }
-            assert!(log.free.len() >= FREE_MIN, "seed {seed}, request {at}");
+            assert!(log.free.len() >= log.free_min, "seed {seed}, request {at}");
             let in_log = log.pages.iter().filter(|&&page| page != NONE).count();
             assert_eq!(in_log, policy.dirty.len(), "seed {seed}, request {at}");
             for page in policy.dirty.keys() {
