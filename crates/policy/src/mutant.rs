@@ -36,5 +36,9 @@ entresol_core::fault_points! {
         AnyGhostForgotten,
         /// Objects are not told apart.
         OneObject,
+        /// A build is done within one request.
+        BuiltAtOnce,
+        /// The search for the coldest page ends only when it is found.
+        EndlessSearch,
     }
 }

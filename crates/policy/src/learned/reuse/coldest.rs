@@ -1,6 +1,16 @@
 //! The least of many numbers that change: a tree of minima with 16 children a node.
 
 const CHILDREN: usize = 16;
+/// Bits of a mask.
+const BITS: [u16; CHILDREN] = {
+    let mut bits = [1; CHILDREN];
+    let mut at = 1;
+    while at < CHILDREN {
+        bits[at] = 1 << at;
+        at += 1;
+    }
+    bits
+};
 
 /// A number of each leaf, and the least of all.
 #[derive(Clone, Debug)]
@@ -40,7 +50,10 @@ impl Minima {
         for &level in self.levels.iter().rev().skip(1) {
             let start = level + at * CHILDREN;
             let children = &self.numbers[start..start + CHILDREN];
-            at = at * CHILDREN + children.iter().position(|&number| number == least).expect("a child has the minimum");
+            // A mask has no branch to predict for each child, and its words are as wide as the numbers.
+            let bits = children.iter().zip(BITS).map(|(&number, bit)| if number == least { bit } else { 0 });
+            let mask = bits.fold(0u16, |mask, bit| mask | bit);
+            at = at * CHILDREN + mask.trailing_zeros() as usize;
         }
         at
     }
@@ -51,11 +64,16 @@ impl Minima {
         let (mut at, mut number) = (leaf, number);
         for (depth, &level) in self.levels.iter().enumerate() {
             let old = std::mem::replace(&mut self.numbers[level + at], number);
-            if old == number || depth + 1 == self.levels.len() {
-                return;
+            let Some(above) = self.levels.get(depth + 1) else { return };
+            let least = self.numbers[above + at / CHILDREN];
+            if number >= least {
+                if old > least || old == number {
+                    return;
+                }
+                // The number was the least of its node.
+                let start = level + at / CHILDREN * CHILDREN;
+                number = self.numbers[start..start + CHILDREN].iter().copied().fold(i16::MAX, i16::min);
             }
-            let start = level + at / CHILDREN * CHILDREN;
-            number = self.numbers[start..start + CHILDREN].iter().copied().fold(i16::MAX, i16::min);
             at /= CHILDREN;
         }
     }

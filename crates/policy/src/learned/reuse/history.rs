@@ -13,8 +13,6 @@ use entresol_core::Random;
 const TICKS: u32 = 1 << 12;
 /// Age that [`History::clamp`] gives to all older pages, in ticks.
 pub(super) const AGE_MAX: u32 = TICKS / 2;
-/// Most ticks between two calls of [`History::clamp`] on one word.
-pub(super) const CLAMP_TICKS: u32 = TICKS / 4;
 
 /// Buckets of age: half octaves.
 pub(super) const BUCKETS: usize = 23;
@@ -24,6 +22,11 @@ pub(super) const GAPS: usize = 64;
 pub(super) const RANGES: usize = 5;
 /// Classes of pages: range, gap or feature, kind of the last access.
 pub(super) const CLASSES: usize = RANGES * GAPS * 2;
+
+/// Cells of a class: one a bucket, and one that rounds them up.
+pub(super) const STRIDE: usize = BUCKETS + 1;
+/// Cells of all classes.
+pub(super) const CELLS: usize = CLASSES * STRIDE;
 
 const GAP_AT: u32 = 12;
 const COUNT_AT: u32 = 22;
@@ -51,15 +54,28 @@ const UNITS: f64 = 16.0;
 /// Steps of a half octave.
 const HALF_OCTAVE: u32 = STEPS as u32 / 2;
 
-/// Range of each number of accesses.
-const RANGE_OF: [u8; 1 << 7] = {
-    let mut ranges = [0; 1 << 7];
-    let mut count = 2;
-    while count < ranges.len() {
-        ranges[count] = count.ilog2() as u8 / 2 + 1;
-        count += 1;
+/// Class of a history whose gap is 0, by its upper bits: the number of accesses and the kind of the last.
+static CLASS_OF: [u16; 1 << 8] = {
+    let mut classes = [0; 1 << 8];
+    let mut at = 0;
+    while at < classes.len() {
+        let (count, written) = (at as u32 & COUNT_MAX, at as u16 >> 7);
+        let range = if count < 2 { 0 } else { count.ilog2() as u16 / 2 + 1 };
+        classes[at] = range * (2 * GAPS as u16) + written;
+        at += 1;
     }
-    ranges
+    classes
+};
+
+/// Bucket of each age. A load is faster than a logarithm by instruction.
+static BUCKET_OF: [u8; TICKS as usize] = {
+    let mut buckets = [0; TICKS as usize];
+    let mut age = 0;
+    while age < TICKS {
+        buckets[age as usize] = bucket(age) as u8;
+        age += 1;
+    }
+    buckets
 };
 
 /// `2^exponent`, for exponents from -1022 to 1023.
@@ -68,7 +84,6 @@ fn two_to(exponent: i32) -> f64 {
 }
 
 /// Bucket of an age in ticks.
-#[inline(always)]
 pub(super) const fn bucket(age: u32) -> usize {
     // 0, 1, 2-3, 4-5, 6-9, 10-13 and so on: two steps of each octave of the age plus two.
     let shifted = age + 2;
@@ -76,9 +91,37 @@ pub(super) const fn bucket(age: u32) -> usize {
     (2 * octave + (shifted >> octave) - 2) as usize
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Pages looked at and cells built, for the test that bounds them.
+    pub(super) static WORK: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts pages looked at or cells built, in tests.
+#[inline(always)]
+pub(super) fn count_work(_work: usize) {
+    #[cfg(test)]
+    WORK.set(WORK.get() + _work);
+}
+
+/// Index of a class and the bucket of an age below 4,096 ticks.
+#[inline(always)]
+pub(super) fn cell(class: usize, age: u32) -> usize {
+    class * STRIDE + usize::from(BUCKET_OF[(age % TICKS) as usize])
+}
+
 /// Least age of a bucket in ticks; of the one after the last, the end of the last.
 pub(super) const fn bucket_start(bucket: usize) -> u32 {
     ((2 + bucket as u32 % 2) << (bucket / 2)) - 2
+}
+
+/// Logarithm of an age in steps, by those of mantissas.
+fn logarithm(age: u32, mantissas: &[u8]) -> u16 {
+    // Two moments of the same tick are a third of a tick apart in the mean.
+    let thirds = (3 * age).max(1);
+    let octave = thirds.ilog2();
+    let mantissa = ((thirds << (31 - octave)) << 1) >> (32 - MANTISSAS.ilog2());
+    (octave * STEPS as u32 + u32::from(mantissas[mantissa as usize]) + THIRD) as u16
 }
 
 /// A page's history.
@@ -149,9 +192,15 @@ impl History {
     /// Class of the history, below [`CLASSES`].
     #[inline(always)]
     pub fn class(self) -> usize {
-        let range = usize::from(RANGE_OF[self.count() as usize]);
-        let gap = (self.gap() / HALF_OCTAVE) as usize;
-        (range * GAPS + gap) * 2 + (self.0 >> WRITTEN_AT & 1) as usize
+        let of_count = usize::from(CLASS_OF[(self.0 >> COUNT_AT & 0xff) as usize]);
+        of_count + 2 * (self.gap() / HALF_OCTAVE) as usize
+    }
+
+    /// Class and bucket of age as an index below [`CELLS`].
+    #[inline(always)]
+    pub fn cell(self, tick: u32) -> usize {
+        count_work(1);
+        cell(self.class(), self.age(tick))
     }
 
     /// Makes an age above [`AGE_MAX`] equal to it.
@@ -169,8 +218,8 @@ impl History {
 pub(super) struct Gaps {
     /// `2^(i/64)`.
     powers: [f64; STEPS + 1],
-    /// Binary logarithm, in steps, of the mantissas with these upper bits.
-    logarithms: [u8; MANTISSAS],
+    /// Binary logarithm of each age, in steps.
+    logarithms: Vec<u16>,
     /// Change of the mean gap, in parts of a step, by count and by logarithm of the newest gap over the mean.
     changes: Vec<[i16; RATIOS]>,
     /// Random bits not yet used, four for each access.
@@ -184,10 +233,10 @@ impl Gaps {
         let mut powers = [1.0; STEPS + 1];
         (1..STEPS).for_each(|i| powers[i] = powers[i - 1] * root);
         powers[STEPS] = 2.0;
-        let mut gaps = Gaps { powers, logarithms: [0; MANTISSAS], changes: Vec::new(), bits: 0, bits_left: 0 };
-        for i in 0..MANTISSAS {
-            gaps.logarithms[i] = gaps.steps(1.0 + (i as f64 + 0.5) / MANTISSAS as f64) as u8;
-        }
+        let mut gaps = Gaps { powers, logarithms: Vec::new(), changes: Vec::new(), bits: 0, bits_left: 0 };
+        let mantissas: Vec<u8> =
+            (0..MANTISSAS).map(|i| gaps.steps(1.0 + (i as f64 + 0.5) / MANTISSAS as f64) as u8).collect();
+        gaps.logarithms = (0..TICKS).map(|age| logarithm(age, &mantissas)).collect();
         // The middle of the ratios that share an index.
         let ratio = |i: usize| {
             let steps = (i as i32 - RATIO_ONE) * RATIO_STEPS + RATIO_STEPS / 2;
@@ -217,16 +266,6 @@ impl Gaps {
         self.powers[gap as usize % STEPS] * two_to((gap as usize / STEPS) as i32) / UNITS
     }
 
-    /// Logarithm of an age in steps.
-    #[inline(always)]
-    fn logarithm(&self, age: u32) -> u32 {
-        // Two moments of the same tick are a third of a tick apart in the mean.
-        let thirds = (3 * age).max(1);
-        let octave = thirds.ilog2();
-        let mantissa = ((thirds << (31 - octave)) << 1) >> (32 - MANTISSAS.ilog2());
-        octave * STEPS as u32 + u32::from(self.logarithms[mantissa as usize % MANTISSAS]) + THIRD
-    }
-
     /// History after one more access.
     #[inline(always)]
     pub fn access(&mut self, history: History, tick: u32, written: bool, random: &mut Random) -> History {
@@ -239,7 +278,7 @@ impl Gaps {
         self.bits_left -= 1;
         let count = history.count();
         let gap = history.gap();
-        let newest = self.logarithm(history.age(tick));
+        let newest = u32::from(self.logarithms[history.age(tick) as usize]);
         let ratio = (newest as i32 - gap as i32).div_euclid(RATIO_STEPS) + RATIO_ONE;
         let change =
             self.changes[count as usize % (COUNT_MAX as usize + 1)][ratio.clamp(0, RATIOS as i32 - 1) as usize];
@@ -252,9 +291,9 @@ impl Gaps {
         History(kept | (tick % TICKS) | (gap << GAP_AT) | (count << COUNT_AT) | written)
     }
 
-    /// Bytes of the table of changes.
+    /// Bytes of the tables.
     pub fn memory_bytes(&self) -> usize {
-        self.changes.capacity() * size_of::<[i16; RATIOS]>()
+        self.changes.capacity() * size_of::<[i16; RATIOS]>() + self.logarithms.capacity() * 2
     }
 
     /// Mean gap in the middle of a half octave, in ticks.
@@ -313,7 +352,7 @@ mod tests {
         let gaps = Gaps::new();
         for age in 1..TICKS {
             let exact = (f64::from(age) * UNITS).log2() * STEPS as f64;
-            let found = f64::from(gaps.logarithm(age));
+            let found = f64::from(gaps.logarithms[age as usize]);
             assert!((found - exact).abs() < 1.5, "age {age}: {found} for {exact}");
         }
         for number in [0.001, 0.37, 1.0, 1.5, 77.7, 1e6] {

@@ -24,8 +24,12 @@
 //! - Tables are built after 64 requests, then at intervals that double up to twice the cache and 10,000 requests, so a
 //!   cold cache learns early. Pages that still wait count by a sample with their ages so far, as survivors (Kaplan,
 //!   Meier 1958); without them only short ages would be known at the start.
+//! - One request does a bounded part of all this, whatever the size of the cache. A build takes 16 pages of the sample
+//!   at each request, then four classes. An eviction ranks at most 16 blocks of eight pages in search of the coldest,
+//!   one block in turn and four ghosts. With the clamps of ages that is at most 260 pages ranked or sampled and cells
+//!   of tables built in a request. Only a driver that refuses the victim makes the policy search all residents.
 //! - Known at once: the residents and twice as many ghosts. 8 bytes a handle, 4.3 a resident and 4 a ghost: 37 bytes
-//!   for each page of a cache with three handles a page, and 0.45 MB of tables.
+//!   for each page of a cache with three handles a page, and 0.5 MB of tables.
 //! - With `writes=through` no page is dirty: history, gaps and classes are of reads alone, and a write leaves the rank
 //!   as it is. Each write reaches the backing store at once, and a cached copy is always brought up to date.
 //! - Random draws round mean gaps and choose the sample. The arithmetic gives the same results on all machines.
@@ -59,6 +63,12 @@ const PERIOD_CONSTANT: u64 = 10_000;
 /// Most known pages of the sample that counts as waiting, and the fewest known pages that one of it stands for.
 const SAMPLE_MAX: usize = 4096;
 const SAMPLE_STEP: usize = 16;
+/// Pages of the sample that are counted at one request.
+const SAMPLED_AT_ONCE: usize = 16;
+/// Most requests of a pause, and known pages whose ages are clamped after each. That is four pages in each of as many
+/// ticks as a clamped age takes to come again, or for each of the cache's pages; three for each are known.
+const PAUSE_MAX: u32 = 64;
+const CLAMPED: usize = 4;
 /// Least value, in disk I/Os, of a written page that is admitted at no price.
 const WRITE_VALUE: f64 = 0.1;
 /// Evictions over which the mean rank of victims is taken.
@@ -78,7 +88,14 @@ pub struct Reuse {
     until_build: u64,
     period: u64,
     period_max: u64,
-    /// Requests left until the next tick or build, and as many as there were after the last.
+    /// True during a build, which goes on at each request.
+    building: bool,
+    /// Pages that the sample of the build lacks, and the known pages that one of it stands for.
+    to_sample: usize,
+    sampled: usize,
+    /// Mean rank of victims as the build began.
+    theta_of_build: f64,
+    /// Requests left until the next tick or part of a build, and as many as there were after the last.
     pause: u32,
     paused: u32,
     /// Mean rank of recent victims: disk I/Os that a frame saves per request.
@@ -102,35 +119,53 @@ impl Reuse {
         }
     }
 
-    /// Begins a tick, builds the tables, or both.
+    /// Begins a tick, does a part of a build of the tables, or both.
     #[inline(never)]
     fn end_pause(&mut self) {
         self.until_tick -= self.paused;
-        self.until_build -= u64::from(self.paused);
+        self.until_build = self.until_build.saturating_sub(u64::from(self.paused));
         if self.until_tick == 0 {
             self.until_tick = self.tick_requests;
             self.tick = self.tick.wrapping_add(1);
-            self.pages.clamp_next(self.tick);
         }
-        if self.until_build == 0 {
-            self.build();
+        self.pages.clamp_next(CLAMPED, self.tick);
+        if self.until_build == 0 && !self.building {
+            self.begin_build();
         }
-        self.paused = u64::from(self.until_tick).min(self.until_build) as u32;
+        if self.building {
+            self.build_on();
+        }
+        let most = if self.building { 1 } else { PAUSE_MAX.min(self.until_build as u32).max(1) };
+        self.paused = self.until_tick.min(most);
         self.pause = self.paused;
     }
 
-    fn build(&mut self) {
+    fn begin_build(&mut self) {
         let known = self.pages.residents() + self.pages.ghosts();
-        let step = known.div_ceil(SAMPLE_MAX).max(SAMPLE_STEP);
-        if !mutant::is(Mutant::WaitingNotCounted) {
-            for history in self.pages.sample(known / step, &mut self.random) {
-                self.tables.wait(history.class(), history.age(self.tick));
-            }
-        }
-        self.tables.build(self.theta, step);
-        self.builds += 1;
+        self.sampled = known.div_ceil(SAMPLE_MAX).max(SAMPLE_STEP);
+        self.to_sample = if mutant::is(Mutant::WaitingNotCounted) { 0 } else { known / self.sampled };
+        self.theta_of_build = self.theta;
+        self.tables.begin_build();
+        self.building = true;
         self.period = (2 * self.period).min(self.period_max);
         self.until_build = self.period;
+    }
+
+    /// Goes on with a build: by pages of the sample, then by classes.
+    fn build_on(&mut self) {
+        let pages = self.to_sample.min(SAMPLED_AT_ONCE);
+        for history in self.pages.sample(pages, &mut self.random) {
+            self.tables.wait(history.class(), history.age(self.tick));
+        }
+        self.to_sample -= pages;
+        if self.to_sample > 0 {
+            return;
+        }
+        self.building = self.tables.build_next(self.theta_of_build, self.sampled);
+        while self.building && mutant::is(Mutant::BuiltAtOnce) {
+            self.building = self.tables.build_next(self.theta_of_build, self.sampled);
+        }
+        self.builds += u64::from(!self.building);
     }
 
     fn set_price(&mut self, price: f64) {
@@ -181,9 +216,8 @@ impl Reuse {
     #[inline]
     fn is_barred(&self, history: History, dirty: bool) -> bool {
         let Some(bar) = self.bar else { return false };
-        let age = history.age(self.tick);
-        let rank = self.tables.rank(history.class(), age, dirty);
-        let value = self.tables.value(history.class(), age, dirty);
+        let cell = history.cell(self.tick);
+        let (rank, value) = (self.tables.rank(cell, dirty), self.tables.value(cell, dirty));
         decode(rank) <= bar || value <= self.least_values[usize::from(dirty)]
     }
 
@@ -193,7 +227,7 @@ impl Reuse {
         if self.pages.history(request.page).is_known() {
             self.pages.set_history(request.page, history);
         } else {
-            let rank = |history: History| tables.rank(history.class(), history.age(tick), history.is_dirty());
+            let rank = |history: History| tables.rank(history.cell(tick), history.is_dirty());
             let forgotten = self.pages.add_ghost(request.page, history, rank);
             self.count_forgotten(forgotten);
         }
@@ -201,18 +235,17 @@ impl Reuse {
     }
 
     /// Serves a miss of a full cache: by a frame of a colder page, or past the cache.
-    #[inline]
+    #[inline(never)]
     fn compete<D: Driver>(&mut self, request: Request, history: History, dirty: bool, driver: &mut D) -> Outcome {
         let (page, tick, tables) = (request.page, self.tick, &self.tables);
-        let rank = |history: History| tables.rank(history.class(), history.age(tick), history.is_dirty());
+        let rank = |history: History| tables.rank(history.cell(tick), history.is_dirty());
         let resident = history.resident(dirty);
         let every =
             mutant::is(if request.op.is_write() { Mutant::EveryWriteAdmitted } else { Mutant::EveryReadAdmitted });
         let limit = if every { i16::MAX } else { rank(resident) };
-        let value = tables.value(history.class(), history.age(tick), dirty);
         let least = self.least_values[usize::from(dirty)];
-        let pays = value > least || every || mutant::is(Mutant::NoPrice);
-        let mut victim = if pays { self.pages.coldest(limit, rank) } else { None };
+        let pays = || tables.value(history.cell(tick), dirty) > least || every || mutant::is(Mutant::NoPrice);
+        let mut victim = if self.pages.least() < limit && pays() { self.pages.coldest(limit, rank) } else { None };
         if victim.is_some_and(|victim| !driver.may_evict(self.pages.page(victim.at), Tier::TOP)) {
             victim = self.pages.resident_where(limit, rank, |page| driver.may_evict(page, Tier::TOP));
         }
@@ -265,7 +298,7 @@ impl Policy for Reuse {
         let gaps = Gaps::new();
         let period_max = (2 * capacity as u64 + PERIOD_CONSTANT).min(PERIOD_MAX);
         let period = if mutant::is(Mutant::LateBuild) { period_max } else { FIRST_PERIOD };
-        let pause = u64::from(tick_requests).min(period) as u32;
+        let pause = tick_requests.min(PAUSE_MAX).min(period as u32);
         let mut reuse = Reuse {
             pages: Pages::new(config.pages, capacity, ghosts),
             tables: Tables::new(&gaps, capacity, tick_requests, !through),
@@ -277,6 +310,10 @@ impl Policy for Reuse {
             until_build: period,
             period,
             period_max,
+            building: false,
+            to_sample: 0,
+            sampled: 0,
+            theta_of_build: 0.0,
             pause,
             paused: pause,
             theta: 0.0,
@@ -308,7 +345,7 @@ impl Policy for Reuse {
             self.refuse(request, history, driver)
         } else {
             let (tick, tables) = (self.tick, &self.tables);
-            let rank = |history: History| tables.rank(history.class(), history.age(tick), history.is_dirty());
+            let rank = |history: History| tables.rank(history.cell(tick), history.is_dirty());
             self.pages.fill(page, history.resident(dirty), rank);
             driver.admit(request, Tier::TOP);
             Outcome::ADMITTED
@@ -367,13 +404,13 @@ impl Ranked for Reuse {
         if !history.is_known() {
             return 0.0;
         }
-        decode(self.tables.rank(history.class(), history.age(self.tick), history.is_dirty()))
+        decode(self.tables.rank(history.cell(self.tick), history.is_dirty()))
     }
 
     fn release(&mut self, page: Page) -> bool {
         let (tick, tables) = (self.tick, &self.tables);
         let dirty = self.pages.history(page).is_dirty();
-        let rank = |history: History| tables.rank(history.class(), history.age(tick), history.is_dirty());
+        let rank = |history: History| tables.rank(history.cell(tick), history.is_dirty());
         let forgotten = self.pages.release(page, rank);
         self.count_forgotten(forgotten);
         dirty

@@ -5,22 +5,32 @@
 //! so a block is looked at again before a page of it is evicted.
 
 use super::coldest::Minima;
-use super::history::{CLAMP_TICKS, History};
+use super::history::{History, count_work};
 use crate::mutant::{self, Mutant};
 use entresol_core::{Page, Random, prefetch};
+use std::ops::Range;
 
 /// Residents of a block.
-const BLOCK: usize = 8;
+pub(super) const BLOCK: usize = 8;
+/// Most blocks that one eviction looks at in search of the coldest page.
+pub(super) const BLOCKS_MAX: usize = 16;
+/// Key of no resident: the highest rank, the first position.
+const EMPTY: u32 = i16::MAX as u32 * BLOCK as u32;
 /// Ghosts among which the one that is forgotten is chosen.
-const GHOSTS_LOOKED_AT: usize = 4;
+pub(super) const GHOSTS_LOOKED_AT: usize = 4;
+
+/// A page's history, and its position if it is known: side by side, as they are needed together.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    history: History,
+    position: u32,
+}
 
 /// Known pages by handle and by position. Residents have positions below the capacity, ghosts the others.
 #[derive(Clone, Debug)]
 pub(super) struct Pages {
-    /// History of each handle's page.
-    histories: Vec<History>,
-    /// Position of each handle's page, if that is known.
-    positions: Vec<u32>,
+    /// Each handle's page.
+    entries: Vec<Entry>,
     /// The page at each position.
     known: Vec<Page>,
     capacity: usize,
@@ -50,8 +60,7 @@ impl Pages {
     /// No known pages. 8 bytes a handle, 4.3 a resident, 4 a ghost.
     pub fn new(handles: usize, capacity: usize, ghosts: usize) -> Self {
         Pages {
-            histories: vec![History::UNKNOWN; handles],
-            positions: vec![0; handles],
+            entries: vec![Entry { history: History::UNKNOWN, position: 0 }; handles],
             known: vec![Page(0); capacity + ghosts],
             capacity,
             residents: 0,
@@ -66,13 +75,18 @@ impl Pages {
     /// History of a page.
     #[inline(always)]
     pub fn history(&self, page: Page) -> History {
-        self.histories[page.index()]
+        self.entries[page.index()].history
+    }
+
+    #[inline(always)]
+    fn position(&self, page: Page) -> usize {
+        self.entries[page.index()].position as usize
     }
 
     /// Changes the history of a known page.
     #[inline(always)]
     pub fn set_history(&mut self, page: Page, history: History) {
-        self.histories[page.index()] = history;
+        self.entries[page.index()].history = history;
     }
 
     /// Page at a position.
@@ -101,14 +115,14 @@ impl Pages {
     #[inline(always)]
     fn put(&mut self, at: usize, page: Page) {
         self.known[at] = page;
-        self.positions[page.index()] = at as u32;
+        self.entries[page.index()].position = at as u32;
     }
 
     /// Gives a page a frame while there are free ones. The page may be a ghost only if pages are [released](Pages::release).
     pub fn fill(&mut self, page: Page, history: History, rank: impl Fn(History) -> i16) {
         if self.history(page).is_known() {
             self.ghosts -= 1;
-            self.put(self.positions[page.index()] as usize, self.known[self.capacity + self.ghosts]);
+            self.put(self.position(page), self.known[self.capacity + self.ghosts]);
         }
         let at = self.residents;
         self.residents += 1;
@@ -121,7 +135,7 @@ impl Pages {
 
     /// Takes the frame of a resident, which becomes a ghost. Returns the history that is forgotten for that.
     pub fn release(&mut self, page: Page, rank: impl Fn(History) -> i16) -> Option<History> {
-        let (at, last) = (self.positions[page.index()] as usize, self.residents - 1);
+        let (at, last) = (self.position(page), self.residents - 1);
         self.put(at, self.known[last]);
         self.residents = last;
         self.look(at / BLOCK, &rank);
@@ -143,16 +157,21 @@ impl Pages {
             self.set_history(page, History::UNKNOWN);
             return Some(history);
         }
-        let (mut lowest, mut forgotten) = (i16::MAX, 0);
-        for _ in 0..GHOSTS_LOOKED_AT.min(most) {
+        let looked_at = GHOSTS_LOOKED_AT.min(most);
+        let mut lowest = usize::MAX;
+        for back in (0..looked_at).rev() {
             self.ghost = if self.ghost + 1 < most { self.ghost + 1 } else { 0 };
-            let at = self.capacity + self.ghost;
-            let found = rank(self.history(self.known[at]));
-            if found <= lowest && !(mutant::is(Mutant::AnyGhostForgotten) && forgotten > 0) {
-                (lowest, forgotten) = (found, at);
+            let found = rank(self.history(self.known[self.capacity + self.ghost]));
+            if !(mutant::is(Mutant::AnyGhostForgotten) && back + 1 < looked_at) {
+                // The last of equals.
+                lowest = lowest.min(found as usize * GHOSTS_LOOKED_AT + back);
             }
         }
-        let old = std::mem::replace(&mut self.histories[self.known[forgotten].index()], History::UNKNOWN);
+        let back = lowest % GHOSTS_LOOKED_AT;
+        let forgotten = self.capacity + if back <= self.ghost { self.ghost } else { self.ghost + most } - back;
+        let next = self.capacity + self.ghost + 1;
+        self.prefetch_at(next..self.known.len().min(next + GHOSTS_LOOKED_AT));
+        let old = std::mem::replace(&mut self.entries[self.known[forgotten].index()].history, History::UNKNOWN);
         self.put(forgotten, page);
         self.set_history(page, history);
         Some(old)
@@ -169,7 +188,7 @@ impl Pages {
         let old = self.known[victim.at];
         let old_history = self.history(old).ghost();
         let known = self.history(page).is_known();
-        let ghost = self.positions[page.index()] as usize;
+        let ghost = self.position(page);
         self.put(victim.at, page);
         self.set_history(page, history);
         self.minima.set(victim.at / BLOCK, victim.second.min(rank(history)));
@@ -182,7 +201,7 @@ impl Pages {
         self.add_ghost(old, old_history, rank)
     }
 
-    /// Looks at the next block in turn, and loads those that the next eviction will look at.
+    /// Looks at the next block in turn, and loads the one that the next eviction will look at in turn.
     #[inline]
     fn look_in_turn(&mut self, rank: &impl Fn(History) -> i16) {
         if mutant::is(Mutant::NoLookInTurn) {
@@ -191,45 +210,64 @@ impl Pages {
         self.look(self.block, rank);
         self.block = if (self.block + 1) * BLOCK < self.capacity { self.block + 1 } else { 0 };
         self.prefetch_block(self.block);
-        self.prefetch_block(self.minima.first());
     }
 
     #[inline(always)]
     fn prefetch_block(&self, block: usize) {
         let start = block * BLOCK;
-        let end = (start + BLOCK).min(self.residents);
-        self.known[start..end].iter().for_each(|page| prefetch(&self.histories, page.index()));
+        self.prefetch_at(start..(start + BLOCK).min(self.residents));
+    }
+
+    /// Loads the histories of the pages at these positions into the processor's cache.
+    #[inline(always)]
+    fn prefetch_at(&self, positions: Range<usize>) {
+        self.known[positions].iter().for_each(|page| prefetch(&self.entries, page.index()));
     }
 
     #[inline]
     fn look(&mut self, block: usize, rank: &impl Fn(History) -> i16) -> Lowest {
         let start = block * BLOCK;
         let end = (start + BLOCK).min(self.residents);
-        let mut lowest = Lowest { at: start, rank: i16::MAX, second: i16::MAX };
+        // Ranks with positions are compared without branches, which could not be predicted.
+        let (mut lowest, mut second) = (EMPTY, EMPTY);
         for (at, page) in self.known[start..end].iter().enumerate() {
-            let rank = rank(self.histories[page.index()]);
-            if rank < lowest.rank {
-                lowest = Lowest { at: start + at, rank, second: lowest.rank };
-            } else {
-                lowest.second = lowest.second.min(rank);
-            }
+            let key = u32::from(rank(self.history(*page)) as u16) * BLOCK as u32 + at as u32;
+            second = second.min(lowest.max(key));
+            lowest = lowest.min(key);
         }
+        let rank = |key: u32| (key / BLOCK as u32) as i16;
+        let lowest = Lowest { at: start + lowest as usize % BLOCK, rank: rank(lowest), second: rank(second) };
         self.minima.set(block, lowest.rank);
         lowest
     }
 
-    /// The resident with the lowest rank, if that is below a limit.
+    /// A bound from below on the ranks of residents as they were last looked at.
+    #[inline(always)]
+    pub fn least(&self) -> i16 {
+        self.minima.least()
+    }
+
+    /// The resident with the lowest rank, if that is below a limit. After [`BLOCKS_MAX`] blocks whose pages were all
+    /// accessed since they were last looked at, the lowest of those.
     #[inline]
     pub fn coldest(&mut self, limit: i16, rank: impl Fn(History) -> i16) -> Option<Lowest> {
-        while self.minima.least() < limit {
+        let mut coldest = Lowest { at: 0, rank: limit, second: limit };
+        let blocks = if mutant::is(Mutant::EndlessSearch) { usize::MAX } else { BLOCKS_MAX };
+        for _ in 0..blocks {
             let least = self.minima.least();
+            if least >= limit {
+                return None;
+            }
             let lowest = self.look(self.minima.first(), &rank);
             let believed = mutant::is(Mutant::StaleMinimum) && lowest.rank >= least;
-            if believed || lowest.rank == self.minima.least() && lowest.rank < limit {
-                return Some(lowest);
+            if lowest.rank < coldest.rank || believed {
+                coldest = lowest;
+            }
+            if believed || coldest.rank <= self.minima.least() {
+                break;
             }
         }
-        None
+        (coldest.rank < limit).then_some(coldest)
     }
 
     /// A resident with a rank below a limit that satisfies a condition.
@@ -246,12 +284,13 @@ impl Pages {
         Some(Lowest { at, rank: 0, second: 0 })
     }
 
-    /// Clamps ages of some known pages, in turn; to be called once a tick.
-    pub fn clamp_next(&mut self, tick: u32) {
-        for _ in 0..self.known.len().div_ceil(CLAMP_TICKS as usize) {
+    /// Clamps ages of some known pages, in turn.
+    pub fn clamp_next(&mut self, pages: usize, tick: u32) {
+        count_work(pages);
+        for _ in 0..pages {
             self.clamped = if self.clamped + 1 < self.known.len() { self.clamped + 1 } else { 0 };
             if self.clamped < self.residents || (self.capacity..self.capacity + self.ghosts).contains(&self.clamped) {
-                self.histories[self.known[self.clamped].index()].clamp(tick);
+                self.entries[self.known[self.clamped].index()].history.clamp(tick);
             }
         }
     }
@@ -268,14 +307,11 @@ impl Pages {
     /// Loads a page's history into the processor's cache.
     #[inline(always)]
     pub fn prefetch(&self, page: Page) {
-        prefetch(&self.histories, page.index());
+        prefetch(&self.entries, page.index());
     }
 
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
-        self.known.capacity() * 4
-            + self.histories.capacity() * 4
-            + self.positions.capacity() * 4
-            + self.minima.memory_bytes()
+        self.known.capacity() * 4 + self.entries.capacity() * size_of::<Entry>() + self.minima.memory_bytes()
     }
 }

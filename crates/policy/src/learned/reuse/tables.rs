@@ -6,7 +6,7 @@
 //! one when it is accessed next, as a write saves a write-back, and somewhat more when that access is a read: it is
 //! still dirty then.
 
-use super::history::{BUCKETS, CLASSES, GAPS, Gaps, RANGES, bucket, bucket_start};
+use super::history::{BUCKETS, CELLS, CLASSES, GAPS, Gaps, RANGES, STRIDE, bucket_start, cell, count_work};
 use crate::mutant::{self, Mutant};
 
 /// Weight of an event; 0.9 of it, rounded down, is kept at each build.
@@ -35,13 +35,6 @@ pub(super) enum End {
     Never = 2,
 }
 
-/// Ranks and values of a class and a bucket of age, of a clean page and a dirty one.
-#[derive(Clone, Copy, Debug, Default)]
-struct Worth {
-    ranks: [i16; 2],
-    values: [i16; 2],
-}
-
 /// A rank or a value as the upper bits of a float: 8 bits of the mantissa, in the order of the numbers from 0 to 2.
 #[inline(always)]
 pub(super) fn encode(number: f64) -> i16 {
@@ -54,23 +47,27 @@ pub(super) fn decode(code: i16) -> f32 {
     f32::from_bits((code as u32) << 15)
 }
 
-#[inline(always)]
-fn cell(class: usize, age: u32) -> usize {
-    class * BUCKETS + bucket(age)
-}
+/// Index of the weight of pages of a sample that wait, beside those of events.
+const WAITING: usize = 3;
+/// Classes that one call of [`Tables::build_next`] builds and looks at, at most.
+pub(super) const BUILT: usize = 4;
+const LOOKED_AT: usize = 64;
 
 /// The tables of all classes.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
-    /// Weights of events, by [`End`].
-    events: Vec<[u32; 3]>,
-    /// Pages of a sample that wait now, each with the weight of an event.
-    waiting: Vec<u32>,
+    /// Weights of events by [`End`], and of pages of a sample that wait, by cell.
+    events: Vec<[u32; 4]>,
     /// Distribution of the age at the next access a priori, by half of a class.
     prior: Vec<f32>,
-    worth: Vec<Worth>,
+    /// Ranks of a clean page and a dirty one, by cell.
+    ranks: Vec<[i16; 2]>,
+    /// Values likewise.
+    values: Vec<[i16; 2]>,
     /// Classes that had an event or a waiting page.
     seen: Vec<bool>,
+    /// The class to be built next; their number between two builds.
+    next: usize,
     /// Accesses in a tick.
     tick_accesses: f64,
     /// False where all pages are clean: the only event is a read.
@@ -82,16 +79,16 @@ impl Tables {
     pub fn new(gaps: &Gaps, capacity: usize, tick_accesses: u32, writes: bool) -> Self {
         let tick_accesses = f64::from(tick_accesses);
         let mut tables = Tables {
-            events: vec![[0; 3]; CLASSES * BUCKETS],
-            waiting: vec![0; CLASSES * BUCKETS],
+            events: vec![[0; 4]; CELLS],
             prior: prior(gaps, FIRST_GAP * capacity as f64 / tick_accesses),
-            worth: vec![Worth::default(); CLASSES * BUCKETS],
-            seen: vec![true; CLASSES],
+            ranks: vec![[0; 2]; CELLS],
+            values: vec![[0; 2]; CELLS],
+            seen: vec![false; CLASSES],
+            next: CLASSES,
             tick_accesses,
             writes,
         };
-        tables.build(0.0, 0);
-        tables.seen.fill(false);
+        (0..CLASSES).for_each(|class| build_class(&mut tables, class, 0.0, 0.0));
         tables
     }
 
@@ -104,30 +101,48 @@ impl Tables {
 
     /// Counts a page of the sample that waits.
     pub fn wait(&mut self, class: usize, age: u32) {
+        count_work(1);
         self.seen[class] = true;
-        self.waiting[cell(class, age)] += EVENT;
+        self.events[cell(class, age)][WAITING] += EVENT;
     }
 
-    /// Rank, encoded: disk I/Os saved per access during which the page has a frame.
+    /// Rank of a page in this [cell](super::history::History::cell), encoded: disk I/Os saved per access during which
+    /// the page has a frame.
     #[inline(always)]
-    pub fn rank(&self, class: usize, age: u32, dirty: bool) -> i16 {
-        self.worth[cell(class, age)].ranks[usize::from(dirty)]
+    pub fn rank(&self, cell: usize, dirty: bool) -> i16 {
+        self.ranks[cell][usize::from(dirty)]
     }
 
     /// Value, encoded: disk I/Os that a frame for the page saves beyond those that it would save with other pages.
     #[inline(always)]
-    pub fn value(&self, class: usize, age: u32, dirty: bool) -> i16 {
-        self.worth[cell(class, age)].values[usize::from(dirty)]
+    pub fn value(&self, cell: usize, dirty: bool) -> i16 {
+        self.values[cell][usize::from(dirty)]
     }
 
-    /// Builds ranks and values of all classes with news. `theta` is the rank that frames are given up for, `sampled`
-    /// the number of pages that one waiting page of the sample stands for.
-    pub fn build(&mut self, theta: f64, sampled: usize) {
-        for class in 0..CLASSES {
-            if self.seen[class] {
-                build_class(self, class, theta, sampled as f64);
+    /// Begins a build, which goes on with [`Tables::build_next`].
+    pub fn begin_build(&mut self) {
+        self.next = 0;
+    }
+
+    /// Builds ranks and values of a few classes with news; true if some remain. `theta` is the rank that frames are
+    /// given up for, `sampled` the number of pages that one waiting page of the sample stands for.
+    pub fn build_next(&mut self, theta: f64, sampled: usize) -> bool {
+        let (end, mut built) = (CLASSES.min(self.next + LOOKED_AT), 0);
+        while self.next < end && built < BUILT {
+            if self.seen[self.next] {
+                build_class(self, self.next, theta, sampled as f64);
+                built += 1;
             }
+            self.next += 1;
         }
+        self.next < CLASSES
+    }
+
+    /// Builds all classes with news.
+    #[cfg(test)]
+    pub fn build(&mut self, theta: f64, sampled: usize) {
+        self.begin_build();
+        while self.build_next(theta, sampled) {}
     }
 
     /// Number of events of each kind that are remembered, with their weights.
@@ -139,10 +154,9 @@ impl Tables {
 
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
-        self.events.capacity() * 12
-            + self.waiting.capacity() * 4
+        self.events.capacity() * 16
             + self.prior.capacity() * 4
-            + self.worth.capacity() * size_of::<Worth>()
+            + (self.ranks.capacity() + self.values.capacity()) * 4
             + self.seen.capacity()
     }
 }
@@ -200,6 +214,7 @@ impl Stays {
 }
 
 fn build_class(tables: &mut Tables, class: usize, theta: f64, sampled: f64) {
+    count_work(BUCKETS);
     let (half, written) = (class / 2, class % 2);
     let returns = RETURNS[half / GAPS];
     let reads_share = if tables.writes { READS[written] } else { 1.0 };
@@ -209,10 +224,10 @@ fn build_class(tables: &mut Tables, class: usize, theta: f64, sampled: f64) {
     let kept = if mutant::is(Mutant::NoDecay) { 10 } else { KEPT_TENTHS };
     let dirty_read = if mutant::is(Mutant::DirtyReadsAsWrites) { 1.0 } else { DIRTY_READ };
     for bucket in (0..BUCKETS).rev() {
-        let at = class * BUCKETS + bucket;
+        let at = class * STRIDE + bucket;
         let events = &mut tables.events[at];
         let weight = |weight: u32| f64::from(weight) / f64::from(EVENT);
-        let waiting = weight(std::mem::take(&mut tables.waiting[at]));
+        let waiting = weight(std::mem::take(&mut events[WAITING]));
         let prior = PRIOR * returns * f64::from(tables.prior[half * BUCKETS + bucket]);
         let reads = weight(events[0]) + prior * reads_share;
         let writes = weight(events[1]) + prior * (1.0 - reads_share);
@@ -227,15 +242,15 @@ fn build_class(tables: &mut Tables, class: usize, theta: f64, sampled: f64) {
         for (dirty, benefit) in [clean, dirty_read * reads + writes].into_iter().enumerate() {
             let best = stays[dirty].extend(Stay { benefit, time });
             values[dirty] = (values[dirty] + benefit - theta * time).max(0.0);
-            let worth = &mut tables.worth[at];
-            worth.ranks[dirty] = encode(best.benefit / best.time);
-            worth.values[dirty] = encode(values[dirty] / later);
+            tables.ranks[at][dirty] = encode(best.benefit / best.time);
+            tables.values[at][dirty] = encode(values[dirty] / later);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::history::bucket;
     use super::*;
     use entresol_core::Random;
 
@@ -255,7 +270,7 @@ mod tests {
         let reads_share = if tables.writes { READS[written] } else { 1.0 };
         let mut ends = [[0.0; 3]; BUCKETS];
         for (bucket, ends) in ends.iter_mut().enumerate() {
-            let weight = |end: usize| f64::from(tables.events[class * BUCKETS + bucket][end]) / f64::from(EVENT);
+            let weight = |end: usize| f64::from(tables.events[class * STRIDE + bucket][end]) / f64::from(EVENT);
             let prior = PRIOR * RETURNS[half / GAPS] * f64::from(tables.prior[half * BUCKETS + bucket]);
             let never = if bucket == BUCKETS - 1 { PRIOR * (1.0 - RETURNS[half / GAPS]) } else { 0.0 };
             *ends = [
@@ -311,8 +326,11 @@ mod tests {
             for (bucket, expected) in expected.iter().enumerate() {
                 for (dirty, [rank, value]) in [false, true].into_iter().zip(expected) {
                     let age = bucket_start(bucket);
-                    assert!(close(tables.rank(class, age, dirty), *rank), "bucket {bucket}, {dirty}: rank {rank}");
-                    let found = tables.value(class, age, dirty);
+                    assert!(
+                        close(tables.rank(cell(class, age), dirty), *rank),
+                        "bucket {bucket}, {dirty}: rank {rank}"
+                    );
+                    let found = tables.value(cell(class, age), dirty);
                     assert!(close(found, *value) || *value < 1e-9, "bucket {bucket}, {dirty}: value {value}");
                 }
             }

@@ -1,9 +1,9 @@
 //! Rules of Reuse, each with a mutant that its test finds.
 
-use super::history::{AGE_MAX, Gaps, History};
-use super::pages::Pages;
-use super::tables::{End, Tables, decode};
-use super::{GHOSTS, Reuse};
+use super::history::{AGE_MAX, BUCKETS, Gaps, History, WORK, cell};
+use super::pages::{BLOCK, BLOCKS_MAX, GHOSTS_LOOKED_AT, Pages};
+use super::tables::{BUILT, End, Tables, decode};
+use super::{CLAMPED, GHOSTS, Reuse, SAMPLED_AT_ONCE};
 use crate::check::{Checker, Layout, Refusals};
 use crate::counts::Counts;
 use crate::info::Config;
@@ -112,7 +112,7 @@ fn learned() -> Tables {
 
 fn ranks_order_pages_by_what_they_save() {
     let tables = learned();
-    let rank = |class, age, dirty| decode(tables.rank(class, age, dirty));
+    let rank = |class, age, dirty| decode(tables.rank(cell(class, age), dirty));
     let [half, all, late, written] = [300, 302, 304, 306];
     assert!(rank(all, 0, false) > 1.8 * rank(half, 0, false), "{} {}", rank(all, 0, false), rank(half, 0, false));
     assert!(rank(half, 0, false) > 1.3 * rank(late, 0, false));
@@ -128,7 +128,7 @@ fn ranks_order_pages_by_what_they_save() {
 
 fn dirty_pages_gain_by_writes() {
     let tables = learned();
-    let [clean, dirty] = [false, true].map(|dirty| decode(tables.rank(302, 0, dirty)));
+    let [clean, dirty] = [false, true].map(|dirty| decode(tables.rank(cell(302, 0), dirty)));
     assert!((1.2..1.3).contains(&(dirty / clean)), "{dirty} {clean}");
 }
 
@@ -235,18 +235,18 @@ fn old_events_lose_their_weight() {
     let mut tables = Tables::new(&Gaps::new(), 1_000, 31, true);
     (0..100_000).for_each(|_| tables.count(300, 5, End::Read));
     tables.build(0.0, 0);
-    let before = tables.rank(300, 0, false);
+    let before = tables.rank(cell(300, 0), false);
     for _ in 0..40 {
         (0..10_000).for_each(|_| tables.count(300, 1_000, End::Never));
         tables.build(0.0, 0);
     }
-    let after = tables.rank(300, 0, false);
+    let after = tables.rank(cell(300, 0), false);
     assert!(decode(after) < 0.1 * decode(before), "{} {}", decode(after), decode(before));
 }
 
 fn tables_are_built_early() {
     let mut reuse = built(50_000, &[]);
-    driven(&mut reuse, (0..64 + 128 + 256 + 512).map(|i| Request::read(i % 700)));
+    driven(&mut reuse, (0..64 + 128 + 256 + 512 + 300).map(|i| Request::read(i % 700)));
     assert_eq!(reuse.builds, 4);
 }
 
@@ -304,6 +304,49 @@ fn objects_are_told_apart() {
     assert!(returning > 5.0 * passing, "{returning} {passing}");
 }
 
+/// Most pages ranked or sampled and cells built in a request.
+fn most_work(reuse: &mut Reuse, requests: impl IntoIterator<Item = Request>) -> usize {
+    let work = |request| {
+        WORK.set(0);
+        driven(reuse, [request]);
+        WORK.get()
+    };
+    requests.into_iter().map(work).max().expect("requests")
+}
+
+/// Ranks of the missed page and of the victim.
+const OWN_RANKS: usize = 5;
+const EVICTION: usize = (BLOCKS_MAX + 1) * BLOCK + GHOSTS_LOOKED_AT + OWN_RANKS;
+
+fn a_request_builds_a_part_of_the_tables() {
+    let mut random = Random::new(SEED);
+    let mut reuse = built(10_000, &[]);
+    let pages = (0..200_000).map(|_| (random.next_f64().powi(3) * 60_000.0) as u32);
+    let requests: Vec<Request> =
+        pages.map(|page| if page % 3 == 0 { Request::write(page) } else { Request::read(page) }).collect();
+    let most = most_work(&mut reuse, requests);
+    assert!(reuse.builds > 10, "{} builds", reuse.builds);
+    assert!(most <= EVICTION + SAMPLED_AT_ONCE + BUILT * BUCKETS + CLAMPED, "{most}");
+    assert!(most <= 260, "{most}");
+}
+
+/// All residents are accessed, so every block was looked at before an access, and the search for a victim is long.
+fn an_eviction_looks_at_a_bounded_number_of_blocks() {
+    let mut pages = full(4_000, |page| 10 + page % 7);
+    (0..4_000).for_each(|page| pages.set_history(Page(page), numbered(40 + page % 13)));
+    let looks = std::cell::Cell::new(0);
+    let counted = |history| {
+        looks.set(looks.get() + 1);
+        rank_of(history)
+    };
+    for next in 4_000..5_000 {
+        looks.set(0);
+        let victim = pages.coldest(63, counted).expect("a victim");
+        assert!(looks.get() <= BLOCKS_MAX * BLOCK, "{} ranks", looks.get());
+        pages.replace(victim, Page(next), numbered(60), rank_of);
+    }
+}
+
 /// The rules, by their mutants.
 const RULES: &[(Mutant, fn())] = &[
     (Mutant::EveryReadAdmitted, pages_read_once_pass),
@@ -322,6 +365,8 @@ const RULES: &[(Mutant, fn())] = &[
     (Mutant::GapsRoundedDown, mean_gaps_are_kept),
     (Mutant::AnyGhostForgotten, the_coldest_of_four_ghosts_is_forgotten),
     (Mutant::OneObject, objects_are_told_apart),
+    (Mutant::BuiltAtOnce, a_request_builds_a_part_of_the_tables),
+    (Mutant::EndlessSearch, an_eviction_looks_at_a_bounded_number_of_blocks),
 ];
 
 #[test]
