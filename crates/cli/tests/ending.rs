@@ -3,7 +3,7 @@
 mod common;
 
 use common::served::{formatted, reached};
-use common::{Scratch, Signal, crash, is_impossible, says, serving, signal};
+use common::{Scratch, Signal, crash, is_impossible, serving, signal};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
