@@ -46,6 +46,6 @@ pub use log::{Log, LogLayout};
 pub use mutant::leave_out;
 pub use options::{BuildError, Options};
 pub use ranked::Ranked;
-pub use reclaim::{COMPARED, Reclaim, Victim};
+pub use reclaim::{COMPARED, Reclaim, Victim, Worn};
 pub use streams::Streams;
 pub use wear::{Wear, WearError};

@@ -6,7 +6,7 @@
 
 use crate::Config;
 use crate::ranked::Ranked;
-use crate::reclaim::Reclaim;
+use crate::reclaim::{COMPARED, Reclaim, Worn};
 use crate::wear::Wear;
 use entresol_core::{Movement, Page, Tier, Verb};
 use std::collections::VecDeque;
@@ -25,6 +25,9 @@ const SEGMENT_BYTES: u64 = 256 << 10;
 
 /// Fewest segments for which that size is used.
 const SEGMENTS_MIN: usize = 128;
+
+/// Pages that a request looks at for the next reclaim: those of one segment, or of several small ones.
+const LOOKED_AT_PAGES: usize = 64;
 
 /// Fewest pages of a smaller segment.
 const SEGMENT_PAGES_MIN: usize = 8;
@@ -60,6 +63,7 @@ impl LogLayout {
 /// Contents of a log in the last tier of a policy.
 pub struct Log {
     tier: Tier,
+    capacity_pages: usize,
     segment_pages: usize,
     /// Segments that are free when a request begins: with memory above some more than the log has, for one decision.
     free_min: usize,
@@ -71,6 +75,8 @@ pub struct Log {
     /// Valid pages of each segment.
     valid: Vec<u32>,
     free: VecDeque<u32>,
+    /// Segments that were looked at for the next reclaim.
+    looked_at: usize,
     /// The segment that is being reclaimed.
     victim: Option<u32>,
     /// Next block to be written, in a segment that is not full.
@@ -86,6 +92,7 @@ impl Log {
         let segments = (blocks / segment_pages + more) as u32;
         Log {
             tier,
+            capacity_pages: config.tiers[tier.index()],
             segment_pages,
             free_min: FREE_MIN + more,
             reclaim: Reclaim::new(segments, segment_pages as u32, config.page_bytes, wear, config.seed),
@@ -93,6 +100,7 @@ impl Log {
             blocks: Vec::new(),
             valid: vec![0; segments as usize],
             free: (0..segments).collect(),
+            looked_at: 0,
             victim: None,
             next: None,
             opened: None,
@@ -109,6 +117,7 @@ impl Log {
         mut emit: impl FnMut(Movement),
     ) {
         let changed = self.reclaim.request(writes, now_us);
+        self.look_ahead(&policy);
         let full = self.make_room(&mut policy, &mut emit);
         if let Some(policy) = policy.filter(|_| changed || full) {
             policy.set_bar(self.reclaim.threshold(), self.reclaim.price());
@@ -178,18 +187,37 @@ impl Log {
         }
     }
 
+    /// Looks at a few of the segments that the next reclaim compares, as the open one fills: one request does a small
+    /// part of that work.
+    fn look_ahead(&mut self, policy: &Option<&mut dyn Ranked>) {
+        let filled = self.next.map_or(0, |next| next as usize % self.segment_pages);
+        if self.free.len() > self.free_min || self.looked_at * self.segment_pages >= COMPARED * filled {
+            return;
+        }
+        let (pages, segment_pages) = (&self.pages, self.segment_pages);
+        let segments = looked_at_once(segment_pages);
+        self.looked_at += segments;
+        self.reclaim.compare(segments, |segment, ranks| {
+            ranks.extend(valid(pages, segment_pages, segment).map(|page| rank(policy, page)));
+        });
+    }
+
     /// Reclaims a segment. Pages of a policy without ranks are all kept.
     fn reclaim_one(&mut self, policy: &mut Option<&mut dyn Ranked>, emit: &mut impl FnMut(Movement)) {
         let (pages, segment_pages) = (&self.pages, self.segment_pages);
-        let valid = |segment: u32| {
-            let blocks = &pages[segment as usize * segment_pages..][..segment_pages];
-            blocks.iter().filter(|&&page| page != NONE).map(|&page| Page(page))
+        let ranks = |segment: u32, ranks: &mut Vec<f32>| {
+            ranks.extend(valid(pages, segment_pages, segment).map(|page| rank(policy, page)));
         };
-        let rank = |page: Page| policy.as_ref().map_or(f32::INFINITY, |policy| policy.rank(page));
-        let victim = self.reclaim.choose(|segment, ranks| ranks.extend(valid(segment).map(rank)));
+        // The best that was looked at may have died since.
+        let victim = self.reclaim.take(ranks).or_else(|| {
+            self.reclaim.compare(looked_at_once(segment_pages), ranks);
+            self.reclaim.take(ranks)
+        });
         let victim = victim.expect("all but a few segments are sealed");
+        self.looked_at = 0;
         self.victim = Some(victim.segment);
-        let (kept, dropped): (Vec<Page>, Vec<Page>) = valid(victim.segment).partition(|&page| rank(page) > victim.cut);
+        let valid = valid(pages, segment_pages, victim.segment);
+        let (kept, dropped): (Vec<Page>, Vec<Page>) = valid.partition(|&page| rank(policy, page) > victim.cut);
         for page in dropped {
             if policy.as_mut().is_some_and(|policy| policy.release(page)) {
                 emit(Movement { page, verb: Verb::WriteBack { from: self.tier }, joined: false });
@@ -220,6 +248,16 @@ impl Log {
         self.opened.iter_mut().flat_map(|opened| opened.drain(..)).for_each(visit);
     }
 
+    /// Pages that the tier holds at most.
+    pub fn capacity_pages(&self) -> usize {
+        self.capacity_pages
+    }
+
+    /// Pages written, beside the bound on them.
+    pub fn worn(&self) -> Worn {
+        self.reclaim.worn()
+    }
+
     /// Visits the figures worth plotting over time.
     pub fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
         self.reclaim.gauges(visit);
@@ -232,23 +270,44 @@ impl Log {
     }
 }
 
+/// Segments that a request looks at for the next reclaim.
+fn looked_at_once(segment_pages: usize) -> usize {
+    (LOOKED_AT_PAGES / segment_pages).clamp(1, COMPARED)
+}
+
+/// Pages of a segment whose versions there are the newest.
+fn valid(pages: &[u32], segment_pages: usize, segment: u32) -> impl Iterator<Item = Page> + '_ {
+    let blocks = &pages[segment as usize * segment_pages..][..segment_pages];
+    blocks.iter().filter(|&&page| page != NONE).map(|&page| Page(page))
+}
+
+/// Rank of a page; above all others for a policy without ranks.
+fn rank(policy: &Option<&mut dyn Ranked>, page: Page) -> f32 {
+    policy.as_ref().map_or(f32::INFINITY, |policy| policy.rank(page))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use entresol_core::Random;
+    use std::cell::Cell;
     use std::collections::{BTreeMap, HashMap};
 
     const PAGES: usize = 600;
     const BLOCKS: usize = 320;
+    /// A look ahead, and two reclaims with a look and two passes over their segments of 16 pages.
+    const ASKED_MAX: usize = LOOKED_AT_PAGES + 2 * (LOOKED_AT_PAGES + 2 * 16);
 
-    /// Pages with ranks by their numbers.
+    /// Pages with ranks by their numbers, and the number of ranks that were asked for.
     struct Ranks {
+        asked: Cell<usize>,
         dirty: BTreeMap<Page, bool>,
         ranks: HashMap<Page, f32>,
     }
 
     impl Ranked for Ranks {
         fn rank(&self, page: Page) -> f32 {
+            self.asked.set(self.asked.get() + 1);
             self.ranks[&page]
         }
 
@@ -271,7 +330,7 @@ mod tests {
         let mut config = config();
         let layout = LogLayout { segment_bytes: Some(16 * 4096), wear: wear.parse().expect("valid") };
         let mut log = layout.below(BLOCKS, &mut config, ranked);
-        let mut policy = Ranks { dirty: BTreeMap::new(), ranks: HashMap::new() };
+        let mut policy = Ranks { asked: Cell::new(0), dirty: BTreeMap::new(), ranks: HashMap::new() };
         let (mut written, mut copied, mut dropped) = (0, 0, 0);
         for at in 0..30_000 {
             let page = Page((random.next_f64().powi(2) * PAGES as f64) as u32);
@@ -290,6 +349,7 @@ mod tests {
                 written += 1;
             }
             let before = policy.dirty.clone();
+            policy.asked.set(0);
             let mut written_back = Vec::new();
             let mut emit = |movement: Movement| match movement.verb {
                 Verb::Requeue { .. } => copied += 1,
@@ -307,6 +367,8 @@ mod tests {
                 log.settle(writes, at, None, &mut emit);
             }
             assert!(log.free.len() >= log.free_min, "seed {seed}, request {at}");
+            let asked = policy.asked.get();
+            assert!(asked <= ASKED_MAX, "seed {seed}, request {at}: {asked} ranks in a request");
             let in_log = log.pages.iter().filter(|&&page| page != NONE).count();
             assert_eq!(in_log, policy.dirty.len(), "seed {seed}, request {at}");
             for page in policy.dirty.keys() {

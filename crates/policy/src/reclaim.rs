@@ -34,6 +34,15 @@ const DROP_WEIGHT: f64 = 0.5;
 /// Stands for a segment that is not sealed.
 const NOWHERE: u32 = u32::MAX;
 
+/// Pages written to a log since it was made, beside the bound on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worn {
+    /// Pages written, copies of reclaim included.
+    pub written_pages: u64,
+    /// Pages that the bound allowed in that time. None without a bound.
+    pub allowed_pages: Option<u64>,
+}
+
 /// A segment to be reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Victim {
@@ -135,6 +144,14 @@ impl Reclaim {
     #[inline]
     pub fn wrote(&mut self) {
         self.budget.spent += 1.0;
+        self.budget.written_pages += 1;
+    }
+
+    /// Pages written, beside the bound on them.
+    pub fn worn(&self) -> Worn {
+        let Budget { written_pages, allowed_pages, .. } = self.budget;
+        let is_bounded = !matches!(self.budget.rate, Allowed::Anything);
+        Worn { written_pages, allowed_pages: is_bounded.then_some(allowed_pages as u64) }
     }
 
     /// Rank above which a page is worth its room; 0 before the first reclaim.
@@ -267,6 +284,9 @@ struct Budget {
     /// Decayed sums of pages written and allowed since the last looks.
     spent: f64,
     allowed: f64,
+    /// All pages written, and all that were allowed.
+    written_pages: u64,
+    allowed_pages: f64,
     /// Pressure, 0 to [`PRESSURE_MAX`].
     pressure: f64,
     /// Requests until the next look.
@@ -277,13 +297,23 @@ struct Budget {
 
 impl Budget {
     fn new(rate: Allowed, interval: u64) -> Self {
-        Budget { rate, spent: 0.0, allowed: 0.0, pressure: 0.0, left: interval, interval, now_us: 0 }
+        Budget {
+            rate,
+            spent: 0.0,
+            allowed: 0.0,
+            written_pages: 0,
+            allowed_pages: 0.0,
+            pressure: 0.0,
+            left: interval,
+            interval,
+            now_us: 0,
+        }
     }
 
     /// Notes a request; true if the pressure has changed.
     #[inline]
     fn request(&mut self, writes: bool, now_us: u64) -> bool {
-        self.allowed += match self.rate {
+        let allowed = match self.rate {
             Allowed::Anything => return false,
             Allowed::PerRequest { written, read } => {
                 if writes {
@@ -294,6 +324,8 @@ impl Budget {
             }
             Allowed::PerDay(pages) => pages * now_us.saturating_sub(self.now_us) as f64 / DAY_US,
         };
+        self.allowed += allowed;
+        self.allowed_pages += allowed;
         self.now_us = now_us;
         self.left -= 1;
         if self.left == 0 {
