@@ -211,7 +211,7 @@ CRASH_FILES := target/crash-files
 test-crash-files: deps
 	@mkdir -p $(CRASH_FILES)
 	cargo test --locked --release -p entresol-files --lib --no-run
-	@for layout in a_log slots; do for first in $$(seq 0 1000 35000); do \
+	@for layout in a_log slots segments; do for first in $$(seq 0 1000 35000); do \
 		done=$(CRASH_FILES)/$$layout.$$first; test -e $$done && continue; \
 		ENTRESOL_FILE_CRASH_FIRST=$$first ENTRESOL_FILE_CRASH_SEEDS=1000 cargo test -q --locked --release -p entresol-files \
 			--lib -- --nocapture no_crash_of_files_behind_$$layout > $$done.log 2>&1 || { cat $$done.log; exit 1; }; \

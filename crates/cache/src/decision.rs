@@ -70,12 +70,12 @@ impl<'e, 'b> Decision<'e, 'b> {
     /// Makes room in the log below the policy: for the next request after one that `writes`, or behind a page that was
     /// shown.
     pub fn settle_log(&mut self, writes: Option<bool>, mut policy: Option<&mut dyn Ranked>) {
-        let Some(mut log) = self.executor.log.take() else { return };
+        let Some(mut policy_log) = self.executor.policy_log.take() else { return };
         match writes {
-            Some(writes) => log.settle(writes, self.executor.now_us, policy, |movement| self.emit(movement)),
-            None => drop(log.make_room(&mut policy, |movement| self.emit(movement))),
+            Some(writes) => policy_log.settle(writes, self.executor.now_us, policy, |movement| self.emit(movement)),
+            None => drop(policy_log.make_room(&mut policy, |movement| self.emit(movement))),
         }
-        self.executor.log = Some(log);
+        self.executor.policy_log = Some(policy_log);
     }
 
     /// Ends the decision, with its first error. After an error the request's bytes have been copied.
@@ -297,8 +297,8 @@ impl Driver for Decision<'_, '_> {
         executor.objects.movement(executor.directory.page(movement.page), movement, executor.store_tier(), !is_replay);
         let result = self.carry_out(movement);
         self.attempt(result);
-        if let Some(log) = &mut self.executor.log {
-            log.movement(movement);
+        if let Some(policy_log) = &mut self.executor.policy_log {
+            policy_log.movement(movement);
         }
     }
 

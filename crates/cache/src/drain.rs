@@ -6,7 +6,7 @@
 use super::durability::DEPTH_MAX;
 use super::maintenance::{self, StoreAccess};
 use super::search::LOOKED_AT;
-use super::{BlockCache, FRAMES_PER_HOLD, Mode};
+use super::{BlockCache, CacheConfig, FRAMES_PER_HOLD, Mode};
 use entresol_store::mutant::{self, Mutant};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -37,16 +37,21 @@ impl BlockCache {
     }
 
     /// Changes the mode. Requests go on in the new mode. A change from write-back to another mode writes every dirty
-    /// page below, durably, before it returns.
+    /// page below, durably, before it returns. A policy that counts writes otherwise in the new mode begins anew, with the
+    /// pages that are cached.
     ///
     /// # Errors
-    /// The error of a store that failed; the mode is then the previous one.
+    /// The error of a store that failed. The mode is then the previous one, unless the policy alone could not begin anew.
     pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
-        let _one = self.one_change();
-        let before = self.config().mode;
+        let change = self.one_change();
+        let CacheConfig { mode: before, policy, options, tiers, .. } = self.config();
         self.put_mode(mode)?;
         if before == Mode::WriteBack && mode != Mode::WriteBack {
             self.write_all_below().or_else(|error| self.put_mode(before).and(Err(error)))?;
+        }
+        drop(change);
+        if policy.through.is_some() && (before == Mode::WriteBack) != (mode == Mode::WriteBack) {
+            self.set_policy(policy, &options, &tiers).map_err(io::Error::other)?;
         }
         Ok(())
     }

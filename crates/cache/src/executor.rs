@@ -57,7 +57,7 @@ pub(super) struct Executor {
     /// Gaps in these streams that may be read from the backing store.
     pub gaps: Gaps,
     /// Segments of the policy's pages, where the store gives its slots by segments.
-    pub log: Option<Box<Log>>,
+    pub policy_log: Option<Box<Log>>,
     /// Frames of the volatile tier, if there is one.
     pub frames: Frames,
     /// Steps that the decisions of this hold of the core's lock leave, and pages to be loaded.
@@ -70,7 +70,13 @@ pub(super) struct Executor {
 }
 
 impl Executor {
-    pub fn new(write_back: WriteBack, tiers: usize, handles: usize, objects: Objects, log: Option<Box<Log>>) -> Self {
+    pub fn new(
+        write_back: WriteBack,
+        tiers: usize,
+        handles: usize,
+        objects: Objects,
+        policy_log: Option<Box<Log>>,
+    ) -> Self {
         Executor {
             write_back,
             directory: Directory::new(handles),
@@ -78,7 +84,7 @@ impl Executor {
             objects,
             streams: None,
             gaps: Gaps::NONE,
-            log,
+            policy_log,
             frames: Frames::new(handles),
             plan: Plan::default(),
             unstored: BTreeSet::new(),
@@ -89,7 +95,13 @@ impl Executor {
 
     /// The stores for another policy, whose tiers are still empty, and the frames of this one. Durability needs none
     /// of the frames: see [`store_frames`](Executor::store_frames).
-    pub fn passed_on(self, tiers: usize, directory: Directory, frames: Frames, log: Option<Box<Log>>) -> (Self, Left) {
+    pub fn passed_on(
+        self,
+        tiers: usize,
+        directory: Directory,
+        frames: Frames,
+        policy_log: Option<Box<Log>>,
+    ) -> (Self, Left) {
         let Executor { write_back, counts, streams, now_us, .. } = self;
         let store_tier = Tier(tiers as u8 - 1);
         let executor = Executor {
@@ -99,7 +111,7 @@ impl Executor {
             objects: self.objects.emptied(),
             streams,
             gaps: Gaps::NONE,
-            log,
+            policy_log,
             frames,
             plan: Plan::default(),
             unstored: BTreeSet::new(),

@@ -73,7 +73,7 @@ use self::background::Background;
 use durability::SharedDisk;
 use entresol_core::ObjectId;
 use entresol_disk::{DeviceCounts, Disk, MeterReader};
-use entresol_policy::{BuildError, Choice, Config, Info, Log, LogLayout, Options, Streams, Wear};
+use entresol_policy::{BuildError, Choice, Config, Info, Log, LogLayout, Options, Streams, Wear, Worn};
 use entresol_store::arena::{Arena, ArenaError};
 use entresol_store::{Generation, Geometry, Identity, Layout, Recovered, StoreCounts, StoreError};
 use locks::Locks;
@@ -186,18 +186,21 @@ impl CacheConfig {
     /// unless the options set a bound. Incremental versions replace steps that take no time in the simulator.
     fn built_with(&self) -> Result<Options, BuildError> {
         let mut own: Vec<String> = self.policy.live.iter().map(|&option| option.to_owned()).collect();
+        let given = self.options.summary();
+        let is_given = |option: &str| given.split(':').any(|part| part.split('=').next() == option.split('=').next());
+        let through = self.policy.through.filter(|&option| self.mode != Mode::WriteBack && !is_given(option));
+        own.extend(through.map(str::to_owned));
         if let Some(bound) = self.policy.known_bound.filter(|bound| self.options.text(bound) == "0") {
             // One handle is the requested page's own.
             let space = self.handles.saturating_sub(self.tiers.iter().sum::<usize>() + 1).max(1);
             own.push(format!("{bound}={space}"));
         }
-        let given = self.options.summary();
         let name = |option: &str| option.split('=').next().map(str::to_owned);
         let others = |part: &&str| !part.is_empty() && own.iter().all(|own| name(own) != name(part));
         Options::parse(self.policy, given.split(':').filter(others).chain(own.iter().map(String::as_str)))
     }
 
-    /// What the policy is built for, over a store of this geometry for so many pages; with the log of its lowest tier,
+    /// Configuration of the policy over a store of this geometry for so many pages; with the log of its lowest tier,
     /// where the store gives its slots by segments.
     fn built_for(&self, page_bytes: u64, objects: usize, store: (&Geometry, u64)) -> (Config, Option<Box<Log>>) {
         let mut config = Config {
@@ -278,6 +281,8 @@ pub struct CacheStats {
     pub dirty_pages: u64,
     /// The bound on the age of dirty pages and its results, if there is a bound.
     pub dirty_age: Option<DirtyAge>,
+    /// Pages that the policy may keep in the store, and what was written there, where slots are given by segments.
+    pub log: Option<(u64, Worn)>,
     /// Bytes of memory of the store's index.
     pub index_bytes: u64,
     /// Bytes of memory by which pages and the policy's handles find each other, ghosts included.

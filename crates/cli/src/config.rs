@@ -40,6 +40,7 @@ const SHARED: &[&str] = &[
     "dirty-age",
     "sync-after",
     "sequential-cutoff",
+    "wear",
 ];
 
 /// Options that make sense only on a command line.

@@ -34,9 +34,10 @@ pub struct FormatArgs {
     /// Bytes of a segment, a multiple of the page size [default: 1MiB, less if fewer than 64 of those fit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub segment_size: Option<u64>,
-    /// Layout of the pages: log, which appends many at a time, or slots, which gives each page a slot, for devices that
-    /// write single pages well
-    #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
+    /// Layout of the pages: log, which appends many at a time; slots, which gives each page a slot, for devices that write
+    /// single pages well; segments, a log whose segments are emptied in any order, by what their pages are worth to the
+    /// policy (new in 0.2)
+    #[arg(long, value_name = "log|slots|segments", value_parser = layout, default_value = "log")]
     pub layout: Layout,
     /// The policy that `mount`, `run` and `serve` use for it unless given another [default: face-gsc]
     #[arg(long, value_name = "POLICY")]
@@ -64,7 +65,7 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
     let geometry = format(&arguments.options())?;
     if !quiet {
         let Geometry { page_bytes, segment_pages, segments, layout } = geometry;
-        let of_slots = if layout == Layout::Slots { "a journal and slots in " } else { "" };
+        let of_slots = if layout == Layout::Log { "" } else { "a journal and slots in " };
         say!(
             "{name}: {of_slots}{segments} segments of {segment_pages} pages of {page_bytes} B, room for {} pages, for {}",
             geometry.capacity_pages(),

@@ -38,7 +38,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     pub segment_size: Option<u64>,
     /// Layout of the pages on the cache device
-    #[arg(long, value_name = "log|slots", value_parser = values::layout, default_value = "log")]
+    #[arg(long, value_name = "log|slots|segments", value_parser = values::layout, default_value = "log")]
     pub layout: StoreLayout,
     /// Length of a sequential stream after which its pages bypass the cache, simulated and live; 0: never
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = values::bytes_or_none)]

@@ -214,8 +214,8 @@ fn over_segments_the_block_cache_counts_what_the_simulator_counts() {
         let info = policy.info;
         for (segment_pages, segments) in [(4, 40), (8, 40), (16, 30)] {
             let geometry = Geometry { page_bytes: PAGE as u32, segment_pages, segments, layout: Layout::Segments };
-            let room = geometry.capacity_pages() as usize;
-            let tiers = if info.tiers.len() == 1 { vec![room] } else { vec![10.max(info.min_pages[0]), room] };
+            let space = geometry.capacity_pages() as usize;
+            let tiers = if info.tiers.len() == 1 { vec![space] } else { vec![10.max(info.min_pages[0]), space] };
             for wear in ["unbounded", "amplification=1.3+0.1"] {
                 println!("{} {tiers:?} {segment_pages} {wear}", info.name);
                 let wear: Wear = wear.parse().expect("a bound");

@@ -7,6 +7,7 @@ use super::settings::Settings;
 use anyhow::{Context, Result};
 use entresol_cache::{BlockCache, Mode};
 use entresol_core::Size;
+use entresol_policy::Wear;
 use std::time::Duration;
 
 /// Default lower limit of dirty pages as a fraction of the upper limit. Early write-back begins at the upper limit and
@@ -32,6 +33,8 @@ pub struct CacheOptions {
     pub sync_after: Option<Duration>,
     /// Bytes of a sequential stream after which its rest bypasses the cache; 0: never.
     pub sequential_cutoff: u64,
+    /// Bound on what is written to a cache of the layout segments.
+    pub wear: Wear,
     /// Memory for the upper tier of a policy that manages two; none: the policy's own share.
     pub dram: Option<Size>,
     /// Format of events on standard error.
@@ -54,6 +57,7 @@ impl Default for CacheOptions {
             dirty_age: Some(Duration::from_secs(3600)),
             sync_after: Some(Duration::from_secs(30)),
             sequential_cutoff: 0,
+            wear: Wear::Unbounded,
             dram: None,
             log: LogFormat::Text,
             writers_ok: false,

@@ -7,9 +7,9 @@ use super::settings::Settings;
 use anyhow::{Result, bail};
 use entresol_cache::CacheConfig;
 use entresol_core::Size;
-use entresol_policy::Info;
+use entresol_policy::{Info, Wear};
 use entresol_sim::PolicySpec;
-use entresol_store::Geometry;
+use entresol_store::{Geometry, Layout};
 
 /// Returns the configuration for running a store of this geometry. Settings that were changed while a former server
 /// ran come before the options.
@@ -20,11 +20,16 @@ pub(crate) fn config(
     settings: Option<&Settings>,
 ) -> Result<CacheConfig> {
     let spec = one_policy(&chosen.policy)?;
+    let wear = options.wear;
+    if wear != Wear::Unbounded && geometry.layout != Layout::Segments {
+        let layout = geometry.layout.name();
+        bail!("--wear: this cache has the layout {layout}; only one of the layout segments can keep a bound");
+    }
     let space = geometry.capacity_pages();
     if let Some(Settings { tiers, dirty_age, .. }) = settings {
         memory::check(&geometry, above_bytes(tiers, geometry.page_bytes))?;
         let (mode, dirty_age) = (chosen.mode, *dirty_age);
-        return Ok(CacheConfig { options: spec.options, mode, dirty_age, ..CacheConfig::new(spec.info, tiers) });
+        return Ok(CacheConfig { options: spec.options, mode, dirty_age, wear, ..CacheConfig::new(spec.info, tiers) });
     }
     let held = options.cache_size.pages(geometry.page_bytes, space);
     if held == 0 || held > space {
@@ -33,7 +38,7 @@ pub(crate) fn config(
     let tiers = tiers(spec.info, held, options.dram, geometry.page_bytes)?;
     memory::check(&geometry, above_bytes(&tiers, geometry.page_bytes))?;
     let (mode, dirty_age) = (chosen.mode, options.dirty_age);
-    Ok(CacheConfig { options: spec.options, mode, dirty_age, ..CacheConfig::new(spec.info, &tiers) })
+    Ok(CacheConfig { options: spec.options, mode, dirty_age, wear, ..CacheConfig::new(spec.info, &tiers) })
 }
 
 /// Pages of each tier: the lower tier has the whole capacity given.

@@ -9,7 +9,7 @@ use super::observed::{CallFigures, FrontEndFigures};
 use entresol_cache::{CacheStats, counters};
 use entresol_disk::{CallCounts, DeviceCounts};
 use entresol_hints::HintCounts;
-use entresol_policy::Choice;
+use entresol_policy::{Choice, Worn};
 use entresol_render::{NumberFormat, grouped, percent};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -42,6 +42,9 @@ pub struct Figures {
     /// The bound on the age of dirty pages, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dirty_age: Option<AgeFigures>,
+    /// Pages written to a cache of the layout segments, beside the bound on them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wear: Option<WearFigures>,
     /// Pages whose only copy could not be read.
     pub lost_pages: u64,
     /// Change of the cache file while in use that may lose data, in words: unlinked, replaced or truncated.
@@ -85,6 +88,31 @@ pub struct Figures {
     /// Doubt whether all is there that a killed server had answered, if there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubt: Option<DoubtFigures>,
+}
+
+/// Pages written to a cache of the layout segments since its policy began, as the policy and reclaim decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WearFigures {
+    /// Pages written, copies of reclaim included.
+    pub written_pages: u64,
+    /// Pages that the bound allowed in that time; none without a bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_pages: Option<u64>,
+}
+
+impl From<Worn> for WearFigures {
+    fn from(Worn { written_pages, allowed_pages }: Worn) -> Self {
+        WearFigures { written_pages, allowed_pages }
+    }
+}
+
+impl WearFigures {
+    fn line(&self) -> String {
+        let bound =
+            self.allowed_pages.map_or_else(|| "no bound".to_owned(), |pages| format!("{} allowed", count(pages)));
+        format!("{} pages written, {bound}", count(self.written_pages))
+    }
 }
 
 /// New starts of a server since its command began, by their reason.
@@ -402,6 +430,7 @@ impl Figures {
             room_pages,
             dirty_pages: stats.dirty_pages,
             dirty_age: stats.dirty_age.map(AgeFigures::from),
+            wear: stats.log.map(|(_, worn)| WearFigures::from(worn)),
             lost_pages,
             cache_file,
             restarts,
@@ -439,6 +468,7 @@ impl Figures {
         }
         lines.push(("dirty", format!("{} pages, {}", count(self.dirty_pages), self.bytes(self.dirty_pages))));
         lines.extend(self.dirty_age.as_ref().map(|age| ("dirty age", age.line())));
+        lines.extend(self.wear.as_ref().map(|wear| ("wear", wear.line())));
         if let Some(change) = &self.cache_file {
             lines.push(("cache file", format!("{change}; it is drained at the end of the process")));
         }

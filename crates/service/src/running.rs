@@ -23,7 +23,7 @@ use super::writers::Writers;
 use crate::values::{Limit, bytes_or_none, percent, seconds_or_none};
 use anyhow::{Context, Result, anyhow, bail};
 use entresol_cache::Block;
-use entresol_cache::{BlockCache, CacheConfig, Mode};
+use entresol_cache::{BlockCache, CacheConfig, CacheStats, Mode};
 use entresol_core::Size;
 use entresol_files::{CachedFiles, FileLayer, Keep};
 use entresol_hints::Hints;
@@ -410,6 +410,15 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
     })
 }
 
+/// Pages of each tier that the policy may keep: in the store as many as a log below the policy leaves.
+fn held_tiers(tiers: &[usize], stats: &CacheStats) -> Vec<u64> {
+    let mut held: Vec<u64> = tiers.iter().map(|&pages| pages as u64).collect();
+    if let (Some(&(most, _)), Some(last)) = (stats.log.as_ref(), held.last_mut()) {
+        *last = (*last).min(most);
+    }
+    held
+}
+
 impl Controlled for Running {
     fn stats(&self) -> Result<serde_json::Value> {
         let stats = self.cache.stats()?;
@@ -422,7 +431,7 @@ impl Controlled for Running {
             open_s: self.started.elapsed().as_secs_f64(),
             policy: self.policy(),
             mode: stats.mode.keyword().to_owned(),
-            tiers_pages: self.cache.config().tiers.iter().map(|&pages| pages as u64).collect(),
+            tiers_pages: held_tiers(&self.cache.config().tiers, &stats),
             room_pages: self.cache.room_pages(),
             lost_pages: self.cache.lost_pages()?.len() as u64,
             cache_file: self.file.look().filter(|change| change.is_loss()).map(Change::said).map(str::to_owned),

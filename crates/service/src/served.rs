@@ -83,17 +83,21 @@ impl OpenCache {
         Served { held: self, running, file, control, log, health_monitor }
     }
 
-    /// Notes a log layout under a policy that evicts in another order. The pair works, but costs more than its user may
-    /// know.
+    /// Notes a layout that copies pages of the policy. The pair works, but costs more than its user may know.
     fn mention_layout(&self, log: &Log) {
         let (name, layout) = (self.policy.name, self.geometry.layout);
-        if layout == Layout::Log && entresol_cache::layout_suiting(self.policy) != layout {
-            let message = format!(
-                "{name} evicts in an order of its own, so that the log layout copies live pages to free segments; a \
-                 cache drained and made anew by `entresol format --layout slots` copies none"
-            );
-            log.event(Level::Info, "layout", &message, json!({ "layout": layout.name(), "policy": name }));
-        }
+        let why = match layout {
+            Layout::Log if entresol_cache::layout_suiting(self.policy) != layout => {
+                "evicts in an order of its own, so that the log layout copies live pages to free segments"
+            }
+            Layout::Segments if !self.policy.ranked => {
+                "does not rank its pages, so that all live pages of a segment are copied when it is emptied"
+            }
+            _ => return,
+        };
+        let message =
+            format!("{name} {why}; a cache drained and made anew by `entresol format --layout slots` copies none");
+        log.event(Level::Info, "layout", &message, json!({ "layout": layout.name(), "policy": name }));
     }
 }
 

@@ -19,8 +19,8 @@ pub fn page_size(text: &str) -> Result<u32, String> {
 
 /// Parses the name of a cache layout.
 pub fn layout(text: &str) -> Result<Layout, String> {
-    let named = [Layout::Log, Layout::Slots].into_iter().find(|layout| layout.name() == text);
-    named.ok_or_else(|| "it must be log or slots".to_owned())
+    let named = [Layout::Log, Layout::Slots, Layout::Segments].into_iter().find(|layout| layout.name() == text);
+    named.ok_or_else(|| "it must be log, slots or segments".to_owned())
 }
 
 /// Parses a number of bytes: 4096, 64KiB, 10GB.

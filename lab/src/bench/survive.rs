@@ -71,7 +71,7 @@ pub struct SurviveArgs {
     #[arg(long, value_parser = keyword::<Mode>(), default_value = "write-back")]
     pub mode: Mode,
     /// Layout of the cache
-    #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
+    #[arg(long, value_name = "log|slots|segments", value_parser = layout, default_value = "log")]
     pub layout: Layout,
     /// Use of the kernel's page cache above the mount
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]

@@ -34,7 +34,7 @@ pub struct TestbedArgs {
     pub mode: Mode,
     /// Layout in which a cache keeps its pages, as `entresol format` has it [default: in a log for policies that evict
     /// in its order, in slots for all others]
-    #[arg(long, value_name = "log|slots", value_parser = layout)]
+    #[arg(long, value_name = "log|slots|segments", value_parser = layout)]
     pub layout: Option<Layout>,
     /// Use of the kernel's page cache above the mount. This machine's memory usually holds the whole database, so that
     /// a cache below the page cache gets next to no requests

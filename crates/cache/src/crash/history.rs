@@ -12,7 +12,7 @@ use entresol_core::Random;
 use entresol_crashtest::pages::{Oracle, SECTOR};
 use entresol_crashtest::{Fault, Power, SimDisk, runs};
 use entresol_disk::Disk;
-use entresol_policy::{Options, catalogue};
+use entresol_policy::{Options, Wear, catalogue};
 use entresol_store::arena::Arena;
 use entresol_store::{Geometry, Identity, Layout, format_before, repair};
 use std::collections::BTreeSet;
@@ -169,7 +169,10 @@ impl Setup {
     fn config(&self) -> CacheConfig {
         let info = catalogue::info(self.policy).expect("a policy");
         let dirty_age = self.dirty_age.map(Duration::from_secs);
-        CacheConfig { mode: self.mode, maintenance: self.maintenance, dirty_age, ..CacheConfig::new(info, &self.tiers) }
+        let is_bounded = self.geometry.layout == Layout::Segments && self.backing_pages.is_multiple_of(2);
+        let wear = if is_bounded { Wear::Amplification { written: 1.2, read: 0.1 } } else { Wear::Unbounded };
+        let Setup { mode, maintenance, .. } = *self;
+        CacheConfig { mode, maintenance, dirty_age, wear, ..CacheConfig::new(info, &self.tiers) }
     }
 }
 

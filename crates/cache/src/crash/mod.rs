@@ -496,7 +496,7 @@ fn every_mutant_that_breaks_a_rule_of_the_slots_is_found_out() {
 }
 
 #[test]
-#[ignore = "no format makes this layout yet, and its mutants take minutes: `make test-long` runs it"]
+#[ignore = "its mutants take minutes: `make test-long` runs it"]
 fn every_mutant_that_breaks_a_rule_of_the_segments_is_found_out() {
     let missed = missed(Layout::Segments);
     assert!(missed.is_empty(), "missed: {missed:?}");

@@ -76,7 +76,7 @@ impl<P: Policy> Engine<P> {
 
     /// Has the log below the policy hear of a request that bypassed the policy.
     fn settle_log(&mut self, writes: bool) {
-        if self.executor.log.is_some() {
+        if self.executor.policy_log.is_some() {
             Decision::on_hint(&mut self.executor).settle_log(Some(writes), self.policy.ranked());
         }
     }
@@ -420,6 +420,7 @@ impl<P: Policy> Core for Engine<P> {
             page_bytes: self.executor.write_back.page_bytes as u32,
             dirty_pages: self.executor.write_back.store.index().dirty_len() as u64,
             dirty_age: self.executor.write_back.dirty_age(),
+            log: self.executor.policy_log.as_ref().map(|log| (log.capacity_pages() as u64, log.worn())),
             index_bytes: self.executor.write_back.store.index().memory_bytes() as u64,
             directory_bytes: self.executor.directory.memory_bytes() as u64,
             ages_bytes: self.executor.write_back.store.ages().map_or(0, |ages| ages.memory_bytes() as u64),
@@ -431,7 +432,7 @@ impl<P: Policy> Core for Engine<P> {
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         let mut gauges = Vec::new();
         self.policy.gauges(&mut |name, value| gauges.push((name, value)));
-        if let Some(log) = &self.executor.log {
+        if let Some(log) = &self.executor.policy_log {
             log.gauges(&mut |name, value| gauges.push((name, value)));
         }
         gauges

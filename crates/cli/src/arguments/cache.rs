@@ -4,6 +4,7 @@ use super::keyword::keyword;
 use clap::Args;
 use entresol_cache::Mode;
 use entresol_core::Size;
+use entresol_policy::Wear;
 use entresol_service::cache_options::CacheOptions;
 use entresol_service::log::LogFormat;
 use entresol_service::lost::IfLost;
@@ -47,6 +48,10 @@ pub struct CacheArgs {
     /// (bcache's sequential_cutoff, 4MiB there); 0: the policy decides on all pages
     #[arg(long, value_name = "BYTES", default_value = "0", requires = "cache", value_parser = bytes_or_none)]
     sequential_cutoff: u64,
+    /// With --cache: bound on what is written to a cache of the layout segments: 1DWPD (times its size a day), 200GB (a
+    /// day), amplification=1.8 (bytes for each byte that users write), or unbounded
+    #[arg(long, value_name = "BOUND", default_value = "unbounded", requires = "cache")]
+    wear: Wear,
     /// With --cache: memory for the upper tier of a policy that manages two [default: the policy's own share]
     #[arg(long, value_name = "SIZE", requires = "cache")]
     dram: Option<Size>,
@@ -67,7 +72,7 @@ impl CacheArgs {
     /// The options that were given.
     pub fn options(&self) -> CacheOptions {
         let CacheArgs { policy, cache_size, dirty_age, sync_after, dram, .. } = self.clone();
-        let CacheArgs { mode, dirty_high, dirty_low, sequential_cutoff, log, writers_ok, if_lost, .. } = *self;
+        let CacheArgs { mode, dirty_high, dirty_low, sequential_cutoff, wear, log, writers_ok, if_lost, .. } = *self;
         let (Limit(dirty_age), Limit(sync_after)) = (dirty_age, sync_after);
         CacheOptions {
             policy,
@@ -78,6 +83,7 @@ impl CacheArgs {
             dirty_age,
             sync_after,
             sequential_cutoff,
+            wear,
             dram,
             log,
             writers_ok,

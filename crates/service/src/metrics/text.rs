@@ -2,7 +2,9 @@
 
 use crate::age::AgeFigures;
 use crate::choice::CandidateFigures;
-use crate::figures::{COUNTERS, Counter, DeviceCalls, DeviceFigures, Figures, HintFigures, RestartFigures};
+use crate::figures::{
+    COUNTERS, Counter, DeviceCalls, DeviceFigures, Figures, HintFigures, RestartFigures, WearFigures,
+};
 use crate::objects::ObjectFigures;
 use crate::observed::CallFigures;
 use entresol_disk::TIME_BUCKETS;
@@ -135,6 +137,11 @@ fn of_age(figures: &Figures, value: fn(&AgeFigures) -> f64) -> Vec<Sample> {
     figures.dirty_age.as_ref().map_or_else(Vec::new, |age| one(value(age)))
 }
 
+/// A sample of the wear of a cache of the layout segments.
+fn of_wear(figures: &Figures, value: fn(&WearFigures) -> Option<u64>) -> Vec<Sample> {
+    figures.wear.as_ref().and_then(value).map_or_else(Vec::new, count)
+}
+
 /// Makes a list of families, each of its name, its help and its samples.
 macro_rules! families {
     ($($name:literal, $help:literal, $samples:expr;)*) => {
@@ -170,6 +177,10 @@ fn state() -> Vec<Family> {
             |f| of_age(f, |age| age.waits as f64);
         "entresol_dirty_age_written_pages_total", "Pages that were written below because of their age.",
             |f| of_age(f, |age| age.written_pages as f64);
+        "entresol_wear_written_pages_total", "Pages that policy and reclaim wrote to a cache of the layout segments.",
+            |f| of_wear(f, |wear| Some(wear.written_pages));
+        "entresol_wear_allowed_pages_total", "Pages that the bound on wear allowed in the same time.",
+            |f| of_wear(f, |wear| wear.allowed_pages);
         "entresol_cache_file_lost", "1 if the cache file was unlinked, replaced or truncated while in use.",
             |f| count(f.cache_file.is_some().into());
         "entresol_restarts_total", "New starts of the server since its command began, with --restart on.",

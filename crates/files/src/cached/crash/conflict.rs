@@ -2,6 +2,7 @@
 //! the finding of a look. At whatever write or sync the power fails, the pages are in the cache or kept aside until it
 //! is decided which bytes count.
 
+use super::LAYOUTS;
 use super::setup::Setup;
 use crate::FileData;
 use crate::below::simulated::SimFileSystem;
@@ -177,9 +178,9 @@ fn run(seed: u64, layout: Layout, tally: &mut Tally) -> Result<(), String> {
     if change.iter().any(|&change| change != Change::None) { Err(format!("{change:?}")) } else { Ok(()) }
 }
 
-/// Runs over both layouts; the first violation ends them.
+/// Runs over all layouts; the first violation ends them.
 fn runs() -> Result<(), String> {
-    for layout in [Layout::Log, Layout::Slots] {
+    for layout in LAYOUTS {
         let mut tally = Tally::default();
         for seed in 0..RUNS {
             let lived = catch_unwind(AssertUnwindSafe(|| run(seed, layout, &mut tally)));

@@ -1,6 +1,7 @@
 //! Kills of the process alone at each moment of short sequences: what the next process knows of changes of the files by
 //! other programs, and of the files' times.
 
+use super::LAYOUTS;
 use super::history::kill::{Device, Kept, Left, Watch};
 use super::setup::Setup;
 use crate::below::simulated::{Call, SimFile, SimFileSystem, id};
@@ -123,8 +124,7 @@ impl Scene {
 /// kills the process at each moment of it, and checks what is left with the time that was settled.
 fn at_each_moment(again: bool, act: impl Fn(&Scene, &CachedFiles), check: impl Fn(&Scene, (i64, i64))) {
     let mut moments = 0;
-    for (layout, seed) in [Layout::Log, Layout::Slots].into_iter().flat_map(|layout| (0..6).map(move |at| (layout, at)))
-    {
+    for (layout, seed) in LAYOUTS.into_iter().flat_map(|layout| (0..6).map(move |at| (layout, at))) {
         for moment in 1.. {
             let scene = Scene::new(seed, layout);
             let (files, _) = scene.open();
@@ -209,7 +209,7 @@ fn a_write_is_in_the_time_of_modification_after_a_kill_at_any_later_moment() {
 
 #[test]
 fn what_a_killed_process_did_not_sync_is_synced_by_the_next_one() {
-    for layout in [Layout::Log, Layout::Slots] {
+    for layout in LAYOUTS {
         // A size that was changed below, though the next process writes nothing there.
         let scene = Scene::new(3, layout);
         let (files, _) = scene.open();
@@ -260,7 +260,7 @@ fn a_file_that_a_crash_may_take_away_is_known_as_such_after_a_kill() {
         let key = crate::cached::key(&OpenFile::found(file).expect("attributes")).expect("a time of making");
         files.shared.map().contents().leaving.contains(&key)
     };
-    for layout in [Layout::Log, Layout::Slots] {
+    for layout in LAYOUTS {
         let scene = Scene::new(3, layout);
         let root = scene.below.directory(Path::new("/"));
         let read = root.create("read").expect("a file");
@@ -317,7 +317,7 @@ fn a_file_that_was_cut_shows_nothing_of_before_after_a_kill_at_any_moment() {
 #[test]
 fn a_hole_under_way_brings_back_no_older_page_after_a_kill_at_any_moment() {
     let modes = [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround];
-    let kinds = modes.into_iter().flat_map(|mode| [Layout::Log, Layout::Slots].map(|layout| (mode, layout)));
+    let kinds = modes.into_iter().flat_map(|mode| LAYOUTS.map(|layout| (mode, layout)));
     for (seed, (mode, layout)) in (0..12).flat_map(|seed| kinds.clone().map(move |kind| (seed, kind))) {
         for moment in 1.. {
             let scene = Scene::in_mode(seed, layout, mode);

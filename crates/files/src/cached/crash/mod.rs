@@ -18,6 +18,8 @@ use setup::Setup;
 use std::ops::Range;
 use std::panic::catch_unwind;
 
+/// Layouts of the cache.
+const LAYOUTS: [Layout; 3] = [Layout::Log, Layout::Slots, Layout::Segments];
 /// Crashes in a run.
 const CRASHES: u64 = 20;
 /// Runs of a test, unless an environment variable sets another number.
@@ -68,6 +70,11 @@ fn no_crash_of_files_behind_slots_loses_what_was_synced() {
     check_lives(Layout::Slots);
 }
 
+#[test]
+fn no_crash_of_files_behind_segments_loses_what_was_synced() {
+    check_lives(Layout::Segments);
+}
+
 /// Kills in a run.
 const KILLS: u64 = 20;
 /// First seed of runs whose processes are killed.
@@ -97,7 +104,7 @@ fn lives_with_kills(seeds: Range<u64>, layout: Layout) -> Result<Tally, String> 
 
 #[test]
 fn what_was_answered_is_read_after_a_kill_synced_or_not() {
-    for layout in [Layout::Log, Layout::Slots] {
+    for layout in LAYOUTS {
         let (first, seeds) = (number("ENTRESOL_FILE_KILL_FIRST", 0), number("ENTRESOL_FILE_KILL_SEEDS", KILL_SEEDS));
         let tally = lives_with_kills(first..first + seeds, layout).unwrap_or_else(|violation| panic!("{violation}"));
         println!("{layout:?}: seeds from {first}: {seeds}, {tally:?}");
@@ -121,12 +128,12 @@ fn every_mutant_of_the_files_layer_is_found_out() {
     for mutant in Mutant::ALL.into_iter().filter(others) {
         mutant::activate(Some(mutant));
         let known = known::SCENARIOS.iter().any(|scenario| catch_unwind(scenario).is_err());
-        let found = random_lives(0..seeds, Layout::Log).and_then(|_| random_lives(0..seeds, Layout::Slots));
+        let found = LAYOUTS.into_iter().try_for_each(|layout| random_lives(0..seeds, layout).map(drop));
         mutant::activate(None);
         match (found, known) {
             (Err(violation), _) => println!("{mutant:?}: {violation}"),
-            (Ok(_), true) => println!("{mutant:?}: by a known sequence"),
-            (Ok(_), false) => missed.push(mutant),
+            (Ok(()), true) => println!("{mutant:?}: by a known sequence"),
+            (Ok(()), false) => missed.push(mutant),
         }
     }
     assert_eq!(missed, [], "missed within {seeds} lives over each layout");
@@ -140,9 +147,7 @@ fn every_mutant_of_a_start_after_a_kill_is_found_out() {
         let known = killed::SEQUENCES.iter().any(|sequence| catch_unwind(sequence).is_err());
         let found = match known {
             true => Err("a known sequence".to_owned()),
-            false => lives_with_kills(0..seeds, Layout::Log)
-                .and_then(|_| lives_with_kills(0..seeds, Layout::Slots))
-                .map(drop),
+            false => LAYOUTS.into_iter().try_for_each(|layout| lives_with_kills(0..seeds, layout).map(drop)),
         };
         mutant::activate(None);
         match found {

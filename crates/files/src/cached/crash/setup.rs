@@ -2,7 +2,7 @@
 
 use entresol_cache::{CacheConfig, Maintenance, Mode};
 use entresol_core::Random;
-use entresol_policy::catalogue;
+use entresol_policy::{Wear, catalogue};
 use entresol_store::{Geometry, Layout};
 
 /// Least capacity of a cache in pages.
@@ -21,6 +21,8 @@ pub(super) struct Setup {
     pub ordered: bool,
     /// Calls of the backing file system sometimes fail.
     pub faults: bool,
+    /// Bound on what is written to a cache of segments.
+    pub wear: Wear,
 }
 
 impl Setup {
@@ -31,11 +33,15 @@ impl Setup {
         let segment_pages = [4, 8, 16][random.below(3) as usize];
         let of = |segments| Geometry { page_bytes, segment_pages, segments, layout };
         // The journal of a small store takes a large part of it.
-        let least = if layout == Layout::Slots { 16 } else { 9 };
+        let least = if layout.has_slots() { 16 } else { 9 };
         let least = (least..).find(|&segments| of(segments).capacity_pages() >= CAPACITY_MIN).expect("some number");
         let geometry = of(least + random.below(6) as u32);
         let policies = ["lru", "arc", "h-arc", "face", "face-gsc", "lc", "tac", "fifo", "io-cache"];
-        let policy = policies[random.below(policies.len() as u64) as usize];
+        let mut policy = policies[random.below(policies.len() as u64) as usize];
+        if layout == Layout::Segments && Random::mix(seed).is_multiple_of(3) {
+            // Of a policy with ranks the log drops pages.
+            policy = "reuse";
+        }
         let info = catalogue::info(policy).expect("a policy");
         let cache = (1 + random.below(geometry.capacity_pages())) as usize;
         let mut tiers = vec![cache.max(*info.min_pages.last().expect("a tier"))];
@@ -46,12 +52,15 @@ impl Setup {
         let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround][random.below(4) as usize];
         let dirty_limits = [(1.0, 1.0), (0.2, 0.0), (0.5, 0.3)][random.below(3) as usize];
         let (ordered, faults) = (random.chance(0.6), random.chance(0.4));
-        Setup { policy, tiers, mode, geometry, dirty_limits, ordered, faults }
+        let is_bounded = layout == Layout::Segments && random.chance(0.5);
+        let wear = if is_bounded { Wear::Amplification { written: 1.2, read: 0.1 } } else { Wear::Unbounded };
+        Setup { policy, tiers, mode, geometry, dirty_limits, ordered, faults, wear }
     }
 
     pub fn config(&self) -> CacheConfig {
         let info = catalogue::info(self.policy).expect("a policy");
         // A maintenance thread would make runs differ.
-        CacheConfig { mode: self.mode, maintenance: Maintenance::Requests, ..CacheConfig::new(info, &self.tiers) }
+        let maintenance = Maintenance::Requests;
+        CacheConfig { mode: self.mode, maintenance, wear: self.wear, ..CacheConfig::new(info, &self.tiers) }
     }
 }

@@ -31,7 +31,8 @@
 //! - Known at once: the residents and twice as many ghosts. 8 bytes a handle, 4.3 a resident and 4 a ghost: 37 bytes
 //!   for each page of a cache with three handles a page, and 0.5 MB of tables.
 //! - With `writes=through` no page is dirty: history, gaps and classes are of reads alone, and a write leaves the rank
-//!   as it is. Each write reaches the backing store at once, and a cached copy is always brought up to date.
+//!   as it is. Each write reaches the backing store at once, and a cached copy is always brought up to date. A live cache
+//!   in another mode than write-back has that unless its user says `writes=back`.
 //! - Random draws round mean gaps and choose the sample. The arithmetic gives the same results on all machines.
 
 mod coldest;
@@ -287,6 +288,7 @@ impl Policy for Reuse {
         write_aware: true,
         addresses: true,
         ranked: true,
+        through: Some("writes=through"),
         ..Info::PLAIN
     };
 

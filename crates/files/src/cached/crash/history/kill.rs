@@ -9,8 +9,8 @@ use crate::{FileData, FileLayer as _, NamesBelow as _};
 use entresol_crashtest::SimDisk;
 use entresol_crashtest::posix::{ATOM, Change, Name, Oracle};
 use entresol_disk::{Disk, Transfer};
+use entresol_store::Geometry;
 use entresol_store::arena::{Arena, moments};
-use entresol_store::{Geometry, Layout};
 use rustix::fs::FallocateFlags;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,7 +66,7 @@ pub(in super::super) struct Kept {
 impl Kept {
     /// Of a cache that nobody has used with it.
     pub fn new(geometry: Geometry) -> Self {
-        let blocks = geometry.segment_pages as usize + usize::from(geometry.layout == Layout::Slots);
+        let blocks = geometry.segment_pages as usize + usize::from(geometry.layout.has_slots());
         let arena = Arena::anonymous(geometry.page_bytes as usize, blocks).expect("memory for an arena");
         Kept { arena, states: FileStates::anonymous().expect("memory for states") }
     }

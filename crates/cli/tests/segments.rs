@@ -1,0 +1,126 @@
+//! A cache of the layout segments behind the real command: its pages after a crash, its bound on wear, its figures.
+
+mod common;
+
+use common::served::client::{Client, FLUSH, FUA};
+use common::served::{BACKING, PAGE, reached, terminate};
+use common::{Scratch, crash, says};
+use entresol_core::Random;
+use serde_json::Value;
+use std::process::{Child, Stdio};
+
+const SEED: u64 = 20_261_127;
+const PAGES: u64 = (BACKING / PAGE) as u64;
+const STATS: [&str; 4] = ["stats", "--cache", "cache", "--json"];
+
+fn format(layout: &str) -> Scratch {
+    let scratch = Scratch::new();
+    scratch.file("disk", vec![0; BACKING]);
+    let format = "-q format --cache cache --backing disk --size 2MiB --segment-size 64KiB --layout";
+    scratch.ok(&format.split(' ').chain([layout]).collect::<Vec<_>>());
+    scratch
+}
+
+fn start(scratch: &Scratch, policy: &str, wear: &str) -> (Child, Client) {
+    let serve = "serve nbd --backing disk --cache cache --socket s --policy";
+    let serve: Vec<&str> = serve.split(' ').chain([policy, "--wear", wear]).collect();
+    let mut child =
+        scratch.command(&serve).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let client = reached(scratch, &mut child);
+    (child, client)
+}
+
+fn figures(scratch: &Scratch) -> Value {
+    serde_json::from_str(&scratch.ok(&STATS)).expect("one JSON object")
+}
+
+/// Figures of a server: pages written to the log, those allowed, and those that the policy holds at most and the store.
+struct Figures {
+    written: u64,
+    allowed: Option<u64>,
+    held_max: u64,
+    stored_max: u64,
+}
+
+impl Figures {
+    fn of(scratch: &Scratch) -> Self {
+        let now = figures(scratch);
+        let number = |path: &str| now.pointer(path).and_then(Value::as_u64);
+        let known = |path: &str| number(path).unwrap_or_else(|| panic!("{path} in {now}"));
+        Figures {
+            written: known("/wear/written_pages"),
+            allowed: number("/wear/allowed_pages"),
+            held_max: known("/tiers_pages/0"),
+            stored_max: known("/room_pages"),
+        }
+    }
+}
+
+/// A page, most often one of a few.
+fn drawn(random: &mut Random) -> u64 {
+    (random.next_f64().powi(3) * PAGES as f64) as u64
+}
+
+/// Writes and reads pages, and checks what is read. Each page has the number of its last write in every byte.
+fn run(client: &mut Client, random: &mut Random, written: &mut [u8], requests: u64) {
+    for at in 0..requests {
+        let page = drawn(random);
+        let offset = page * PAGE as u64;
+        if random.chance(0.5) {
+            let byte = written[page as usize].wrapping_add(1);
+            client.write(offset, &[byte; PAGE], if at.is_multiple_of(50) { FUA } else { 0 });
+            written[page as usize] = byte;
+        } else {
+            assert_eq!(client.read(offset, PAGE as u32), [written[page as usize]; PAGE], "seed {SEED}, page {page}");
+        }
+    }
+}
+
+#[test]
+fn every_page_is_there_after_a_crash_and_the_bound_on_wear_is_kept() {
+    for (policy, wear) in [("reuse", "amplification=1.2"), ("reuse", "unbounded"), ("lru", "unbounded")] {
+        println!("seed {SEED}, {policy}, {wear}");
+        let scratch = format("segments");
+        let (mut random, mut written) = (Random::new(SEED), vec![0; PAGES as usize]);
+        let (child, mut client) = start(&scratch, policy, wear);
+        run(&mut client, &mut random, &mut written, 20_000);
+        let before = Figures::of(&scratch);
+        run(&mut client, &mut random, &mut written, 10_000);
+        let now = Figures::of(&scratch);
+        assert_eq!(now.allowed.is_some(), wear != "unbounded");
+        let lately = now.written - before.written;
+        let allowed = now.allowed.zip(before.allowed).map(|(now, before)| now - before);
+        println!("{lately} pages written, {allowed:?} allowed");
+        assert!(allowed.is_none_or(|allowed| lately <= allowed + allowed / 10), "{lately} of {allowed:?}");
+        assert!(lately > 0 && now.held_max < now.stored_max);
+        says(&scratch.ok(&STATS[..3]), &["wear           "]);
+        assert_eq!(client.call(FLUSH, 0, 0, 0, &[]).expect("an answer").errno, 0);
+        crash(child.id());
+        let (mut child, mut client) = start(&scratch, policy, wear);
+        for (page, &byte) in written.iter().enumerate() {
+            assert_eq!(client.read((page * PAGE) as u64, PAGE as u32), [byte; PAGE], "seed {SEED}, page {page}");
+        }
+        run(&mut client, &mut random, &mut written, 1000);
+        drop(client);
+        child.stdout.take();
+        let said = terminate(child);
+        assert_eq!(said.contains("does not rank its pages"), policy == "lru", "{said}");
+        assert_eq!(figures(&scratch)["layout"], "segments");
+        scratch.ok(&["check", "--cache", "cache", "--backing", "disk"]);
+        scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "disk"]);
+        let below = std::fs::read(scratch.path("disk")).expect("the backing file");
+        for (page, &byte) in written.iter().enumerate() {
+            assert!(below[page * PAGE..][..PAGE] == [byte; PAGE], "seed {SEED}, {policy}: page {page} below");
+        }
+    }
+}
+
+#[test]
+fn a_bound_on_wear_is_refused_where_the_layout_cannot_keep_it() {
+    for layout in ["log", "slots"] {
+        let scratch = format(layout);
+        let serve = "serve nbd --backing disk --cache cache --socket s --wear 1DWPD";
+        let refused = scratch.refused(&serve.split(' ').collect::<Vec<_>>());
+        says(&refused, &[&format!("--wear: this cache has the layout {layout}; only one of the layout segments")]);
+    }
+}
