@@ -82,6 +82,12 @@ pub enum Command {
     Names(NamesArgs),
     #[command(name = "names-of", hide = true)]
     Namer(NamerArgs),
+    /// Look at a mount for the server of that mount
+    #[command(name = entresol_service::onlooker::WORD, hide = true)]
+    Onlooker {
+        /// Directory of the mount
+        mountpoint: PathBuf,
+    },
     Advise(Box<AdviseArgs>),
     /// Print a configuration for --config, with every default written out and explained
     Config,

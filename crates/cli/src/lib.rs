@@ -181,6 +181,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Advise(command) => advise::run(command, cli.quiet),
         Command::Names(arguments) => names::run(arguments, cli.quiet),
         Command::Namer(arguments) => namer::run(arguments),
+        Command::Onlooker { mountpoint } => entresol_service::onlooker::run(mountpoint),
         Command::Config => output::print(&config::printed(&Cli::command())),
         Command::Completions { shell } => {
             let mut script = Vec::new();

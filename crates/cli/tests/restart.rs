@@ -303,6 +303,42 @@ fn a_server_that_stands_still_is_replaced_and_an_idle_one_is_not() {
     says(&said, &["gives no sign of life", "the server gave no sign of life; another one took over after"]);
 }
 
+/// The process by which a server looks at its mount.
+fn onlooker(server: u32) -> u32 {
+    until("a process that looks", || {
+        let threads = fs::read_dir(format!("/proc/{server}/task")).ok()?.flatten();
+        let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+        let children: Vec<u32> =
+            children.flat_map(|text| text.split_whitespace().map(str::parse).collect::<Vec<_>>()).flatten().collect();
+        let looks = |child: &u32| {
+            let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            line.split(|&byte| byte == 0).any(|word| word == b"look-at")
+        };
+        children.into_iter().find(looks)
+    })
+}
+
+/// A server that waits for an answer of its own when it is killed never ends, and no other one follows.
+#[test]
+fn a_server_looks_at_its_mount_by_another_process() {
+    let Some(mut mounted) = held(&PLAIN, &["--restart-after", "2s"]) else { return };
+    let (file, first) = (mounted.above().join("f"), server(mounted.command_id()));
+    fs::write(&file, "written").expect("a file");
+    let stopped = onlooker(first);
+    signal(stopped, Signal::STOP);
+    let second = until("another server", || Some(server(mounted.command_id())).filter(|&process| process != first));
+    assert_eq!(fs::read_to_string(&file).expect("a file"), "written");
+    assert_eq!(serving(&mounted.scratch, "cache", 1)["restarts"]["hangs"].as_u64(), Some(1));
+    signal(stopped, Signal::KILL);
+    let looking = onlooker(second);
+    signal(second, Signal::KILL);
+    assert_eq!(fs::read_to_string(&file).expect("a file"), "written");
+    until("its end", || (!Path::new(&format!("/proc/{looking}")).exists()).then_some(()));
+    mounted.signal(Signal::TERM);
+    let (code, said) = mounted.end();
+    assert_eq!(code, Some(0), "{said}");
+}
+
 #[test]
 fn without_its_holder_a_server_ends_in_order() {
     for open in [false, true] {

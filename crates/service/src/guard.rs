@@ -10,7 +10,8 @@ use super::unseen;
 use super::writers::Writers;
 use anyhow::{Context, Result, bail};
 use entresol_files::HIDDEN;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, StatxFlags, makedev, statx};
+use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 use serde_json::json;
 use std::collections::HashMap;
@@ -213,10 +214,10 @@ impl Guard {
             return None;
         }
         let here = fs::metadata(cluster).ok()?;
-        match fs::metadata(format!("/proc/{process}/cwd")) {
-            Ok(found) if (found.dev(), found.ino()) != (here.dev(), here.ino()) => return None,
+        match FoundFile::at(Path::new(&format!("/proc/{process}/cwd"))) {
+            Ok(found) if (found.device, found.inode) != (here.dev(), here.ino()) => return None,
             // That process runs on a mount whose server is gone, not in this directory.
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => return None,
+            Err(Errno::NOTCONN) => return None,
             _ => {}
         }
         Some(format!("its postmaster.pid names process {process}, which is running{}", named(process)))
@@ -278,14 +279,14 @@ impl Guard {
 
     /// The inode that a descriptor may write, if it can belong to this backing store.
     fn written_by(&self, process: u32, descriptor: &Path) -> Option<u64> {
-        let found = fs::metadata(descriptor).ok()?;
+        let found = FoundFile::at(descriptor).ok()?;
         let ours = if self.found.is_dir() {
-            found.is_file() && found.dev() == self.found.dev()
+            found.is_file() && found.device == self.found.dev()
         } else if found.is_file() {
-            (found.dev(), found.ino()) == (self.found.dev(), self.found.ino())
+            (found.device, found.inode) == (self.found.dev(), self.found.ino())
         } else {
             // A device may have several nodes, but has one number.
-            found.rdev() != 0 && found.mode() == self.found.mode() && found.rdev() == self.found.rdev()
+            found.number != 0 && found.mode == self.found.mode() && found.number == self.found.rdev()
         };
         if !ours {
             return None;
@@ -295,7 +296,7 @@ impl Guard {
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
         let flags = u32::from_str_radix(flags.trim(), 8).ok()?;
         // The access mode: 1 is write-only, 2 is read and write.
-        matches!(flags & 3, 1 | 2).then(|| found.ino())
+        matches!(flags & 3, 1 | 2).then_some(found.inode)
     }
 
     /// Adds to `look` the writers whose inodes have a name in the directory or below it.
@@ -319,6 +320,33 @@ impl Guard {
                 }
             }
         }
+    }
+}
+
+/// A file that a process holds. Its file system is not asked: it may be one that waits for this process, or that waits for
+/// ever for another.
+struct FoundFile {
+    device: u64,
+    inode: u64,
+    mode: u32,
+    /// Number of a device that the file is.
+    number: u64,
+}
+
+impl FoundFile {
+    fn at(link: &Path) -> rustix::io::Result<Self> {
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+        let found = statx(CWD, link, flags, StatxFlags::BASIC_STATS)?;
+        Ok(FoundFile {
+            device: makedev(found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            mode: found.stx_mode.into(),
+            number: makedev(found.stx_rdev_major, found.stx_rdev_minor),
+        })
+    }
+
+    fn is_file(&self) -> bool {
+        FileType::from_raw_mode(self.mode) == FileType::RegularFile
     }
 }
 

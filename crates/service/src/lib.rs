@@ -48,6 +48,7 @@ pub mod nbd;
 mod notify;
 pub mod objects;
 pub mod observed;
+pub mod onlooker;
 pub mod open_cache;
 mod opening;
 mod places;

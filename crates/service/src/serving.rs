@@ -2,11 +2,12 @@
 
 use super::holder::Holder;
 use super::log::{Level, Log};
+use super::onlooker::Onlooker;
 use super::running::Running;
 use anyhow::{Context, Result};
 use entresol_fuse::Keep;
 use entresol_hold::Reason;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use std::fs::read_link;
@@ -96,16 +97,16 @@ fn report(holder: &Holder, pause: Duration, log: Option<&Log>, name: &Path, quie
     }
 }
 
-/// A sign of life of a mount: the kernel asks the server for the attributes of the mount's root, which a thread that takes
-/// requests answers without waiting for a device; then the cache is asked.
+/// A sign of life of a mount: another process has the kernel ask the server for the attributes of the mount's root, which
+/// a thread that takes requests answers without waiting for a device; then the cache is asked.
 ///
 /// So a server that stands still, or whose threads wait for one another, gives none. An idle server does, and so does
 /// one that waits for a slow device with some requests and answers others.
 pub fn look(mountpoint: &Path, running: Option<Arc<Running>>) -> Result<impl FnMut() + Send + 'static> {
-    let mountpoint = resolved(mountpoint)?;
+    let mut onlooker = Onlooker::new(resolved(mountpoint)?);
     Ok(move || {
-        // The mount may have ended: that is no hang.
-        let _ = statx(CWD, &mountpoint, AtFlags::STATX_FORCE_SYNC | AtFlags::NO_AUTOMOUNT, StatxFlags::BASIC_STATS);
+        // Without such a process, for want of memory, the next look is tried.
+        let _ = onlooker.look();
         running.iter().for_each(|running| running.prove_alive());
     })
 }
