@@ -19,7 +19,7 @@ use entresol_policy::{Info, Log, Options, Policy};
 use entresol_store::StoreError;
 use entresol_store::mutant::{self, Mutant};
 use std::io;
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 
 /// A policy that has been built and waits for the stores.
 pub(super) trait Successor: Send {
@@ -97,7 +97,17 @@ impl BlockCache {
         options: &Options,
         tiers: &[usize],
     ) -> Result<(), CacheError> {
-        let _one = self.one_change();
+        self.replace_policy_within(&self.one_change(), policy, options, tiers)
+    }
+
+    /// As [`replace_policy`](BlockCache::replace_policy), as a part of a change.
+    pub(crate) fn replace_policy_within(
+        &self,
+        _change: &MutexGuard<'_, ()>,
+        policy: &'static Info,
+        options: &Options,
+        tiers: &[usize],
+    ) -> Result<(), CacheError> {
         let config = self.config();
         let to = CacheConfig {
             options: options.clone(),

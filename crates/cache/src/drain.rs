@@ -49,9 +49,10 @@ impl BlockCache {
         if before == Mode::WriteBack && mode != Mode::WriteBack {
             self.write_all_below().or_else(|error| self.put_mode(before).and(Err(error)))?;
         }
-        drop(change);
         if policy.through.is_some() && (before == Mode::WriteBack) != (mode == Mode::WriteBack) {
-            self.set_policy(policy, &options, &tiers).map_err(io::Error::other)?;
+            self.replace_policy_within(&change, policy, &options, &tiers).map_err(io::Error::other)?;
+            drop(change);
+            self.show_the_rest();
         }
         Ok(())
     }

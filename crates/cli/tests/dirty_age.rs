@@ -4,17 +4,14 @@
 mod common;
 
 use common::served::client::{Client, FUA};
-use common::served::{PAGE, formatted, reached, terminate};
+use common::served::{PAGE, formatted, reached, start_with, terminate};
 use common::{Scratch, crash, says};
 use serde_json::Value;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 fn start(scratch: &Scratch, age: &str) -> (Child, Client) {
-    let arguments = "serve nbd --backing disk --cache cache --socket s --policy lru --dirty-age";
-    let arguments: Vec<&str> = arguments.split(' ').chain([age]).collect();
-    let mut command = scratch.command(&arguments);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let mut child = start_with(scratch, "lru", &["--dirty-age", age]);
     let client = reached(scratch, &mut child);
     (child, client)
 }

@@ -306,15 +306,11 @@ fn a_server_that_stands_still_is_replaced_and_an_idle_one_is_not() {
 /// The process by which a server looks at its mount.
 fn onlooker(server: u32) -> u32 {
     until("a process that looks", || {
-        let threads = fs::read_dir(format!("/proc/{server}/task")).ok()?.flatten();
-        let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-        let children: Vec<u32> =
-            children.flat_map(|text| text.split_whitespace().map(str::parse).collect::<Vec<_>>()).flatten().collect();
         let looks = |child: &u32| {
             let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
             line.split(|&byte| byte == 0).any(|word| word == b"look-at")
         };
-        children.into_iter().find(looks)
+        children(server).into_iter().find(looks)
     })
 }
 

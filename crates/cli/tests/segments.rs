@@ -3,11 +3,11 @@
 mod common;
 
 use common::served::client::{Client, FLUSH, FUA};
-use common::served::{BACKING, PAGE, reached, terminate};
+use common::served::{BACKING, PAGE, reached, start_with, terminate};
 use common::{Scratch, crash, says};
 use entresol_core::Random;
 use serde_json::Value;
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 const SEED: u64 = 20_261_127;
 const PAGES: u64 = (BACKING / PAGE) as u64;
@@ -22,10 +22,7 @@ fn format(layout: &str) -> Scratch {
 }
 
 fn start(scratch: &Scratch, policy: &str, wear: &str) -> (Child, Client) {
-    let serve = "serve nbd --backing disk --cache cache --socket s --policy";
-    let serve: Vec<&str> = serve.split(' ').chain([policy, "--wear", wear]).collect();
-    let mut child =
-        scratch.command(&serve).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let mut child = start_with(scratch, policy, &["--wear", wear]);
     let client = reached(scratch, &mut child);
     (child, client)
 }

@@ -194,20 +194,15 @@ impl Log {
         if self.free.len() > self.free_min || self.looked_at * self.segment_pages >= COMPARED * filled {
             return;
         }
-        let (pages, segment_pages) = (&self.pages, self.segment_pages);
-        let segments = looked_at_once(segment_pages);
+        let segments = looked_at_once(self.segment_pages);
         self.looked_at += segments;
-        self.reclaim.compare(segments, |segment, ranks| {
-            ranks.extend(valid(pages, segment_pages, segment).map(|page| rank(policy, page)));
-        });
+        self.reclaim.compare(segments, ranks(&self.pages, self.segment_pages, policy));
     }
 
     /// Reclaims a segment. Pages of a policy without ranks are all kept.
     fn reclaim_one(&mut self, policy: &mut Option<&mut dyn Ranked>, emit: &mut impl FnMut(Movement)) {
         let (pages, segment_pages) = (&self.pages, self.segment_pages);
-        let ranks = |segment: u32, ranks: &mut Vec<f32>| {
-            ranks.extend(valid(pages, segment_pages, segment).map(|page| rank(policy, page)));
-        };
+        let ranks = ranks(pages, segment_pages, policy);
         // The best that was looked at may have died since.
         let victim = self.reclaim.take(ranks).or_else(|| {
             self.reclaim.compare(looked_at_once(segment_pages), ranks);
@@ -284,6 +279,11 @@ fn valid(pages: &[u32], segment_pages: usize, segment: u32) -> impl Iterator<Ite
 /// Rank of a page; above all others for a policy without ranks.
 fn rank(policy: &Option<&mut dyn Ranked>, page: Page) -> f32 {
     policy.as_ref().map_or(f32::INFINITY, |policy| policy.rank(page))
+}
+
+/// Adds the rank of each valid page of a segment, as reclaim asks for them.
+fn ranks(pages: &[u32], segment_pages: usize, policy: &Option<&mut dyn Ranked>) -> impl Fn(u32, &mut Vec<f32>) + Copy {
+    move |segment, into| into.extend(valid(pages, segment_pages, segment).map(|page| rank(policy, page)))
 }
 
 #[cfg(test)]

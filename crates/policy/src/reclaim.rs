@@ -164,9 +164,9 @@ impl Reclaim {
         self.budget.price()
     }
 
-    /// Chooses the next segment, which counts as free from now on; none without a sealed one. `ranks` adds the rank of
-    /// each page that is valid in a segment: infinity for a page that may not be dropped.
-    pub fn choose(&mut self, mut ranks: impl FnMut(u32, &mut Vec<f32>)) -> Option<Victim> {
+    /// Compares as many segments as a choice is made from, and takes the best.
+    #[cfg(test)]
+    fn choose(&mut self, mut ranks: impl FnMut(u32, &mut Vec<f32>)) -> Option<Victim> {
         self.compare(COMPARED, &mut ranks);
         self.take(ranks)
     }
@@ -188,7 +188,8 @@ impl Reclaim {
         }
     }
 
-    /// Takes the best of the compared segments, as [`choose`](Reclaim::choose) does.
+    /// Takes the best of the compared segments, which counts as free from now on; none if there is none. `ranks` adds the
+    /// rank of each page that is valid in a segment: infinity for a page that may not be dropped.
     pub fn take(&mut self, mut ranks: impl FnMut(u32, &mut Vec<f32>)) -> Option<Victim> {
         let (_, segment) = self.best.take()?;
         self.unseal(segment);

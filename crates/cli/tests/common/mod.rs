@@ -66,10 +66,14 @@ fn number(process: u32) -> Pid {
     i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process")
 }
 
-/// Children of a process, in order of their start.
+/// Children of a process: of each thread in order of their start, of the first thread first.
 pub fn children(process: u32) -> Vec<u32> {
-    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
-    children.split_whitespace().map(|child| child.parse().expect("a number")).collect()
+    let number = |name: &str| name.parse::<u32>().expect("a number");
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let mut threads: Vec<u32> = threads.map(|thread| number(&thread.file_name().to_string_lossy())).collect();
+    threads.sort_unstable_by_key(|&thread| (thread != process, thread));
+    let of = |thread| std::fs::read_to_string(format!("/proc/{process}/task/{thread}/children")).unwrap_or_default();
+    threads.into_iter().flat_map(|thread| of(thread).split_whitespace().map(number).collect::<Vec<_>>()).collect()
 }
 
 /// The process that serves for a command: the child of one that holds (`--restart`), else the command itself.

@@ -47,8 +47,13 @@ pub fn formatted() -> Scratch {
 }
 
 pub fn start(scratch: &Scratch, policy: &str, mode: &str) -> Child {
+    start_with(scratch, policy, &["--mode", mode])
+}
+
+/// Starts a server with these arguments besides its policy.
+pub fn start_with(scratch: &Scratch, policy: &str, more: &[&str]) -> Child {
     let arguments = "serve nbd --backing disk --cache cache --socket s --policy";
-    let arguments: Vec<&str> = arguments.split(' ').chain([policy, "--mode", mode]).collect();
+    let arguments: Vec<&str> = arguments.split(' ').chain([policy]).chain(more.iter().copied()).collect();
     let mut command = scratch.command(&arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs")
 }
