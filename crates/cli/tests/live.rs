@@ -310,7 +310,10 @@ fn a_store_of_slots_is_checked_and_repaired_too() {
     const JOURNAL: usize = 52;
     let scratch = formatted();
     let both = ["--cache", "cache", "--backing", "disk"];
-    says(&scratch.refused(&[&["format", "--layout", "rows"], &both[..]].concat()), &["--layout", "log or slots"]);
+    says(
+        &scratch.refused(&[&["format", "--layout", "rows"], &both[..]].concat()),
+        &["--layout", "log, slots or segments"],
+    );
     scratch.ok(&[&["-q", "format", "--force", "--layout", "slots"], &both[..]].concat());
     let mut child = start(&scratch, "lru", "write-back");
     let mut client = reached(&scratch, &mut child);
