@@ -8,6 +8,7 @@
 use anyhow::Result;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -56,7 +57,13 @@ impl Onlooker {
 impl Process {
     fn start(mountpoint: &Path) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg(WORD).arg(mountpoint).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .arg0("entresol")
+            .arg(WORD)
+            .arg(mountpoint)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = command.spawn()?;
         let (looks, answers) = (child.stdin.take(), child.stdout.take());
         Ok(Process { looks: looks.expect("a pipe"), answers: answers.expect("a pipe"), child })
