@@ -335,6 +335,51 @@ fn a_server_looks_at_its_mount_by_another_process() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// The file system below holds up the attributes of the mount's root, so the server is killed while a look at its mount
+/// waits for its answer. A thread of its own would wait for ever then, and no other server would start.
+#[test]
+fn a_server_that_is_killed_during_a_look_at_its_mount_is_replaced() {
+    let direct = How { cache: None, ..PLAIN };
+    let mut below = Mounted::made(Scratch::new(), &direct);
+    if !below.start_with(&["--restart", "off"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    std::os::unix::fs::symlink(below.above(), scratch.path("backing")).expect("a link");
+    let mut mounted = Mounted::made(scratch, &direct);
+    assert!(mounted.start_with(&["--restart", "on", "--restart-after", "20s"]));
+    let path = mounted.above().join("f");
+    fs::write(&path, "written").expect("a file");
+    let first = server(mounted.command_id());
+    signal(below.command_id(), Signal::STOP);
+    until("a look that waits", || waits_in_statx(first).then_some(()));
+    signal(first, Signal::KILL);
+    signal(below.command_id(), Signal::CONT);
+    let second = until("another server", || children(mounted.command_id()).into_iter().find(|&child| child != first));
+    assert_eq!(fs::read_to_string(&path).expect("a file"), "written");
+    assert_eq!(server(mounted.command_id()), second);
+    mounted.signal(Signal::TERM);
+    let (code, said) = mounted.end();
+    assert_eq!(code, Some(0), "{said}");
+    says(&said, &["the server ended (signal: 9 (SIGKILL))", "took over after"]);
+    below.unmount();
+}
+
+/// True if a thread of a server, or of a process that it started, has been in a call of `statx` for a while.
+fn waits_in_statx(server: u32) -> bool {
+    let word = format!("{} ", libc::SYS_statx);
+    let in_call = || {
+        let threads = [server].into_iter().chain(children(server)).filter_map(|process| {
+            let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?;
+            Some(threads.map(|thread| thread.expect("a thread").path()))
+        });
+        threads.flatten().find(|path| fs::read_to_string(path.join("syscall")).unwrap_or_default().starts_with(&word))
+    };
+    let Some(before) = in_call() else { return false };
+    std::thread::sleep(Duration::from_millis(200));
+    in_call() == Some(before)
+}
+
 #[test]
 fn without_its_holder_a_server_ends_in_order() {
     for open in [false, true] {
