@@ -13,11 +13,12 @@ use crate::{Error, Result};
 use entresol_cache::PathError;
 use entresol_files::FileLayer;
 use fuser::{Config, INodeNo, InitFlags, MountOption, Notifier, Session, SessionACL};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::mount::UnmountFlags;
 use rustix::process::umask;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
@@ -70,6 +71,8 @@ pub struct Mount {
     unmounter: Unmounter,
     ended: Arc<Ended>,
     session: Option<JoinHandle<io::Result<()>>>,
+    /// The kernel's device, open for this mount's connection.
+    connection: OwnedFd,
     shared_mappings: bool,
     passing: Passing,
     surviving: Surviving,
@@ -132,6 +135,7 @@ impl Parts {
         surviving: Surviving,
     ) -> Result<Mount> {
         let stale = forget_stale(session.notifier())?;
+        let connection = session.as_fd().try_clone_to_owned()?;
         *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(stale);
         let Facts { mountpoint, device, id, unique, .. } = facts;
         let progress = Arc::new(Progress::new());
@@ -141,7 +145,7 @@ impl Parts {
         let _first = self.ended.unmounter.set(unmounter.clone());
         let (changed, table) = (self.changed, self.table);
         let run = move || {
-            let result = session.run();
+            let result = ended(session.run());
             table.iter().for_each(|table| table.give_up());
             // Without the sender, the thread that notifies the kernel ends.
             changed.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -153,6 +157,7 @@ impl Parts {
             unmounter,
             ended: self.ended,
             session: Some(thread),
+            connection,
             shared_mappings: options.page_cache || self.shared_mappings.load(Relaxed),
             passing,
             surviving,
@@ -293,7 +298,9 @@ impl Mount {
     /// ended from outside and the mount is still there.
     pub fn wait(mut self) -> Result<()> {
         let Some(session) = self.session.take() else { return Ok(()) };
-        if !self.unmounter.progress.wait() {
+        // The kernel may have ended the mount while requests are still carried out here. Its number may be another
+        // mount's by now.
+        if !self.unmounter.progress.wait() && is_connected(self.connection.as_fd())? {
             self.unmounter.break_off()?;
         }
         match session.join() {
@@ -352,6 +359,19 @@ const NOT_AGAIN: &str = "the kernel does not send requests again (Linux 6.9 does
 /// True if the kernel sends requests again that a killed server has not answered.
 fn sends_again(facts: &Facts) -> bool {
     InitFlags::from_bits_retain(facts.capabilities).contains(InitFlags::FUSE_HAS_RESEND)
+}
+
+/// End of a session. A read that has taken a request when the kernel ends the connection gets `ECONNABORTED`, after an
+/// unmount too, and any other read gets `ENODEV`.
+fn ended(session: io::Result<()>) -> io::Result<()> {
+    session.or_else(|error| if error.kind() == io::ErrorKind::ConnectionAborted { Ok(()) } else { Err(error) })
+}
+
+/// True until the kernel has ended the connection of this open device.
+fn is_connected(device: BorrowedFd) -> io::Result<bool> {
+    let mut polled = [PollFd::from_borrowed_fd(device, PollFlags::empty())];
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(!polled[0].revents().contains(PollFlags::ERR))
 }
 
 fn at_mountpoint_of(mountpoint: &Path) -> impl Fn(io::Error) -> Error {
@@ -413,7 +433,6 @@ mod tests {
     use super::*;
     use entresol_files::DirectFiles;
     use std::collections::HashMap;
-    use std::os::fd::BorrowedFd;
 
     #[derive(Debug, Default)]
     struct Holder(Mutex<HashMap<String, OwnedFd>>);
@@ -427,6 +446,13 @@ mod tests {
         fn forget(&self, name: &str) {
             self.0.lock().unwrap().remove(name);
         }
+    }
+
+    #[test]
+    fn a_read_cut_short_by_the_end_of_the_mount_is_no_failure() {
+        let failed = |errno: rustix::io::Errno| ended(Err(errno.into())).map_err(|error| error.raw_os_error());
+        assert_eq!(failed(rustix::io::Errno::CONNABORTED), Ok(()));
+        assert_eq!(failed(rustix::io::Errno::INVAL), Err(Some(22)));
     }
 
     /// Descriptors of a server that had mounted a directory, whose kernel offered these features. The device is none.

@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FallocateFlags, RenameFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use support::{Mounted, each};
@@ -255,6 +255,8 @@ fn locks_are_kept_by_the_kernel() {
 struct Noting {
     calls: Mutex<Vec<String>>,
     held: Mutex<bool>,
+    /// Closes are held up with the reads.
+    holds_closes: AtomicBool,
     released: Condvar,
     open: Mutex<Vec<FileId>>,
     /// Requests to read that were answered at once.
@@ -302,6 +304,9 @@ impl Drop for Noted {
     fn drop(&mut self) {
         self.2.open.lock().unwrap().retain(|id| *id != self.1);
         self.2.note("close");
+        if self.2.holds_closes.load(Relaxed) {
+            drop(self.2.released.wait_while(self.2.held.lock().unwrap(), |held| *held).unwrap());
+        }
     }
 }
 
@@ -567,6 +572,39 @@ fn it_stays_mounted_while_files_are_open_unless_it_is_dropped() {
         mounted.complete();
         assert_eq!(fs::read(mounted.below("f")).unwrap(), b"still served");
     });
+}
+
+/// The kernel may give the number of a mount to the next one while the server of the first is still busy.
+#[test]
+fn a_server_that_ends_late_does_not_end_the_next_mount() {
+    for _ in 0..20 {
+        let Some((mut first, noting)) = noting() else { return };
+        noting.holds_closes.store(true, Relaxed);
+        *noting.held.lock().unwrap() = true;
+        // The kernel waits for no answer to a close.
+        drop(open(first.at("f")));
+        eventually("the close", || noting.calls.lock().unwrap().contains(&"close".to_owned()));
+        let mount = first.mount.take().unwrap();
+        let device = fs::metadata(first.path()).unwrap().dev();
+        mount.unmounter().unmount().unwrap();
+        let Some(second) = direct() else { return };
+        // Another test may have been given the number.
+        let is_next = fs::metadata(second.path()).unwrap().dev() == device;
+        std::thread::scope(|scope| {
+            let ended = scope.spawn(|| mount.wait());
+            // Longer than the end of a mount may take.
+            std::thread::sleep(Duration::from_secs(if is_next { 4 } else { 0 }));
+            *noting.held.lock().unwrap() = false;
+            noting.released.notify_all();
+            ended.join().unwrap().unwrap();
+        });
+        if is_next {
+            fs::write(second.at("f"), "served").unwrap();
+            assert_eq!(fs::read_to_string(second.below("f")).unwrap(), "served", "it went to a mount");
+            return;
+        }
+    }
+    panic!("the number was never given again");
 }
 
 #[test]
