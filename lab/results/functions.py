@@ -36,7 +36,7 @@ def profile(program, kind, requests):
     cache, disk, door, out = (SCRATCH / name for name in ("cache", "disk", "door", "callgrind.out"))
     with open(disk, "wb") as file:
         file.truncate(64 << 20)
-    entresol(program, "format", "--cache", cache, "--backing", disk, "--size", 32 << 20)
+    entresol(program, "format", "--mode", "write-back", "--cache", cache, "--backing", disk, "--size", 32 << 20)
     server = subprocess.Popen(["valgrind", "-q", "--tool=callgrind", "--compress-strings=no", "--compress-pos=no", f"--callgrind-out-file={out}",
                                str(program), "-q", "serve", "nbd", "--socket", str(door), "--cache", str(cache), "--backing", str(disk),
                                "--policy", "lru", *without_age(program)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -74,7 +74,7 @@ class Server:
             "plain": ["mount", str(backing), str(self.at), "--passthrough", "on"],
         }[door]
         if door != "plain":
-            subprocess.run([PROGRAM, "-q", "format", *pair, "--size", str(4 * BYTES)], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([PROGRAM, "-q", "format", "--mode", "write-back", *pair, "--size", str(4 * BYTES)], check=True, stdout=subprocess.DEVNULL)
         self.process = subprocess.Popen([PROGRAM, "-q", *words, "--restart", restart], stdout=subprocess.PIPE)
         assert self.process.stdout.readline(), "the server has not begun to serve"
         wait_for(lambda: os.path.ismount(self.at) if door != "nbd" else self.at.exists())

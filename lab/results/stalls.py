@@ -116,7 +116,7 @@ def over_nbd(program, operation):
     with open(disk, "wb") as file:
         file.truncate(4 * GIB)
     pair = ["--cache", cache, "--backing", disk]
-    entresol(program, "format", *pair, "--size", 3 * GIB)
+    entresol(program, "format", "--mode", "write-back", *pair, "--size", 3 * GIB)
     server = subprocess.Popen([str(program), "-q", "serve", "nbd", "--socket", door, *map(str, pair), "--policy", "lru", *without_age(program)],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -150,7 +150,7 @@ def over_fuse(program):
     below.mkdir()
     at.mkdir()
     pair = ["--cache", cache, "--backing", below]
-    entresol(program, "format", *pair, "--size", 3 * GIB)
+    entresol(program, "format", "--mode", "write-back", *pair, "--size", 3 * GIB)
     server = subprocess.Popen([str(program), "-q", "mount", str(below), str(at), "--cache", str(cache), "--policy", "lru", *without_age(program)],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

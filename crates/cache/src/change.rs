@@ -15,7 +15,7 @@ use super::maintenance::StoreAccess;
 use super::search::LOOKED_AT;
 use super::{BlockCache, CacheConfig, CacheError, FRAMES_PER_HOLD, Mode, check_live};
 use entresol_policy::catalogue::{self, Visitor};
-use entresol_policy::{Info, Log, Options, Policy};
+use entresol_policy::{Info, Log, Options, Policy, Wear};
 use entresol_store::StoreError;
 use entresol_store::mutant::{self, Mutant};
 use std::io;
@@ -131,6 +131,22 @@ impl BlockCache {
         let shares = self.locks.guard().map_err(StoreError::Io)?.write_back().dirty_limits.shares;
         self.apply_dirty_limits(&to, shares).map_err(StoreError::Io)?;
         *config = CacheConfig { dirty_age: config.dirty_age, ..to };
+        Ok(())
+    }
+
+    /// Sets the bound on what is written to a cache of the layout segments, from now on. What was written before counts as
+    /// allowed.
+    ///
+    /// # Errors
+    /// `Unsupported` for a bound in another layout, or when the cache has stopped after an internal fault.
+    pub fn set_wear(&self, wear: Wear) -> io::Result<()> {
+        let _change = self.one_change();
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.locks.guard()?.core().set_wear(wear) && wear != Wear::Unbounded {
+            let why = "only a cache of the layout segments can keep a bound";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        config.wear = wear;
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use super::plan::{PageBytes, Plan};
 use super::search::Search;
 use super::{CacheStats, Mode, Tag};
 use entresol_core::{Hint, ObjectId, Page};
-use entresol_policy::{Choice, Streams};
+use entresol_policy::{Choice, Streams, Wear};
 use entresol_store::{Clock, Entry};
 use std::io;
 use std::time::Duration;
@@ -78,6 +78,8 @@ pub(super) trait Core: Send {
     fn hand_down(&mut self, pages: &[u64]) -> io::Result<()>;
     /// Sets the bound on the time for which a page may differ from the backing store.
     fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock);
+    /// Sets the bound on the wear of a log below the policy; false if there is no such log.
+    fn set_wear(&mut self, wear: Wear) -> bool;
     /// Takes a failed cache device out of use, and writes below all that can be saved. Does I/O.
     fn give_up_cache(&mut self) -> io::Result<()>;
     /// True if a search is shorter than a look at every page of its range.

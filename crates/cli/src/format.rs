@@ -42,7 +42,7 @@ pub struct FormatArgs {
     /// The policy that `mount`, `run` and `serve` use for it unless given another [default: face-gsc]
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<String>,
-    /// The mode that these commands use unless given another [default: write-back]
+    /// The mode that these commands use unless given another, or used another last [default: write-through]
     #[arg(long, value_parser = keyword::<Mode>())]
     pub mode: Option<Mode>,
     /// Overwrite an existing cache, including dirty pages that only it may have

@@ -51,7 +51,7 @@ fn devices_without_a_serial_number_need_a_uuid_and_then_survive_a_kill() {
     let mounted = std::fs::OpenOptions::new().read(true).custom_flags(0o200).open(backing).expect("O_EXCL");
     refused(&with(&["format"], UUID), &[backing, "in use: mounted"]);
     drop(mounted);
-    assert!(run(&with(&["format", "-q"], UUID)).status.success());
+    assert!(run(&with(&["format", "--mode=write-back", "-q"], UUID)).status.success());
     refused(&["check"], &["without a serial number"]);
     refused(&with(&["check"], "0b5e1f5e-7a53-4f0e-9a0a-0d4f2c3b5a11"), &["the cache of another backing store"]);
     let (child, mut client) = served(&scratch, cache, backing, &["--identity", UUID]);
@@ -76,7 +76,8 @@ fn o_direct_wants_whole_blocks_and_files_take_no_uuid() {
     let scratch = Scratch::new();
     scratch.file("disk", vec![0; 4 << 20]);
     scratch.file("short", vec![0; (4 << 20) + 512]);
-    let format = |more: [&'static str; 4]| [&["-q", "format", "--size", "2MiB"][..], &more].concat();
+    let format =
+        |more: [&'static str; 4]| [&["-q", "format", "--mode=write-back", "--size", "2MiB"][..], &more].concat();
     scratch.ok(&[&format(["--cache", "small", "--backing", "disk"])[..], &["--page-size", "512"]].concat());
     scratch.ok(&format(["--cache", "odd", "--backing", "short"]));
     let serve = |cache: &'static str, backing: &'static str| {
@@ -114,7 +115,7 @@ fn a_device_that_grew_is_checked_served_and_drained() {
         let output = scratch.run(&[first, &named].concat());
         assert!(output.status.success(), "{first:?}: {}", String::from_utf8_lossy(&output.stderr));
     };
-    run(&["-q", "format", "--size", "2MiB"]);
+    run(&["-q", "format", "--mode=write-back", "--size", "2MiB"]);
     let (child, mut client) = served(&scratch, "cache", backing, &["--identity", UUID]);
     client.write(4096, &[5; 8192], FUA);
     drop(client);

@@ -159,7 +159,7 @@ fn a_drain_to_a_read_only_file_system_names_the_files() {
         fs::create_dir(scratch.path(name)).expect("a directory");
     }
     std::os::unix::fs::symlink("fs/b", scratch.path("backing")).expect("a link");
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
     let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
     if !mounted.start() {
         return;

@@ -55,7 +55,7 @@ impl Mount {
         for name in ["backing", "mount"] {
             std::fs::create_dir(scratch.path(name)).expect("a directory");
         }
-        scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+        scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
         if OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
             skipped("/dev/fuse", test, "/dev/fuse cannot be opened");
             return None;
@@ -151,7 +151,7 @@ fn a_drain_and_a_run_whose_log_is_on_a_full_disk_do_their_work() {
     let drain = scratch.command(&["drain", "--cache", "cache", "--backing", "disk"]).stderr(full()).status();
     assert_eq!(drain.expect("it runs").code(), Some(0));
     std::fs::create_dir(scratch.path("backing")).expect("a directory");
-    scratch.ok(&["-q", "format", "--cache", "fast", "--backing", "backing", "--size", "2MiB"]);
+    scratch.format(&["--cache", "fast", "--backing", "backing", "--size", "2MiB"]);
     let run = ["run", "--backing", "backing", "--cache", "fast", "--", "true"];
     let said = String::from_utf8(scratch.run(&run).stderr).expect("text");
     if is_impossible(&said) {
@@ -207,7 +207,7 @@ fn a_server_whose_folder_was_renamed_ends() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.path("folder")).expect("a folder");
     scratch.file("disk", vec![0; 1 << 20]);
-    scratch.ok(&["-q", "format", "--cache", "folder/cache", "--backing", "disk", "--size", "2MiB"]);
+    scratch.format(&["--cache", "folder/cache", "--backing", "disk", "--size", "2MiB"]);
     let arguments = ["serve", "nbd", "--backing", "disk", "--cache", "folder/cache", "--socket", "s"];
     let mut server = scratch.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it runs");
     drop(reached(&scratch, &mut server));

@@ -46,7 +46,7 @@ fn an_empty_or_foreign_directory_in_place_of_the_backing_is_refused_in_words_and
     fs::create_dir(mounted.below()).unwrap();
     refused("is its file system mounted?");
     assert_eq!(contents(&mounted.below()), Vec::<String>::new(), "nothing is made there");
-    scratch.ok(&["-q", "format", "--cache", "second", "--backing", "backing", "--size", "2MiB"]);
+    scratch.format(&["--cache", "second", "--backing", "backing", "--size", "2MiB"]);
     let map = scratch.bytes("backing/.entresol/map");
     refused("is the right file system mounted?");
     assert_eq!(scratch.bytes("backing/.entresol/map"), map, "the foreign directory is not marked");
@@ -64,7 +64,7 @@ fn what_does_not_belong_together_is_refused() {
         fs::create_dir(scratch.path(name)).unwrap();
     }
     let format = |cache: &str, backing: &str| {
-        scratch.ok(&["-q", "format", "--cache", cache, "--backing", backing, "--size", "2MiB"]);
+        scratch.format(&["--cache", cache, "--backing", backing, "--size", "2MiB"]);
     };
     let mount = |backing: &str, cache: &str| scratch.refused(&["mount", backing, "mount", "--cache", cache]);
     says(&scratch.refused(&["format", "--cache", "backing/c", "--backing", "backing", "--size", "2MiB"]), &["lies in"]);

@@ -118,7 +118,7 @@ fn a_killed_mount_leaves_nothing_that_stands_in_the_way() {
 fn what_is_run_over_a_cache_is_asked_from_inside_and_outside() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("data")).unwrap();
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "data", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "data", "--size", "2MiB"]);
     let script =
         r#"echo some > data/f && "$0" stats data --json && "$0" set --cache data mode=write-through && read line"#;
     let run = ["-q", "run", "--backing", "data", "--cache", "cache", "--policy", "lru", "--", "sh", "-c", script];

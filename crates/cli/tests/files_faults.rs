@@ -170,7 +170,7 @@ fn a_full_backing_file_system_is_an_error_to_who_wrote_and_costs_nothing() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("mount")).unwrap();
     let Some(small) = Small::mount(scratch.path("backing"), "1m") else { return };
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "4MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "4MiB"]);
     let Some(server) = mounted(&scratch, "cache", "write-back") else { return };
     let _mount = Small(scratch.path("mount"));
     let file = open(scratch.path("mount/f"));
@@ -207,7 +207,7 @@ fn a_full_cache_device_fails_no_request_in_write_through_and_is_said() {
         fs::create_dir(scratch.path(name)).unwrap();
     }
     let Some(fast) = Small::mount(scratch.path("fast"), "3m") else { return };
-    scratch.ok(&["-q", "format", "--cache", "fast/cache", "--backing", "backing", "--size", "2MiB"]);
+    scratch.format(&["--cache", "fast/cache", "--backing", "backing", "--size", "2MiB"]);
     let Some(server) = mounted(&scratch, "fast/cache", "write-through") else { return };
     let _mount = Small(scratch.path("mount"));
     let file = open(scratch.path("mount/f"));
@@ -238,7 +238,7 @@ fn a_full_cache_device_leaves_what_is_run_to_its_end_and_is_said() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("data")).unwrap();
     let Some(_fast) = Small::mount(scratch.path("fast"), "3m") else { return };
-    scratch.ok(&["-q", "format", "--cache", "fast/cache", "--backing", "data", "--size", "2MiB"]);
+    scratch.format(&["--cache", "fast/cache", "--backing", "data", "--size", "2MiB"]);
     let run = ["-q", "run", "--backing", "data", "--cache", "fast/cache", "--mode", "write-through", "--", "sh", "-c"];
     let script = "head -c 400000 /dev/zero > data/f && sync data/f && truncate -s 16384 fast/cache || exit 9; \
                   head -c 8000000 /dev/zero > fast/other 2> /dev/null; \

@@ -52,7 +52,7 @@ fn fio_finds_what_it_flushed_after_each_of_ten_kills() {
     let mut random = Random::new(SEED);
     let scratch = Scratch::new();
     scratch.file("disk", vec![0; 16 << 20]);
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "4MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "disk", "--size", "4MiB"]);
     for round in 0..ROUNDS {
         // The pattern distinguishes rounds, and blocks by their offset.
         let pattern = format!("--verify_pattern=%o0x{:08x}", random.below(1 << 32));

@@ -25,7 +25,7 @@ fn formatted(data: &Path) -> Scratch {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.path("mount")).expect("a mount point");
     let data = data.display().to_string();
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", &data, "--size", "4MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", &data, "--size", "4MiB"]);
     scratch
 }
 
@@ -96,7 +96,7 @@ fn innodbs_lock_alone_refuses_a_cache() {
     for name in ["ibdata1", "ib_logfile0", "undo_001", "aria_log_control"] {
         scratch.file(&format!("data/{name}"), vec![0; 4096]);
     }
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "data", "--size", "4MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "data", "--size", "4MiB"]);
     for name in ["ibdata1", "ib_logfile0", "undo_001", "aria_log_control"] {
         let file = std::fs::File::options().write(true).open(scratch.path("data").join(name)).expect("a file");
         // As InnoDB does: a lock of the process on the whole file.
@@ -159,7 +159,7 @@ fn nobodys(mode: u32) -> Scratch {
     let scratch = Scratch::new();
     std::fs::set_permissions(scratch.path(""), PermissionsExt::from_mode(0o755)).expect("its mode");
     scratch.file("disk", vec![0; 1 << 20]);
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
     for name in ["", "disk", "cache"] {
         chown(scratch.path(name), Some(NOBODY), Some(NOBODY)).expect("its owner");
     }

@@ -12,7 +12,7 @@ fn formatted() -> Scratch {
     std::fs::create_dir_all(scratch.path("backing/base/5")).expect("a data directory");
     scratch.file("backing/base/5/7", vec![7; 300_000]);
     scratch.file("backing/base/5/8", vec![8; 300_000]);
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
     scratch
 }
 

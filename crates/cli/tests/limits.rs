@@ -24,7 +24,7 @@ fn a_device_size_takes_its_room_first_or_is_refused() {
     let scratch = Scratch::new();
     let Some(image) = Image::new(scratch.path("fs"), 64, &["mkfs.ext4", "-q"]) else { return };
     scratch.file("disk", vec![0; BACKING]);
-    scratch.ok(&["-q", "format", "--cache", "fs/cache", "--backing", "disk", "--size", "8MiB"]);
+    scratch.format(&["--cache", "fs/cache", "--backing", "disk", "--size", "8MiB"]);
     let arguments = ["serve", "nbd", "--backing", "disk", "--cache", "fs/cache", "--socket", "s", "--policy", "lru"];
     let mut command = scratch.command(&arguments);
     let piped = std::process::Stdio::piped;
@@ -125,14 +125,14 @@ fn a_format_that_fails_gives_the_room_back() {
     says(&format(&["--size", "2GiB"]), &["fs/cache: "]);
     assert!(!cache.exists());
     // A cache that is replaced by a larger one, and by one whose directory cannot be formatted, stays.
-    scratch.ok(&["-q", "format", "--cache", "fs/cache", "--backing", "disk", "--size", "16MiB"]);
+    scratch.format(&["--cache", "fs/cache", "--backing", "disk", "--size", "16MiB"]);
     let (found, free) = (fs::metadata(&cache).expect("a file"), image.free_bytes());
     says(&format(&["--size", "2GiB", "--force"]), &["fs/cache: "]);
     let after = fs::metadata(&cache).expect("a file");
     assert_eq!((after.len(), after.blocks(), image.free_bytes()), (found.len(), found.blocks(), free));
     scratch.ok(&["check", "--cache", "fs/cache", "--backing", "disk"]);
     // A successful format has the requested size.
-    scratch.ok(&["-q", "format", "--cache", "fs/cache", "--backing", "disk", "--size", "8MiB", "--force"]);
+    scratch.format(&["--cache", "fs/cache", "--backing", "disk", "--size", "8MiB", "--force"]);
     assert_eq!(fs::metadata(&cache).expect("a file").len(), 8 << 20);
 }
 
@@ -179,7 +179,7 @@ fn a_byte_far_out_in_a_sparse_file_takes_no_memory() {
     let scratch = Scratch::new();
     std::os::unix::fs::symlink(memory.path(), scratch.path("backing")).expect("a link");
     fs::create_dir(scratch.path("mount")).expect("a directory");
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "8MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "8MiB"]);
     let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
     if !mounted.start() {
         return;
@@ -229,7 +229,7 @@ fn a_file_that_grew_is_drained_checked_and_served() {
         let scratch = Scratch::new();
         let mut model = vec![0; end];
         scratch.file("disk", &model);
-        scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
+        scratch.format(&["--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
         let mut child = start(&scratch, "lru", "write-back");
         let mut client = reached(&scratch, &mut child);
         model[end - 600..].fill(9);

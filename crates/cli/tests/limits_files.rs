@@ -44,7 +44,7 @@ fn of_nobody() -> Option<Scratch> {
     for name in [".", "backing", "mount"] {
         chown(scratch.path(name), Some(NOBODY), Some(NOBODY)).expect("another owner");
     }
-    let format = ["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"];
+    let format = ["-q", "format", "--mode=write-back", "--cache", "cache", "--backing", "backing", "--size", "2MiB"];
     let made = as_nobody(&scratch, &format).output().expect("a shell");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     Some(scratch)
@@ -132,7 +132,7 @@ fn a_read_only_file_system_below_is_read_and_checked() {
     for name in ["read", "never", "pg_wal/1"] {
         fs::write(scratch.path("backing").join(name), &bytes).expect("a file");
     }
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "8MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "8MiB"]);
     // Writes that are not durable when the file system fails would be lost without a cache too.
     File::open(&image.at).and_then(|root| Ok(rustix::fs::syncfs(root)?)).expect("a sync");
     let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
@@ -211,9 +211,7 @@ fn what_is_written_into_holes_has_its_blocks_below_or_is_refused() {
         fs::create_dir(scratch.path("fs/d")).expect("a directory");
         fs::create_dir(scratch.path("mount")).expect("a directory");
         std::os::unix::fs::symlink("fs/d", scratch.path("backing")).expect("a link");
-        let format =
-            ["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "64MiB", "--layout", layout];
-        scratch.ok(&format);
+        scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "64MiB", "--layout", layout]);
         let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
         if !mounted.start() {
             return;
@@ -301,7 +299,7 @@ fn many_files(files: usize, descriptors: u64, size: &str) {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("backing")).expect("a directory");
     fs::create_dir(scratch.path("mount")).expect("a directory");
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", size]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", size]);
     let Some(server) = mounted_with(&scratch, descriptors) else { return };
     let open = || fs::read_dir(format!("/proc/{}/fd", common::serving(server.id()))).expect("its files").count() as u64;
     let above = |name: String| scratch.path("mount").join(name);
@@ -382,7 +380,7 @@ fn folders_of_many_more_files_than_descriptors_are_removed_at_once() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("backing")).expect("a directory");
     fs::create_dir(scratch.path("mount")).expect("a directory");
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "32MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "32MiB"]);
     let Some(server) = mounted_with(&scratch, 200) else { return };
     let folders: Vec<_> = (0..8).map(|folder| scratch.path("mount").join(folder.to_string())).collect();
     for folder in &folders {
@@ -419,7 +417,7 @@ fn an_image_with_holes_is_served_only_as_far_as_there_are_blocks_for_it() {
     // No process may have it open for writing.
     drop(disk);
     let disk = File::open(scratch.path("fs/disk")).expect("a file");
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "fs/disk", "--size", "64MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "fs/disk", "--size", "64MiB"]);
     let serve = ["-q", "serve", "nbd", "--socket", "s", "--cache", "cache", "--backing", "fs/disk", "--policy", "lru"];
     let mut server = scratch.command(&serve);
     let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
@@ -451,7 +449,7 @@ fn a_file_below_more_than_4096_bytes_of_path_is_as_any_other() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("backing")).expect("a directory");
     fs::create_dir(scratch.path("mount")).expect("a directory");
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
     let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
     if !mounted.start() {
         return;
@@ -507,7 +505,7 @@ fn a_start_in_a_tree_of_a_million_files_takes_little_time() {
         (0..10).for_each(|at| fs::write(folder.join(at.to_string()), "").expect("a file"));
     }
     fs::create_dir(scratch.path("mount")).expect("a directory");
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "64MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "64MiB"]);
     let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
     // Processor time is compared, because other tests may keep the disk busy.
     let mut started = |what: &str, write: &[&str]| {

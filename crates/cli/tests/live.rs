@@ -27,7 +27,7 @@ fn what_is_there_is_named_and_stays() {
     let line = scratch.refused(&["format", "--cache", "data", "--backing", "disk"]);
     says(&line, &["data: holds 2098176 bytes of something else", "byte 1024", "--force"]);
     scratch.file("zeros", vec![0; 2 << 20]);
-    scratch.ok(&["-q", "format", "--cache", "zeros", "--backing", "disk"]);
+    scratch.format(&["--cache", "zeros", "--backing", "disk"]);
     let new = |more: &[&str]| scratch.refused(&[&["format", "--cache", "new", "--backing", "disk"], more].concat());
     says(&new(&[]), &["new: is not there", "--size"]);
     says(&new(&["--size", "10KiB"]), &["new: ", "fewer than 8 segments"]);
@@ -314,7 +314,7 @@ fn a_store_of_slots_is_checked_and_repaired_too() {
         &scratch.refused(&[&["format", "--layout", "rows"], &both[..]].concat()),
         &["--layout", "log, slots or segments"],
     );
-    scratch.ok(&[&["-q", "format", "--force", "--layout", "slots"], &both[..]].concat());
+    scratch.format(&[&["--force", "--layout", "slots"], &both[..]].concat());
     let mut child = start(&scratch, "lru", "write-back");
     let mut client = reached(&scratch, &mut child);
     client.write(0, &[5; 3 * PAGE], FUA);
@@ -355,7 +355,7 @@ fn kill_rounds(rounds: u64, seed: u64, layout: &str) {
     println!("seed {seed} (what is sent; when the kill comes is the clock's)");
     let scratch = formatted();
     let both = ["--cache", "cache", "--backing", "disk"];
-    scratch.ok(&[&["-q", "format", "--force", "--layout", layout], &both[..]].concat());
+    scratch.format(&[&["--force", "--layout", layout], &both[..]].concat());
     let (mut model, mut random, mut answered) = (Model::new(), Random::new(seed), 0);
     for round in 0..rounds {
         let policy = ["face-gsc", "lru", "arc", "lc", "h-arc", "sieve"][random.below(6) as usize];

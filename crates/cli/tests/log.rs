@@ -82,7 +82,7 @@ fn and_else_lines_for_people_of_which_quiet_leaves_the_warnings() {
             "the cache is closed; ",
         ],
     );
-    scratch.ok(&["-q", "format", "--force", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
+    scratch.format(&["--force", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
     let (_, said) = life(&scratch, &["-q"]);
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines.iter().all(|line| line.contains("failed") || line.contains("truncated")), "{said}");

@@ -65,7 +65,7 @@ impl Testbed {
 
     fn format(&self, cache: &str, backing: &str, more: &[&str]) {
         let size = CACHE_BYTES.to_string();
-        let all = ["-q", "format", "--cache", cache, "--backing", backing, "--size", &size];
+        let all = ["-q", "format", "--mode=write-back", "--cache", cache, "--backing", backing, "--size", &size];
         self.scratch.ok(&[&all[..], more].concat());
     }
 
@@ -353,7 +353,7 @@ fn a_cache_that_comes_back_blank_after_each_stop_is_the_ordinary_case() {
             Some(Ok(attached)) => attached.0.clone(),
             Some(Err(why)) => return println!("skipped: no loop devices here: {why}"),
         };
-        testbed.scratch.ok(&["-q", "format", "--cache", &cache, "--backing", "backing", "--mode", "write-through"]);
+        testbed.scratch.ok(&["-q", "format", "--cache", &cache, "--backing", "backing"]);
         let blank = || {
             let file = fs::File::options().write(true).open(&cache);
             let file = file.or_else(|_| fs::File::options().write(true).open(testbed.path(&cache)));
@@ -363,7 +363,7 @@ fn a_cache_that_comes_back_blank_after_each_stop_is_the_ordinary_case() {
         let Some(Outcome::Served(_, said)) = testbed.start(&cache, "backing", &[], Some(1)) else {
             panic!("it was refused")
         };
-        says(&said, &["mode write-through, as `entresol format` was told"]);
+        says(&said, &["mode write-through, the default"]);
         assert!(!said.contains("made anew"), "{said}");
         for stop in 1..=2 {
             blank();
@@ -371,7 +371,7 @@ fn a_cache_that_comes_back_blank_after_each_stop_is_the_ordinary_case() {
             let Some(Outcome::Served(bytes, said)) = served else { panic!("{served:?}") };
             assert_eq!(bytes, [stop; 8]);
             says(&said, &["is blank; it was made anew, and is empty: nothing was lost with it"]);
-            says(&said, &["mode write-through, as `entresol format` was told", "0 pages dirty in the cache"]);
+            says(&said, &["mode write-through, as before", "0 pages dirty in the cache"]);
         }
         // The new cache is like any other: the next start finds it.
         let Some(Outcome::Served(bytes, said)) = testbed.start(&cache, "backing", &[], None) else {

@@ -160,7 +160,7 @@ fn what_cannot_be_mounted_is_refused() {
     assert!(scratch.path("mount").exists());
     other.refused(&["mount", ".", "absent"]);
     fs::create_dir(other.path("cached")).unwrap();
-    other.ok(&["-q", "format", "--cache", "cache", "--backing", "cached", "--size", "2MiB"]);
+    other.format(&["--cache", "cache", "--backing", "cached", "--size", "2MiB"]);
     let cached = ["-q", "mount", "cached", "file", "--cache", "cache"];
     says(&other.refused(&["-q", "mount", "cached", "absent", "--cache", "cache"]), &["absent: "]);
     // A cache that was opened for a refused start is closed again: its directory is complete without it.

@@ -32,7 +32,7 @@ impl Server {
         let scratch = Scratch::new();
         fs::create_dir(scratch.path("backing")).unwrap();
         fs::create_dir(scratch.path("mount")).unwrap();
-        scratch.ok(&[&["-q", "format", "--size", "2MiB"], &BOTH[..]].concat());
+        scratch.format(&[&["--size", "2MiB"], &BOTH[..]].concat());
         let mount = ["mount", "backing", "mount", "--cache", "cache", "--log", "json"];
         let mut command = scratch.command(&[&mount[..], more].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -158,7 +158,7 @@ fn without_passthrough_the_server_reads_and_writes_what_goes_past_the_cache() {
 /// machine. Returns the output of the script and that of `run`; none, with a message, where that is impossible.
 fn in_user_namespace(scratch: &Scratch, script: &str) -> Option<(String, String)> {
     fs::create_dir(scratch.path("backing")).unwrap();
-    scratch.ok(&[&["-q", "format", "--size", "2MiB"], &BOTH[..]].concat());
+    scratch.format(&[&["--size", "2MiB"], &BOTH[..]].concat());
     let run = ["run", "--log", "json", "--", "sh", "-c", script];
     let command = scratch.command(&[&run[..1], &BOTH[..], &run[1..]].concat());
     let mut namespace = Command::new("unshare");

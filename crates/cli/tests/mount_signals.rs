@@ -105,7 +105,7 @@ fn signals_at_any_moment_of_start_and_stop_leave_no_mount_and_lose_nothing() {
     for name in ["backing", "mount"] {
         std::fs::create_dir(scratch.path(name)).expect("a directory");
     }
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
     let mut rounds = Rounds { scratch, random: Random(SEED), synced: Vec::new(), start: Duration::ZERO };
     let (mut during_start, mut cut_short) = (0, 0);
     for round in 0..ROUNDS {

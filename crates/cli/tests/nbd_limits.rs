@@ -57,7 +57,7 @@ fn fifteen_clients_that_read_nothing_leave_the_server_below_300_megabytes() {
         let disk = std::fs::File::options().write(true).open(scratch.path("disk")).expect("a file");
         disk.set_len(64 * MIB).expect("a size");
     }
-    cached.ok(&["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "8MiB"]);
+    cached.format(&["--cache", "cache", "--backing", "disk", "--size", "8MiB"]);
     let arguments =
         [&["--file", "disk", "--socket", "s"][..], &["--backing", "disk", "--cache", "cache", "--socket", "s"]];
     for (scratch, arguments) in [plain, cached].iter().zip(arguments) {

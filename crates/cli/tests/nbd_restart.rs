@@ -32,8 +32,7 @@ struct Restarting {
 fn formatted(layout: &str) -> Scratch {
     let scratch = Scratch::new();
     scratch.file("disk", vec![0; BACKING]);
-    let format = ["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "2MiB", "--layout", layout];
-    scratch.ok(&format);
+    scratch.format(&["--cache", "cache", "--backing", "disk", "--size", "2MiB", "--layout", layout]);
     scratch
 }
 
@@ -475,7 +474,7 @@ fn the_first_flush_of_each_connection_fails_if_somebody_drained_the_cache_betwee
             let both = ["--cache", "cache", "--backing", "disk"];
             held.scratch.ok(&[&["-q", "drain"], &both[..]].concat());
             if act == "format" {
-                held.scratch.ok(&[&["-q", "format", "--force", "--size", "2MiB"], &both[..]].concat());
+                held.scratch.format(&[&["--force", "--size", "2MiB"], &both[..]].concat());
             }
         });
         // What was flushed is there.
@@ -553,7 +552,7 @@ fn a_sync_that_fails_while_its_server_is_killed_is_reported_if_something_was_los
     let scratch = Scratch::new();
     let Some(disk) = FailingDisk::new(&scratch, BACKING) else { return };
     let device = disk.path();
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", device, "--identity", UUID, "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", device, "--identity", UUID, "--size", "2MiB"]);
     let serve = format!("--cache cache --backing {device} --identity {UUID} --socket s --mode write-through");
     let held = Restarting::start(scratch, &serve);
     let connect = || Client::connect(&held.socket(), false).expect("the socket is the holder's");

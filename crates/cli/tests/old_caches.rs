@@ -449,7 +449,8 @@ fn cached(scratch: &Scratch) -> Connection {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| register(Api::linked(), "entresol", Options::default(), false).expect("the name is free"));
     let (database, cache) = (scratch.path("database"), scratch.path("cache"));
-    let uri = format!("file:{}?vfs=entresol&cache_file={}&cache_policy=lru", database.display(), cache.display());
+    let parameters = "cache_mode=write-back&cache_policy=lru";
+    let uri = format!("file:{}?vfs=entresol&cache_file={}&{parameters}", database.display(), cache.display());
     let start = Instant::now();
     let connection = loop {
         match Connection::open(&uri) {

@@ -139,6 +139,7 @@ fn after_the_power_went(how: How, layout: &str) -> Option<Vec<u8>> {
             env!("CARGO_BIN_EXE_entresol"),
             &[
                 "format",
+                "--mode=write-back",
                 "--cache",
                 text(&path("cache")),
                 "--backing",
@@ -233,7 +234,7 @@ fn dirty_pages_of_a_file_that_is_missing_refuse_a_start_a_drain_and_a_check() {
         let mut entresol = Command::new(env!("CARGO_BIN_EXE_entresol"));
         entresol.arg(command).args(both).args(more).output().expect("entresol")
     };
-    assert!(entresol("format", &["--size", "32MiB"]).status.success());
+    assert!(entresol("format", &["--mode=write-back", "--size", "32MiB"]).status.success());
     let mounted = Mounted::start(&data, &at, &cache);
     put(&at.join("sub/x"), b'x', PAGES).expect("a file");
     mounted.end();
@@ -276,7 +277,7 @@ fn who_knows_that_files_are_gone_may_drop_what_the_cache_has_of_them() {
     let (data, at, cache) = (path("data"), path("mnt"), path("cache"));
     fs::create_dir(&data).expect("a directory");
     let both = ["--cache", text(&cache), "--backing", text(&data)];
-    output(env!("CARGO_BIN_EXE_entresol"), &[&["format", "--size", "32MiB"], &both[..]].concat());
+    output(env!("CARGO_BIN_EXE_entresol"), &[&["format", "--mode=write-back", "--size", "32MiB"], &both[..]].concat());
     let mounted = Mounted::start(&data, &at, &cache);
     put(&at.join("removed below"), b'x', PAGES).expect("a file");
     put(&at.join("removed above"), b'x', PAGES).expect("a file");

@@ -143,7 +143,7 @@ fn served(scratch: &Scratch, arguments: &[&str]) -> Option<Child> {
 fn a_mount_whose_folder_was_renamed_ends_with_its_last_file() {
     let scratch = Scratch::new();
     ["backing", "up", "up/mount"].iter().for_each(|name| fs::create_dir(scratch.path(name)).expect("a directory"));
-    scratch.ok(&[&["-q", "format", "--size", "2MiB"], &BOTH[..]].concat());
+    scratch.format(&[&["--size", "2MiB"], &BOTH[..]].concat());
     let Some(server) = served(&scratch, &["backing", "up/mount", "--cache", "cache"]) else { return };
     let renamed = scratch.path("renamed/mount");
     fs::rename(scratch.path("up"), scratch.path("renamed")).expect("a folder with a mount in it may be renamed");
@@ -246,7 +246,7 @@ fn a_cache_of_any_name_is_served_and_found_by_its_mount() {
             assert_eq!(output.status.code(), Some(0), "{name:?}: {said}");
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        let mut format = command(&["-q", "format", "--size", "2MiB"], &[]);
+        let mut format = command(&["-q", "format", "--mode=write-back", "--size", "2MiB"], &[]);
         options(&mut format);
         ok(format);
         let mut server = command(&["mount", "--mode", "write-back"], &[&backing, &place]);
@@ -302,7 +302,7 @@ fn ended(mut server: Child, code: i32) -> String {
 fn the_uri_of_a_socket_leads_to_it_whatever_its_path_is() {
     let scratch = Scratch::new();
     scratch.file("backing", vec![7; 1 << 16]);
-    scratch.ok(&["-q", "format", "--size", "2MiB", "--cache", "cache", "--backing", "backing"]);
+    scratch.format(&["--size", "2MiB", "--cache", "cache", "--backing", "backing"]);
     let names: [&[u8]; 5] = [b"a b", b"a%20b", b"a&tls=1", b"a#b?", b"\xc3\xa9\xff"];
     for name in names {
         let folder = scratch.path("").join(OsString::from_vec(name.to_vec()));
@@ -350,7 +350,7 @@ fn without_threads_to_be_had_no_device_is_taken_for_a_failing_one() {
     };
     fs::set_permissions(scratch.path("backing"), fs::Permissions::from_mode(0o666)).expect("a mode");
     std::os::unix::fs::chown(scratch.path("backing"), Some(USER), Some(USER)).expect("another owner");
-    let format = ["-q", "format", "--size", "24MiB", "--cache", "cache", "--backing", "backing"];
+    let format = ["-q", "format", "--mode=write-back", "--size", "24MiB", "--cache", "cache", "--backing", "backing"];
     let made = mine(&format).output().expect("the command runs");
     assert!(made.status.success(), "{made:?}");
     let serve = ["serve", "nbd", "--backing", "backing", "--cache", "cache", "--socket", "s", "--mode", "write-back"];
@@ -388,7 +388,7 @@ fn without_threads_to_be_had_no_device_is_taken_for_a_failing_one() {
 fn run_waits_for_what_its_command_leaves_behind_as_it_ends() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("backing")).expect("a directory");
-    scratch.ok(&[&["-q", "format", "--size", "2MiB"], &BOTH[..]].concat());
+    scratch.format(&[&["--size", "2MiB"], &BOTH[..]].concat());
     // Twenty grandchildren that end at once, whose parent has ended before them.
     let script = "for i in $(seq 20); do (sleep 0.05 &); done; sleep 1; \
         for stat in /proc/[0-9]*/stat; do read -r _ _ state parent _ <$stat 2>/dev/null; \
@@ -412,7 +412,7 @@ fn what_a_container_lacks_to_mount_is_said() {
     }
     let scratch = Scratch::new();
     ["backing", "mount"].iter().for_each(|name| fs::create_dir(scratch.path(name)).expect("a directory"));
-    scratch.ok(&[&["-q", "format", "--size", "2MiB"], &BOTH[..]].concat());
+    scratch.format(&[&["--size", "2MiB"], &BOTH[..]].concat());
     let before = scratch.bytes("cache").len();
     let program = env!("CARGO_BIN_EXE_entresol");
     let mount = format!("exec '{program}' -q mount backing mount --cache cache");
@@ -507,7 +507,7 @@ fn a_backing_directory_on_an_overlay_has_the_newest_bytes() {
         entresol_skip::skipped!("place", "no overlay here: {error}");
         return;
     }
-    mounted.scratch.ok(&[&["-q", "format", "--size", "2MiB"], &BOTH[..]].concat());
+    mounted.scratch.format(&[&["--size", "2MiB"], &BOTH[..]].concat());
     assert!(mounted.start());
     let path = mounted.above().join("f");
     let reader = File::open(&path).expect("a file below the overlay's upper layer");
@@ -541,7 +541,7 @@ fn full_file_systems_on_both_sides_are_started_on_and_drained() {
     fs::create_dir(slow.at.join("data")).expect("a directory");
     fs::write(slow.at.join("data/f"), &expected).expect("a file");
     let both = ["--cache", "fast/cache", "--backing", "slow/data"];
-    scratch.ok(&[&["-q", "format", "--size", "8MiB"], &both[..]].concat());
+    scratch.format(&[&["--size", "8MiB"], &both[..]].concat());
     let start = || {
         served(scratch, &["slow/data", "mount", "--cache", "fast/cache", "--mode", "write-back"])
             .expect("it could before")
@@ -592,7 +592,7 @@ fn devices_with_sectors_of_4096_bytes_are_served_to_who_asks_for_512() {
         let both = ["--cache", &cache.0, "--backing", &backing.0, "--identity", "6d0f5c1e-58f2-4bb5-8fd0-4c1c6e0b6c11"];
         let mut before = vec![0; 16_384];
         File::open(&backing.0).and_then(|file| file.read_exact_at(&mut before, 0)).expect("a read");
-        let forced = ["-q", "format", "--force"];
+        let forced = ["-q", "format", "--mode=write-back", "--force"];
         let made = scratch.run(&[&forced[..], &both].concat());
         assert!(made.status.success(), "{made:?}");
         let serve = ["serve", "nbd", "--socket", "s", "--direct", "--mode", "write-back"];
@@ -635,7 +635,7 @@ fn an_export_of_any_size_has_that_size() {
         file.write_all_at(end, from).expect("a write");
         // A process that has it open for writing keeps a cache from being served.
         drop(file);
-        scratch.ok(&["-q", "format", "--force", "--size", "2MiB", "--cache", "cache", "--backing", "backing"]);
+        scratch.format(&["--force", "--size", "2MiB", "--cache", "cache", "--backing", "backing"]);
         let (server, uri) = nbd(&scratch, Path::new("s"));
         assert_eq!(
             uri,

@@ -57,7 +57,7 @@ fn a_recording_simulates_to_what_the_server_counted() {
     let seed = 3;
     println!("seed {seed}");
     for policy in ["arc", "lirs", "face"] {
-        scratch.ok(&["-q", "format", "--force", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
+        scratch.format(&["--force", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
         let mut child = start(&scratch, policy, "write-back");
         let mut client = reached(&scratch, &mut child);
         let (recording, said) = recorder(&scratch, &[]);

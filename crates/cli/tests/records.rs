@@ -112,7 +112,7 @@ fn the_record_of_a_device_lies_in_the_state_directory() {
     };
     let both = ["--cache", "cache", "--backing", &device.0, "--identity", UUID];
     let with = |first: &[&'static str]| -> Vec<&str> { first.iter().copied().chain(both).collect() };
-    scratch.ok(&with(&["-q", "format", "--size", "2MiB"]));
+    scratch.ok(&with(&["-q", "format", "--mode=write-back", "--size", "2MiB"]));
     let record = scratch.path("state").join(UUID.replace('-', ""));
     assert_eq!([mode(&scratch.path("state")), mode(&record)], [0o700, 0o600]);
     life(&scratch, &both, 1);
@@ -150,7 +150,7 @@ fn a_file_without_extended_attributes_has_its_record_in_the_state_directory() {
     scratch.file("ram/disk", vec![0; 1 << 20]);
     assert!(rustix::fs::setxattr(scratch.path("ram/disk"), "user.any", b"1", rustix::fs::XattrFlags::empty()).is_err());
     let both = ["--cache", "cache", "--backing", "ram/disk"];
-    scratch.ok(&[&["-q", "format", "--size", "2MiB"][..], &both].concat());
+    scratch.format(&[&["--size", "2MiB"][..], &both].concat());
     life(&scratch, &both, 1);
     let old = scratch.bytes("cache");
     life(&scratch, &both, 2);
@@ -200,7 +200,7 @@ fn a_snapshot_of_the_backing_directory_is_not_the_backing_directory() {
         Err(why) => return entresol_skip::skipped!(need(), "no btrfs here: {why}"),
     };
     fs::create_dir(scratch.path("m")).expect("a mount point");
-    scratch.ok(&["-q", "format", "--cache", "c", "--backing", "fs/b", "--size", "8MiB"]);
+    scratch.format(&["--cache", "c", "--backing", "fs/b", "--size", "8MiB"]);
     let mount = |byte: u8| {
         let arguments = ["mount", "fs/b", "m", "--cache", "c", "--policy", "lru"];
         let serving =
@@ -241,7 +241,7 @@ fn a_snapshot_of_a_backing_file_is_not_the_backing_file() {
     };
     scratch.file("fs/b/disk", vec![0; 1 << 20]);
     let both = ["--cache", "c", "--backing", "fs/b/disk"];
-    scratch.ok(&[&["-q", "format", "--size", "2MiB"][..], &both].concat());
+    scratch.format(&[&["--size", "2MiB"][..], &both].concat());
     life(&scratch, &both, 1);
     snapshot(&scratch, "s");
     let of_snapshot = ["--cache", "c", "--backing", "fs/s/disk"];

@@ -479,7 +479,7 @@ fn install(program: &Path, place: &Path) {
 fn installed() -> Option<(Scratch, Child)> {
     let scratch = Scratch::new();
     ["backing", "mount"].iter().for_each(|name| fs::create_dir(scratch.path(name)).expect("a directory"));
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
     install(Path::new(common::PROGRAM), &scratch.path("program"));
     let arguments = ["-q", "mount", "backing", "mount", "--cache", "cache", "--restart", "on"];
     let mut command = scratch.command(&arguments);
@@ -622,7 +622,7 @@ fn what_cannot_be_held_or_upgraded_is_refused_in_words() {
     ["b", "m"].iter().for_each(|name| fs::create_dir(scratch.path(name)).expect("a directory"));
     let emulated = ["mount", "b", "m", "--emulate", "ideal", "--restart", "on"];
     says(&scratch.refused(&emulated), &["--restart on: an emulated device"]);
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "b", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "b", "--size", "2MiB"]);
     says(&scratch.refused(&["upgrade", "cache"]), &["is not in use"]);
     let Some(mut mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };
     mounted.unmount();
@@ -655,7 +655,7 @@ fn line(running: &mut Child, from: &mut impl BufRead) -> Option<String> {
 fn formatted() -> Scratch {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("backing")).expect("a directory");
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
     scratch
 }
 

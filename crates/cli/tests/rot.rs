@@ -21,7 +21,7 @@ fn flush(client: &mut Client) {
 /// A cache in a layout whose server was killed after `load`.
 fn killed(layout: &str, load: impl Fn(&mut Client)) -> Scratch {
     let scratch = formatted();
-    scratch.ok(&[&["-q", "format", "--force", "--layout", layout], &BOTH[..]].concat());
+    scratch.format(&[&["--force", "--layout", layout], &BOTH[..]].concat());
     let mut child = start(&scratch, "lru", "write-back");
     let mut client = reached(&scratch, &mut child);
     load(&mut client);

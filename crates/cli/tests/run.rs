@@ -17,7 +17,7 @@ const RUN: [&str; 6] = ["-q", "run", "--backing", "data", "--cache", "cache"];
 fn formatted() -> Scratch {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("data")).unwrap();
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "data", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "data", "--size", "2MiB"]);
     scratch
 }
 
@@ -207,7 +207,9 @@ fn a_database_outlives_the_servers_of_its_files() {
         command.args(words).current_dir(database.scratch.path(""));
         command
     };
-    servers::ok(&mut entresol(&[&["-q", "format", "--size", "16MiB", "--page-size", "8KiB"], &both[..]].concat()));
+    servers::ok(&mut entresol(
+        &[&["-q", "format", "--mode=write-back", "--size", "16MiB", "--page-size", "8KiB"], &both[..]].concat(),
+    ));
     let script = format!(
         "export PATH={}:$PATH PGHOST={} PGUSER=me PGDATABASE=postgres
          end() {{ pg_ctl -D {data} -m fast -w stop >&2; }}

@@ -33,7 +33,7 @@ fn a_second_cache_before_a_file_whose_first_is_dirty_is_refused() {
         } else {
             terminate(child);
         }
-        let format = [&["-q", "format"], &SECOND[..]].concat();
+        let format = [&["-q", "format", "--mode=write-back"], &SECOND[..]].concat();
         let first = scratch.path("cache").canonicalize().expect("a path");
         let first = first.to_str().expect("text");
         says(&scratch.refused(&format), &["disk: another cache (", first, "may have dirty pages of it", "--force"]);
@@ -55,7 +55,7 @@ fn a_second_cache_before_a_file_whose_first_is_dirty_is_refused() {
 fn who_knows_that_the_first_cache_is_lost_may_make_a_second_one() {
     let scratch = formatted();
     terminate(written(&scratch, 1));
-    scratch.ok(&[&["-q", "format", "--force"], &SECOND[..]].concat());
+    scratch.format(&[&["--force"], &SECOND[..]].concat());
     scratch.ok(&["check", "--cache", "second", "--backing", "disk"]);
     says(&scratch.refused(&["drain", "--cache", "cache", "--backing", "disk"]), &["another cache was made"]);
 }
@@ -118,7 +118,8 @@ fn a_folder_in_a_cached_one_or_around_it_is_refused_while_that_is_in_use_or_dirt
     fs::create_dir_all(outer.above().join("sub/deep")).expect("folders");
     put(&outer.above().join("sub/f"), 1);
     fs::create_dir(outer.scratch.path("mount2")).expect("a folder");
-    let format = |cache, backing| ["format", "--cache", cache, "--backing", backing, "--size", "2MiB"];
+    let format =
+        |cache, backing| ["format", "--mode=write-back", "--cache", cache, "--backing", backing, "--size", "2MiB"];
     for in_use in [true, false] {
         if !in_use {
             outer.signal(Signal::TERM);

@@ -4,10 +4,11 @@ mod common;
 
 use common::served::client::{Client, FLUSH, FUA};
 use common::served::{BACKING, PAGE, reached, start_with, terminate};
-use common::{Scratch, crash, says};
+use common::{Scratch, Signal, children, crash, says, signal};
 use entresol_core::Random;
 use serde_json::Value;
 use std::process::Child;
+use std::time::{Duration, Instant};
 
 const SEED: u64 = 20_261_127;
 const PAGES: u64 = (BACKING / PAGE) as u64;
@@ -16,7 +17,7 @@ const STATS: [&str; 4] = ["stats", "--cache", "cache", "--json"];
 fn format(layout: &str) -> Scratch {
     let scratch = Scratch::new();
     scratch.file("disk", vec![0; BACKING]);
-    let format = "-q format --cache cache --backing disk --size 2MiB --segment-size 64KiB --layout";
+    let format = "-q format --mode write-back --cache cache --backing disk --size 2MiB --segment-size 64KiB --layout";
     scratch.ok(&format.split(' ').chain([layout]).collect::<Vec<_>>());
     scratch
 }
@@ -113,11 +114,58 @@ fn every_page_is_there_after_a_crash_and_the_bound_on_wear_is_kept() {
 }
 
 #[test]
+fn a_bound_on_wear_that_is_set_holds_from_then_on_and_outlives_the_server() {
+    println!("seed {SEED}");
+    let scratch = format("segments");
+    let (mut random, mut written) = (Random::new(SEED), vec![0; PAGES as usize]);
+    let (mut child, mut client) = start(&scratch, "reuse", "unbounded");
+    run(&mut client, &mut random, &mut written, 5000);
+    assert_eq!(Figures::of(&scratch).allowed, None);
+    let set = |wear: &str| scratch.ok(&["set", "--cache", "cache", &format!("wear={wear}")]);
+    says(&set("amplification=1.2"), &["amplification=1.2 bounds the pages written to the cache from now on"]);
+    let begun = Figures::of(&scratch);
+    assert_eq!(begun.allowed, Some(begun.written));
+    run(&mut client, &mut random, &mut written, 20_000);
+    let before = Figures::of(&scratch);
+    run(&mut client, &mut random, &mut written, 10_000);
+    let now = Figures::of(&scratch);
+    let (lately, allowed) = (now.written - before.written, now.allowed.zip(before.allowed));
+    let allowed = allowed.map(|(now, before)| now - before).expect("a bound");
+    println!("{lately} pages written, {allowed} allowed");
+    assert!(lately <= allowed + allowed / 10, "{lately} of {allowed}");
+    let killed = children(child.id())[0];
+    signal(killed, Signal::KILL);
+    let begun = Instant::now();
+    while figures_of(&scratch, killed).is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no other server");
+    }
+    assert!(Figures::of(&scratch).allowed.is_some());
+    says(&set("unbounded"), &["any number of pages may be written to the cache"]);
+    assert_eq!(Figures::of(&scratch).allowed, None);
+    says(&scratch.refused(&["set", "--cache", "cache", "wear=5%"]), &["wear: '5%' is no bound on wear", "1DWPD"]);
+    drop(client);
+    child.stdout.take();
+    terminate(child);
+}
+
+/// Figures of a server other than the one that was killed; none before it answers.
+fn figures_of(scratch: &Scratch, killed: u32) -> Option<Value> {
+    let output = scratch.run(&STATS);
+    let figures: Value = serde_json::from_slice(&output.stdout).ok()?;
+    (figures["process"].as_u64()? != u64::from(killed)).then_some(figures)
+}
+
+#[test]
 fn a_bound_on_wear_is_refused_where_the_layout_cannot_keep_it() {
     for layout in ["log", "slots"] {
         let scratch = format(layout);
         let serve = "serve nbd --backing disk --cache cache --socket s --wear 1DWPD";
         let refused = scratch.refused(&serve.split(' ').collect::<Vec<_>>());
         says(&refused, &[&format!("--wear: this cache has the layout {layout}; only one of the layout segments")]);
+        let (child, client) = start(&scratch, "lru", "unbounded");
+        let refused = scratch.refused(&["set", "--cache", "cache", "wear=1DWPD"]);
+        says(&refused, &["wear: only a cache of the layout segments can keep a bound"]);
+        drop(client);
+        terminate(child);
     }
 }

@@ -114,7 +114,7 @@ fn a_block_device_for_several_servers_is_refused_in_words_where_there_is_no_driv
     }
     let scratch = Scratch::new();
     scratch.file("disk", vec![0; 1 << 20]);
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
     let serve = ["serve", "ublk", "--cache", "cache", "--backing", "disk", "--restart"];
     for restart in ["on", "off"] {
         let refused = scratch.run(&[&serve[..], &[restart]].concat());

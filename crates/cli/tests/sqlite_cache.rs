@@ -17,7 +17,8 @@ const BOTH: [&str; 4] = ["--cache", "c", "--backing", "db"];
 fn write_on(directory: &Path, journal: &str) -> rusqlite::Result<()> {
     register(Api::linked(), "entresol", Options::default(), false).expect("the name is free");
     let path = directory.display();
-    let uri = format!("file:{path}/db?vfs=entresol&cache_file={path}/c&cache_size=1MiB&cache_policy=lru");
+    let parameters = "cache_mode=write-back&cache_size=1MiB&cache_policy=lru";
+    let uri = format!("file:{path}/db?vfs=entresol&cache_file={path}/c&{parameters}");
     let connection = Connection::open(uri)?;
     connection.execute_batch(&format!(
         "PRAGMA journal_mode={journal}; PRAGMA synchronous=full; PRAGMA cache_size=10; PRAGMA wal_autocheckpoint=20;

@@ -97,7 +97,7 @@ fn stats_of_a_mount_over_a_stalled_store_show_figures() {
     for folder in ["fs/b", "mount"] {
         std::fs::create_dir(scratch.path(folder)).expect("a directory");
     }
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "fs/b", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "fs/b", "--size", "2MiB"]);
     let mut command = scratch.command(&["mount", "fs/b", "mount", "--cache", "cache"]);
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
     let mut line = String::new();

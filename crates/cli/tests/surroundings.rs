@@ -124,7 +124,7 @@ fn a_server_whose_cache_has_a_long_path_is_asked_and_set() {
     fs::create_dir(scratch.path(&folder)).expect("a folder");
     scratch.file("disk", vec![0; 1 << 20]);
     let cache = format!("{folder}/cache");
-    scratch.ok(&["-q", "format", "--cache", &cache, "--backing", "disk", "--size", "2MiB"]);
+    scratch.format(&["--cache", &cache, "--backing", "disk", "--size", "2MiB"]);
     let mut command = scratch.command(&["serve", "nbd", "--backing", "disk", "--cache", &cache, "--socket", "s"]);
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
     drop(reached(&scratch, &mut server));

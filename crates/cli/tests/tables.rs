@@ -58,7 +58,7 @@ fn mariadb(scratch: &Scratch) {
     scratch.file("backing/my/shop/lines#P#p1.ibd", vec![2; 10 * PAGE]);
     scratch.file("backing/my/shop/lines#P#p2.ibd", vec![3; 10 * PAGE]);
     scratch.file("backing/other", vec![4; 5 * PAGE]);
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
 }
 
 /// Only the serving process and its command see the files, so they read the names.

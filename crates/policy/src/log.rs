@@ -248,6 +248,11 @@ impl Log {
         self.capacity_pages
     }
 
+    /// Sets another bound on wear, for what is written after this time in microseconds.
+    pub fn set_wear(&mut self, wear: Wear, now_us: u64) {
+        self.reclaim.set_wear(wear, now_us);
+    }
+
     /// Pages written, beside the bound on them.
     pub fn worn(&self) -> Worn {
         self.reclaim.worn()

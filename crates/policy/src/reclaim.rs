@@ -60,6 +60,7 @@ pub struct Reclaim {
     /// Index in `sealed` of each segment; [`NOWHERE`] for one that is not there.
     at: Vec<u32>,
     segment_pages: u32,
+    page_bytes: u32,
     /// The cheapest of the segments compared so far, with the cost of a free block in it.
     best: Option<(f64, u32)>,
     random: Random,
@@ -83,16 +84,11 @@ impl Reclaim {
     /// An object for a log of so many segments, none of them sealed, of pages of so many bytes.
     pub fn new(segments: u32, segment_pages: u32, page_bytes: u32, wear: Wear, seed: u64) -> Self {
         let pages = u64::from(segments) * u64::from(segment_pages);
-        let allowed = match wear {
-            Wear::Unbounded => Allowed::Anything,
-            Wear::DeviceWritesPerDay(times) => Allowed::PerDay(times * pages as f64),
-            Wear::BytesPerDay(bytes) => Allowed::PerDay(bytes as f64 / f64::from(page_bytes)),
-            Wear::Amplification { written, read } => Allowed::PerRequest { written, read },
-        };
         Reclaim {
             sealed: Vec::with_capacity(segments as usize),
             at: vec![NOWHERE; segments as usize],
             segment_pages,
+            page_bytes,
             best: None,
             random: Random::new(seed),
             threshold: None,
@@ -101,9 +97,15 @@ impl Reclaim {
             idle: 0,
             idle_max: (pages / 50).max(4 * u64::from(segment_pages)),
             floor: 0.0,
-            budget: Budget::new(allowed, (pages / 4).max(1)),
+            budget: Budget::new(Allowed::by(wear, pages, page_bytes), (pages / 4).max(1)),
             ranks: Vec::with_capacity(segment_pages as usize),
         }
+    }
+
+    /// Sets another bound on wear, for what is written after this time in microseconds.
+    pub fn set_wear(&mut self, wear: Wear, now_us: u64) {
+        let pages = self.at.len() as u64 * u64::from(self.segment_pages);
+        self.budget.set_rate(Allowed::by(wear, pages, self.page_bytes), now_us);
     }
 
     /// Notes that a segment is full.
@@ -278,6 +280,18 @@ enum Allowed {
     PerRequest { written: f64, read: f64 },
 }
 
+impl Allowed {
+    /// For a log of so many pages of so many bytes.
+    fn by(wear: Wear, pages: u64, page_bytes: u32) -> Self {
+        match wear {
+            Wear::Unbounded => Allowed::Anything,
+            Wear::DeviceWritesPerDay(times) => Allowed::PerDay(times * pages as f64),
+            Wear::BytesPerDay(bytes) => Allowed::PerDay(bytes as f64 / f64::from(page_bytes)),
+            Wear::Amplification { written, read } => Allowed::PerRequest { written, read },
+        }
+    }
+}
+
 /// Budget of pages written, and the pressure that keeps to it.
 #[derive(Clone, Debug)]
 struct Budget {
@@ -309,6 +323,12 @@ impl Budget {
             interval,
             now_us: 0,
         }
+    }
+
+    /// Begins another rate. What was written before counts as allowed.
+    fn set_rate(&mut self, rate: Allowed, now_us: u64) {
+        let Budget { written_pages, interval, .. } = *self;
+        *self = Budget { written_pages, allowed_pages: written_pages as f64, now_us, ..Budget::new(rate, interval) };
     }
 
     /// Notes a request; true if the pressure has changed.

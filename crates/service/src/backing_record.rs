@@ -27,6 +27,9 @@ pub(crate) trait Paired: Send + Sync {
     /// As [`Pairing::note_grown`](record::Pairing::note_grown).
     fn note_grown(&self, geometry: Geometry) -> io::Result<()>;
 
+    /// As [`Pairing::note_mode`](record::Pairing::note_mode).
+    fn note_mode(&self, mode: &str) -> io::Result<()>;
+
     /// Closes the cache in good order and raises the generation on both sides.
     fn close(&self) -> io::Result<()>;
 }
@@ -42,6 +45,10 @@ impl Paired for CachedFiles {
 
     fn note_grown(&self, geometry: Geometry) -> io::Result<()> {
         self.note_grown(geometry)
+    }
+
+    fn note_mode(&self, mode: &str) -> io::Result<()> {
+        self.note_mode(mode)
     }
 
     fn close(&self) -> io::Result<()> {
@@ -60,6 +67,10 @@ impl Paired for StorePair {
 
     fn note_grown(&self, geometry: Geometry) -> io::Result<()> {
         self.note_grown(geometry)
+    }
+
+    fn note_mode(&self, mode: &str) -> io::Result<()> {
+        self.note_mode(mode)
     }
 
     fn close(&self) -> io::Result<()> {

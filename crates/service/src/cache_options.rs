@@ -19,7 +19,7 @@ pub(crate) const LOW_BY_HIGH: f64 = 0.9;
 pub struct CacheOptions {
     /// The policy, NAME or NAME:OPTION=VALUE:...; none: the one given to `format`, else face-gsc.
     pub policy: Option<String>,
-    /// Treatment of writes; none: the one given to `format`, else write-back.
+    /// Treatment of writes; none: the one used last or given to `format`, else write-through.
     pub mode: Option<Mode>,
     /// Pages that the policy may keep in the cache.
     pub cache_size: Size,

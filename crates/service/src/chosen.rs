@@ -1,4 +1,4 @@
-//! Policy and mode of a start: those of the command line, else those given to `entresol format`, else the defaults.
+//! Policy and mode of a start: those of the command line, else those of the backing record, else the defaults.
 
 use super::keyword::Keyword;
 use entresol_cache::Mode;
@@ -7,9 +7,12 @@ use entresol_files::record::Record;
 /// The policy of a cache for which none was given.
 pub(crate) const DEFAULT_POLICY: &str = "face-gsc";
 /// The mode of a cache for which none was given.
-pub(crate) const DEFAULT_MODE: Mode = Mode::WriteBack;
+pub(crate) const DEFAULT_MODE: Mode = Mode::WriteThrough;
+/// The other mode that a user may want, and its price.
+const OTHER_MODE: &str = "`--mode write-back` makes writes fast too, and loses the newest with the cache device";
 
-/// Policy and mode given to `entresol format`, as far as they were.
+/// Policy and mode by a backing record: the policy given to `entresol format`, and the mode last used or given to
+/// `format`, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) policy: Option<String>,
@@ -19,10 +22,13 @@ pub(crate) struct Kept {
 impl Kept {
     /// Reads them from a record.
     pub(crate) fn of(record: Option<&Record>) -> Self {
-        let Some(choices) = record.and_then(|record| record.choices.as_ref()) else { return Kept::default() };
+        let Some(record) = record else { return Kept::default() };
+        let choices = record.choices.as_ref();
         // A mode that this version does not know is ignored.
-        let mode = choices.mode.as_ref().and_then(|mode| Mode::named(mode));
-        Kept { policy: choices.policy.clone(), mode }
+        let mode = choices.and_then(|choices| choices.mode.as_ref()).and_then(|mode| Mode::named(mode));
+        // Earlier versions noted no mode; only write-back leaves a backing store without some bytes.
+        let mode = mode.or((!record.complete).then_some(Mode::WriteBack));
+        Kept { policy: choices.and_then(|choices| choices.policy.clone()), mode }
     }
 }
 
@@ -33,30 +39,37 @@ pub struct Chosen {
     pub policy: String,
     /// Treatment of writes.
     pub mode: Mode,
-    /// The values taken from `entresol format`, in words.
-    kept: Vec<String>,
+    /// The values that were not given with the start, in words.
+    said: Vec<String>,
 }
 
 impl Chosen {
     /// For a start with this policy and mode, as far as they are given.
     pub(crate) fn new(policy: Option<&str>, mode: Option<Mode>, kept: &Kept) -> Self {
         let mut said = Vec::new();
-        let policy = policy
-            .map(str::to_owned)
-            .or_else(|| kept.policy.clone().inspect(|policy| said.push(format!("policy {policy}"))));
-        let mode = mode.or_else(|| kept.mode.inspect(|&mode| said.push(format!("mode {}", mode.keyword()))));
+        let policy = policy.map(str::to_owned).or_else(|| {
+            kept.policy.clone().inspect(|policy| said.push(format!("policy {policy}, as given to `format`")))
+        });
         let policy = policy.unwrap_or_else(|| DEFAULT_POLICY.to_owned());
-        Chosen { policy, mode: mode.unwrap_or(DEFAULT_MODE), kept: said }
+        let mode = mode.unwrap_or_else(|| {
+            said.push(kept.mode.map_or_else(
+                || format!("mode {}, the default ({OTHER_MODE})", DEFAULT_MODE.keyword()),
+                |mode| format!("mode {}, as before", mode.keyword()),
+            ));
+            kept.mode.unwrap_or(DEFAULT_MODE)
+        });
+        Chosen { policy, mode, said }
     }
 
     /// Policy and mode that were set while a former server ran.
     pub(crate) fn as_set(policy: &str, mode: Mode) -> Self {
-        Chosen { policy: policy.to_owned(), mode, kept: Vec::new() }
+        Chosen { policy: policy.to_owned(), mode, said: Vec::new() }
     }
 
-    /// A line that names the values taken from `entresol format`; none if there are none.
+    /// A line that names the values that were not given with the start, but for the default policy; none if there are
+    /// none.
     pub(crate) fn said(&self) -> Option<String> {
-        (!self.kept.is_empty()).then(|| format!("{}, as `entresol format` was told", self.kept.join(" and ")))
+        (!self.said.is_empty()).then(|| self.said.join("; "))
     }
 }
 
@@ -74,8 +87,12 @@ mod tests {
             let chosen = Chosen::new(told[given], modes[given], &kept_before);
             let (policy, mode, said) = match (given, kept) {
                 (1, _) => ("arc", Mode::WriteThrough, None),
-                (_, 1) => ("mq", Mode::ReadOnly, Some("policy mq and mode read-only, as `entresol format` was told")),
-                _ => ("face-gsc", Mode::WriteBack, None),
+                (_, 1) => ("mq", Mode::ReadOnly, Some("policy mq, as given to `format`; mode read-only, as before")),
+                _ => {
+                    let said = "mode write-through, the default (`--mode write-back` makes writes fast too, and loses the newest \
+                                with the cache device)";
+                    ("face-gsc", Mode::WriteThrough, Some(said))
+                }
             };
             assert_eq!((chosen.policy.as_str(), chosen.mode), (policy, mode), "given {given}, kept {kept}");
             assert_eq!(chosen.said().as_deref(), said, "given {given}, kept {kept}");

@@ -20,7 +20,10 @@ pub(crate) fn config(
     settings: Option<&Settings>,
 ) -> Result<CacheConfig> {
     let spec = one_policy(&chosen.policy)?;
-    let wear = options.wear;
+    let wear = match settings.and_then(|settings| settings.wear.as_ref()) {
+        Some(set) => set.parse()?,
+        None => options.wear,
+    };
     if wear != Wear::Unbounded && geometry.layout != Layout::Segments {
         let layout = geometry.layout.name();
         bail!("--wear: this cache has the layout {layout}; only one of the layout segments can keep a bound");

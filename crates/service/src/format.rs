@@ -37,7 +37,7 @@ pub struct FormatOptions {
     pub layout: Layout,
     /// Policy of a start that names none; none: face-gsc.
     pub policy: Option<String>,
-    /// Mode of a start that names none; none: write-back.
+    /// Mode of a first start that names none; none: write-through.
     pub mode: Option<Mode>,
     /// True if an existing cache is overwritten, dirty pages that only it may have included.
     pub force: bool,

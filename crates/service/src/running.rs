@@ -28,6 +28,7 @@ use entresol_core::Size;
 use entresol_files::{CachedFiles, FileLayer, Keep};
 use entresol_hints::Hints;
 use entresol_hold::Start;
+use entresol_policy::Wear;
 use entresol_sim::PolicySpec;
 use entresol_store::Geometry;
 use serde_json::json;
@@ -49,6 +50,7 @@ const SETTINGS: &[(&str, &str)] = &[
         "sequential-cutoff",
         "the bytes of a sequential stream after which its rest bypasses the cache, such as 4MiB; 0 bypasses nothing",
     ),
+    ("wear", "a bound such as 1DWPD, 200GB (a day), amplification=1.8 or unbounded, with the layout segments"),
     ("dram", "a size such as 64MiB, with a policy that manages two tiers"),
     ("place", "a table, an index or a file of the directory, with a policy that places tables"),
     ("unplace", "one that was placed"),
@@ -107,6 +109,7 @@ enum Setting {
     DirtyLow(f64),
     DirtyAge(Limit),
     SequentialCutoff(u64),
+    Wear(Wear),
     Dram(Size),
     Place(String),
     Unplace(String),
@@ -163,11 +166,12 @@ impl Running {
 
     /// The settings as they are.
     fn settings(&self) -> Result<Settings> {
-        let CacheConfig { tiers, dirty_age, mode, .. } = self.cache.config();
+        let CacheConfig { tiers, dirty_age, mode, wear, .. } = self.cache.config();
         let (policy, mode, dirty_limits) = (self.policy(), mode.keyword().to_owned(), self.cache.dirty_limits()?);
+        let wear = Some(wear.to_string());
         let given = self.given();
         let (sequential_cutoff, place_rate, placed) = (given.sequential_cutoff, given.place_rate, given.placed.clone());
-        Ok(Settings { mode, policy, tiers, dirty_limits, dirty_age, sequential_cutoff, place_rate, placed })
+        Ok(Settings { mode, policy, tiers, dirty_limits, dirty_age, wear, sequential_cutoff, place_rate, placed })
     }
 
     fn given(&self) -> std::sync::MutexGuard<'_, Given> {
@@ -236,6 +240,11 @@ impl Running {
                     false => "mode, unchanged",
                     true => "the mode is changed, but its record still says that the cache may not be lost",
                 })?;
+                if mode != Mode::ReadOnly {
+                    self.pair
+                        .note_mode(mode.keyword())
+                        .context("the mode is changed, but the next start will not know")?;
+                }
                 let written = self.cache.stats()?.write_back.below_pages - before.write_back.below_pages;
                 let drained = before.mode == Mode::WriteBack && mode != Mode::WriteBack;
                 let drained =
@@ -292,6 +301,13 @@ impl Running {
                 self.given().sequential_cutoff = bytes;
                 let which = if bytes == 0 { "no pages".to_owned() } else { format!("pages after {bytes} bytes") };
                 Ok(format!("{which} of a sequential stream bypass the cache"))
+            }
+            Setting::Wear(wear) => {
+                self.cache.set_wear(wear).context("wear")?;
+                Ok(match wear {
+                    Wear::Unbounded => "any number of pages may be written to the cache".to_owned(),
+                    bound => format!("{bound} bounds the pages written to the cache from now on"),
+                })
             }
             Setting::Dram(size) => {
                 let CacheConfig { policy, options, mut tiers, .. } = self.cache.config();
@@ -406,6 +422,7 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
             let bytes = bytes_or_none(value).map_err(|error| anyhow!("sequential-cutoff: '{value}': {error}"));
             Setting::SequentialCutoff(bytes?)
         }
+        "wear" => Setting::Wear(value.parse().map_err(|error| anyhow!("wear: {error}"))?),
         _ => Setting::Dram(size()?),
     })
 }

@@ -24,6 +24,9 @@ pub(crate) struct Settings {
     pub(crate) dirty_limits: (f64, f64),
     /// Bound on the age of dirty pages.
     pub(crate) dirty_age: Option<Duration>,
+    /// Bound on the wear of the cache; none from a server that had no such setting.
+    #[serde(default)]
+    pub(crate) wear: Option<String>,
     /// Bytes of a stream after which its rest bypasses the cache.
     pub(crate) sequential_cutoff: u64,
     /// Bytes a second that placing may fetch, if it was set.

@@ -34,7 +34,7 @@ ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
 under_fio() {
     local program=$1 name=$2 dir=$SCRATCH/$2
     mkdir -p "$dir/backing" "$dir/mount"
-    [ -e "$dir/cache" ] || "$program" -q format --cache "$dir/cache" --backing "$dir/backing" --size 256MiB
+    [ -e "$dir/cache" ] || "$program" -q format --mode write-back --cache "$dir/cache" --backing "$dir/backing" --size 256MiB
     "${PIN[@]}" "$program" -q mount --cache "$dir/cache" --policy face-gsc --dram 32MiB "$dir/backing" "$dir/mount" &
     SERVER=$!
     for _ in $(seq 100); do mountpoint -q "$dir/mount" && break; sleep 0.1; done

@@ -5,7 +5,7 @@ cd /vmb/kill
 SLOW=$(mknull slow 256 1 mq-deadline)
 FAST=$(mknull fast 32 64 none)
 BOTH="--cache $FAST --backing $SLOW --identity 6f1c1f4e-3a53-4f0e-9a0a-0d4f2c3b5a10"
-entresol -q format $BOTH
+entresol -q format --mode write-back $BOTH
 serve() {
     entresol serve ublk $BOTH --direct --policy h-arc >/tmp/served 2>&1 &
     SERVER=$!

@@ -48,7 +48,7 @@ candidate() {
     local both="--cache \$FAST --backing \$SLOW --identity $UUID"
     local where=
     [ "$door" = nbd ] && where="--socket /tmp/cand.sock"
-    echo "[ \"\${KEEP_META:-}\" = 1 ] || entresol -q format $both ${FORMAT:-};" \
+    echo "[ \"\${KEEP_META:-}\" = 1 ] || entresol -q format --mode write-back $both ${FORMAT:-};" \
         "exec entresol serve $door $both --direct --policy $policy $* $where"
 }
 

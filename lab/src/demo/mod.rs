@@ -14,7 +14,7 @@ use entresol_device::profile::{self, Profile};
 use entresol_policy::{Info, catalogue};
 use entresol_render::{Progress, Unit};
 use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, run_cell};
-use entresol_sqlite::{Api, Options, register};
+use entresol_sqlite::{Api, Mode, Options, register};
 use entresol_store::Geometry;
 use entresol_trace::{LoadOptions, load};
 use rusqlite::{Connection, OpenFlags};
@@ -160,6 +160,7 @@ impl Demo<'_> {
         Options {
             cache: policy.map(|_| self.path(&format!("{name}.cache"))),
             policy: policy.map_or_else(String::new, |info| info.name.to_owned()),
+            mode: Mode::WriteBack,
             dram: policy.filter(|info| info.tiers.len() == 2).map(|_| Size::Pages(DRAM_PAGES)),
             size_bytes: CACHE_BYTES,
             page_bytes: PAGE_BYTES,

@@ -14,7 +14,7 @@ use crate::plan::{PageBytes, Plan};
 use crate::search::Search;
 use crate::{CacheStats, Mode, Tag};
 use entresol_core::{Hint, ObjectId, Op, Outcome, Page, Tier};
-use entresol_policy::{Choice, Policy, Streams};
+use entresol_policy::{Choice, Policy, Streams, Wear};
 use entresol_store::mutant::{self, Mutant};
 use entresol_store::{Clock, Entry};
 use std::io;
@@ -315,6 +315,11 @@ impl<P: Policy> Core for Engine<P> {
     fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock) {
         self.executor.write_back.set_dirty_age(bound, clock);
         self.executor.age_frames();
+    }
+
+    fn set_wear(&mut self, wear: Wear) -> bool {
+        let now_us = self.executor.now_us;
+        self.executor.policy_log.as_mut().map(|log| log.set_wear(wear, now_us)).is_some()
     }
 
     fn give_up_cache(&mut self) -> io::Result<()> {

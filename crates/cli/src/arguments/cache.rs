@@ -20,7 +20,7 @@ pub struct CacheArgs {
     /// to `format`, else face-gsc]
     #[arg(long, value_name = "POLICY", requires = "cache")]
     policy: Option<String>,
-    /// With --cache: treatment of writes [default: the one given to `format`, else write-back]
+    /// With --cache: treatment of writes [default: the one used last or given to `format`, else write-through]
     #[arg(long, requires = "cache", value_parser = keyword::<Mode>())]
     mode: Option<Mode>,
     /// With --cache: pages that the policy may keep in the cache, as a share of its capacity. A smaller share leaves

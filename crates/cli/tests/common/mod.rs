@@ -187,10 +187,14 @@ impl Scratch {
         String::from_utf8(output.stdout).expect("text")
     }
 
+    /// Makes a cache that is used in write-back by a start that names no mode.
+    pub fn format(&self, arguments: &[&str]) {
+        self.ok(&[&["-q", "format", "--mode", "write-back"], arguments].concat());
+    }
+
     /// Runs a command that must be refused: exit code 2, exactly one line on standard error, nothing on standard
     /// output, and no file made, removed or changed. Where a server has its control socket, files change by its own
     /// threads, and only their names are compared. Returns the line without the command's name.
-    /// their names are compared. The line without the command's name.
     pub fn refused(&self, arguments: &[&str]) -> String {
         let before = self.names();
         let served = before.iter().any(|name| name.ends_with(".control"));

@@ -65,8 +65,8 @@ impl Mounted {
     pub fn with_layout(cache: [&str; 2], page_cache: &'static str, layout: &str) -> Option<Self> {
         let mut mounted = Self::set_up(Some(cache), page_cache, "on")?;
         mounted.unmount();
-        let format = ["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB", "--layout", layout];
-        mounted.scratch.ok(&[&format[..], &["--force"]].concat());
+        let words = ["--force", "--cache", "cache", "--backing", "backing", "--size", "2MiB", "--layout", layout];
+        mounted.scratch.format(&words);
         mounted.start().then_some(mounted)
     }
 
@@ -83,7 +83,7 @@ impl Mounted {
             std::fs::create_dir(scratch.path(name)).expect("a directory");
         }
         if cache.is_some() {
-            scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+            scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
         }
         let cache = cache.map(|cache| cache.map(str::to_owned));
         let mut mounted = Mounted { scratch, server: None, cache, page_cache, passthrough, nobody: false };
@@ -101,7 +101,7 @@ impl Mounted {
         let words = cache.map(|(words, _)| words.map(str::to_owned));
         let mounted = Mounted { scratch, server: None, cache: words, page_cache, passthrough, nobody };
         if let Some((_, format)) = cache {
-            let both = ["-q", "format", "--cache", "cache", "--backing", "backing"];
+            let both = ["-q", "format", "--mode=write-back", "--cache", "cache", "--backing", "backing"];
             let size: &[&str] = if format.contains(&"--size") { &[] } else { &["--size", "2MiB"] };
             mounted.ok(&[&both[..], size, format].concat());
         }

@@ -42,7 +42,7 @@ impl Kept {
 pub fn formatted() -> Scratch {
     let scratch = Scratch::new();
     scratch.file("disk", vec![0; BACKING]);
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
+    scratch.format(&["--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
     scratch
 }
 

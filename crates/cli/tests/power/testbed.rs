@@ -234,7 +234,16 @@ impl Running {
         let cache = cached.map(|how| {
             testbed.give(&testbed.path("fast"));
             let cache = testbed.path("fast/cache");
-            let format = ["format", "--cache", text(&cache), "--backing", text(&data), "--size", CACHE_SIZE];
+            let format = [
+                "format",
+                "--mode=write-back",
+                "--cache",
+                text(&cache),
+                "--backing",
+                text(&data),
+                "--size",
+                CACHE_SIZE,
+            ];
             succeed(testbed.program.command(&format).args(["--layout", how.layout]));
             output("sync", &["-f", text(&cache)]);
             Cached::start(testbed, how).expect("a mount")

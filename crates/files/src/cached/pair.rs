@@ -183,6 +183,14 @@ impl CachedFiles {
         self.pairing.note_grown(&self.shared.cache, &MapPlace(&self.shared), geometry)
     }
 
+    /// As [`Pairing::note_mode`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn note_mode(&self, mode: &str) -> io::Result<()> {
+        self.pairing.note_mode(&self.shared.cache, &MapPlace(&self.shared), mode)
+    }
+
     /// As [`Pairing::set_mode`].
     ///
     /// # Errors

@@ -328,6 +328,23 @@ impl Pairing {
         let next = Record { choices, ..state.record.clone() };
         state.write(next, place)
     }
+
+    /// Notes the mode in which a cache is used, by its name, for later starts: durable when it returns. Does nothing
+    /// where the record has no choices, or this one already.
+    ///
+    /// # Errors
+    /// The error of the cache or of the record's location; the mode is then this or the one before.
+    pub fn note_mode(&self, cache: &BlockCache, place: &dyn RecordPlace, mode: &str) -> io::Result<()> {
+        let Some(mut state) = self.state() else { return Ok(()) };
+        state.settle(cache, place)?;
+        let Some(choices) = state.record.choices.clone() else { return Ok(()) };
+        if choices.mode.as_deref() == Some(mode) {
+            return Ok(());
+        }
+        let choices = Some(Choices { mode: Some(mode.to_owned()), ..choices });
+        let next = Record { choices, ..state.record.clone() };
+        state.write(next, place)
+    }
 }
 
 impl State {

@@ -125,6 +125,14 @@ impl StorePair {
         self.pairing.note_grown(&self.cache, &*self.place, geometry)
     }
 
+    /// As [`Pairing::note_mode`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn note_mode(&self, mode: &str) -> io::Result<()> {
+        self.pairing.note_mode(&self.cache, &*self.place, mode)
+    }
+
     /// Notes whether the backing store has every byte while the cache stays in use: durable when it returns. True holds
     /// only after a drain and until the next write. A caller must note false before it writes.
     ///

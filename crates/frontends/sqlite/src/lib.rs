@@ -39,6 +39,7 @@ mod vfs;
 
 pub use api::Api;
 pub use backing::GrowingFile;
+pub use entresol_cache::Mode;
 pub use error::Error;
 pub use options::{Below, CAPACITY_BYTES, Options};
 pub use vfs::register;

@@ -28,7 +28,7 @@ pub struct Options {
     pub cache: Option<PathBuf>,
     /// The policy, as `NAME` or `NAME:OPTION=VALUE:...`. (`cache_policy`)
     pub policy: String,
-    /// Treatment of writes. (`cache_mode`: `write-back`, `write-through`, `write-around` or `read-only`)
+    /// Treatment of writes. (`cache_mode`: `write-through`, `write-back`, `write-around` or `read-only`)
     pub mode: Mode,
     /// Memory for the upper tier of a policy that manages two. Default: the policy's own share. (`cache_dram`)
     pub dram: Option<Size>,
@@ -47,12 +47,12 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// No cache file. For a given one: `face-gsc`, write-back, 256 MiB of 4-KiB pages, a database of at most 256 TiB.
+    /// No cache file. For a given one: `face-gsc`, write-through, 256 MiB of 4-KiB pages, a database of at most 256 TiB.
     fn default() -> Self {
         Options {
             cache: None,
             policy: "face-gsc".to_owned(),
-            mode: Mode::WriteBack,
+            mode: Mode::WriteThrough,
             dram: None,
             size_bytes: 256 << 20,
             page_bytes: 4096,

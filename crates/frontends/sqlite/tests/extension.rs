@@ -30,7 +30,8 @@ fn script(lines: &str) -> Option<Output> {
 fn the_shell_loads_it_and_works_through_a_cache() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let database = scratch.path().join("data.db");
-    let uri = format!("file:{0}?vfs=entresol&cache_file={0}.cache&cache_size=4MiB", database.display());
+    let uri =
+        format!("file:{0}?vfs=entresol&cache_file={0}.cache&cache_mode=write-back&cache_size=4MiB", database.display());
     let Some(written) = script(&format!(
         ".open '{uri}'\nPRAGMA journal_mode=wal;\nCREATE TABLE t(x);\n\
          WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) INSERT INTO t SELECT i FROM n;\n\
@@ -60,7 +61,8 @@ fn the_shell_loads_it_and_works_through_a_cache() {
 fn a_second_process_is_refused_with_the_reason() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let database = scratch.path().join("data.db");
-    let uri = format!("file:{0}?vfs=entresol&cache_file={0}.cache&cache_size=4MiB", database.display());
+    let uri =
+        format!("file:{0}?vfs=entresol&cache_file={0}.cache&cache_mode=write-back&cache_size=4MiB", database.display());
     entresol_sqlite::register(entresol_sqlite::Api::linked(), "entresol", Default::default(), false).expect("a name");
     let held = rusqlite::Connection::open(&uri).expect("a database");
     held.execute_batch("CREATE TABLE t(x)").expect("a table");

@@ -102,11 +102,11 @@ mod tests {
             kind: CacheKind::File,
             device: 1,
             policy: Some("arc".to_owned()),
-            mode: Some("write-through".to_owned()),
+            mode: Some("write-back".to_owned()),
         };
         let (cache, backing) = (Path::new("a cache"), Path::new("disk"));
         let all = "entresol format --cache 'a cache' --backing disk --size 4194304 --page-size 8192 --segment-size 131072 \
-                   --layout slots --policy arc --mode write-through --force";
+                   --layout slots --policy arc --mode write-back --force";
         assert_eq!(format(cache, backing, None, Some(&choices), true), all);
         let plain = Choices { geometry: geometry.with(Layout::Log), policy: None, mode: None, ..choices };
         let fewer = "entresol format --cache 'a cache' --backing disk --identity 00000000000000000000000000000007 --size 4194304 \

@@ -4,7 +4,7 @@
 use clap::Parser;
 use entresol_bench_common::{deliver, end, heading, median, thread_time};
 use entresol_core::{Random, Size};
-use entresol_sqlite::{Api, Options, register};
+use entresol_sqlite::{Api, Mode, Options, register};
 use rusqlite::{Connection, OpenFlags};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -77,8 +77,14 @@ fn made(arguments: &Arguments, contender: &Contender) -> Result<Connection, Stri
         None => Connection::open(file("db")),
         Some((policy, dram)) => {
             let (cache, size_bytes) = (Some(file("cache")), 256 << 20);
-            let options =
-                Options { cache, policy: (*policy).to_owned(), dram: *dram, size_bytes, ..Options::default() };
+            let options = Options {
+                cache,
+                policy: (*policy).to_owned(),
+                mode: Mode::WriteBack,
+                dram: *dram,
+                size_bytes,
+                ..Options::default()
+            };
             register(Api::linked(), policy, options, false).map_err(|error| error.to_string())?;
             Connection::open_with_flags_and_vfs(file("db"), OpenFlags::default(), *policy)
         }

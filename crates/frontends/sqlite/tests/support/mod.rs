@@ -66,11 +66,12 @@ impl Scratch {
         entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// The URI of a database whose cache is beside it.
+    /// The URI of a database whose cache is beside it, in write-back unless a parameter gives another mode.
     pub fn uri(&self, database: &str, parameters: &str) -> String {
         let path = self.path(database);
+        let mode = if parameters.contains("cache_mode=") { "" } else { "&cache_mode=write-back" };
         let separator = if parameters.is_empty() { "" } else { "&" };
-        format!("file:{0}?vfs=entresol&cache_file={0}.cache{separator}{parameters}", path.display())
+        format!("file:{0}?vfs=entresol&cache_file={0}.cache{mode}{separator}{parameters}", path.display())
     }
 }
 
