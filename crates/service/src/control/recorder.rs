@@ -102,10 +102,12 @@ impl Recorder {
             serde_json::to_writer(&mut out, &head)?;
             out.push(b'\n');
             out.append(&mut entries);
-            stream.write_all(&out)?;
             if last {
-                return Ok(());
+                // Another recording may begin as soon as the client knows of the end.
+                drop(recording);
+                return stream.write_all(&out);
             }
+            stream.write_all(&out)?;
         }
     }
 }
