@@ -77,15 +77,11 @@ fn compares(db: &str) {
     let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
     let runs = json["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 3);
-    let mut reads = 0;
     for run in runs {
         assert!(run["new_orders_per_minute"].as_f64().expect("a rate") > 0.0, "{run}");
         let cached = run["cache"] != "none";
-        assert_eq!(run["pages"]["reads"].is_u64(), cached, "{run}");
-        reads += run["pages"]["reads"].as_u64().unwrap_or(0);
+        assert_eq!(run["pages"]["reads"].as_u64().is_some_and(|reads| reads > 0), cached, "{run}");
     }
-    // In one second of a busy machine a server may ask nothing of one cache, but not of both.
-    assert!(reads > 0, "{json}");
     assert!(String::from_utf8_lossy(&scratch.bytes("b.html")).contains("TPC-C-like"));
     nothing_is_left(&scratch);
 }
