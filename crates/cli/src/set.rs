@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// Change a cache that is in use
 ///
 /// A change holds until the process that serves the cache ends; its command line or configuration decides again at the
-/// next start. The mode and the size of the device stay. All settings are checked before the first is applied. docs/OPERATING.md describes each.
+/// next start. The mode and the size of the device stay. All settings are checked before the first is applied.
+/// docs/OPERATING.md describes each.
 #[derive(Args)]
 pub struct SetArgs {
     /// The cache, its control socket, or a directory where it is mounted
@@ -22,9 +23,9 @@ pub struct SetArgs {
     /// dirty pages are written back down to the second), dirty-age (time for which a page may differ from the backing
     /// store, such as 1h, or none), sequential-cutoff (bytes of a sequential stream after which the rest bypasses the
     /// cache; 0: never), wear (bound on what is written to a cache of the layout segments: 1DWPD, 200GB a day,
-    /// amplification=1.8, unbounded), dram (its memory, for a policy with two tiers), place and unplace (a table or index by its
-    /// database's name or the part of the name after a dot, or a file: policy table-placement holds it whole, or no
-    /// longer), place-rate (bytes a second that this may read)
+    /// amplification=1.8, unbounded), dram (its memory, for a policy with two tiers), place and unplace (a table or
+    /// index by its database's name or the part of the name after a dot, or a file: policy table-placement holds it
+    /// whole, or no longer), place-rate (bytes a second that this may read)
     #[arg(required = true, value_name = "NAME=VALUE", value_parser = pair)]
     pub settings: Vec<(String, String)>,
     #[command(flatten)]

@@ -3,9 +3,10 @@
 mod common;
 
 use common::mounted::Mounted;
-use common::{Scratch, Signal, says};
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Stdio};
+use common::served::terminate;
+use common::{Scratch, says};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 const BOTH: [&str; 4] = ["--cache", "cache", "--backing", "disk"];
 
@@ -24,20 +25,12 @@ fn served(scratch: &Scratch, more: &[&str], meanwhile: impl Fn(&Scratch)) -> (St
     BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut String::new()).expect("a line");
     let mode = mode(scratch);
     meanwhile(scratch);
-    (mode, ended(child))
+    (mode, terminate(child))
 }
 
 fn mode(scratch: &Scratch) -> String {
     let stats: serde_json::Value = serde_json::from_str(&scratch.ok(&["stats", "--json", "cache"])).expect("JSON");
     stats["mode"].as_str().expect("a mode").to_owned()
-}
-
-fn ended(mut child: Child) -> String {
-    common::signal(child.id(), Signal::TERM);
-    let mut said = String::new();
-    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
-    assert_eq!(child.wait().expect("an end").code(), Some(0), "{said}");
-    said
 }
 
 #[test]
@@ -90,5 +83,5 @@ fn a_mounted_cache_keeps_its_mode_as_well() {
         mounted.scratch.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command");
     BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut String::new()).expect("a line");
     assert_eq!(mode(&mounted.scratch), "write-back");
-    ended(child);
+    terminate(child);
 }

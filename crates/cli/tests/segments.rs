@@ -52,6 +52,12 @@ impl Figures {
             stored_max: known("/room_pages"),
         }
     }
+
+    /// Pages written since earlier figures, and those allowed.
+    fn since(&self, before: &Figures) -> (u64, Option<u64>) {
+        let allowed = self.allowed.zip(before.allowed).map(|(now, before)| now - before);
+        (self.written - before.written, allowed)
+    }
 }
 
 /// A page, most often one of a few.
@@ -86,8 +92,7 @@ fn every_page_is_there_after_a_crash_and_the_bound_on_wear_is_kept() {
         run(&mut client, &mut random, &mut written, 10_000);
         let now = Figures::of(&scratch);
         assert_eq!(now.allowed.is_some(), wear != "unbounded");
-        let lately = now.written - before.written;
-        let allowed = now.allowed.zip(before.allowed).map(|(now, before)| now - before);
+        let (lately, allowed) = now.since(&before);
         println!("{lately} pages written, {allowed:?} allowed");
         assert!(allowed.is_none_or(|allowed| lately <= allowed + allowed / 10), "{lately} of {allowed:?}");
         assert!(lately > 0 && now.held_max < now.stored_max);
@@ -129,8 +134,8 @@ fn a_bound_on_wear_that_is_set_holds_from_then_on_and_outlives_the_server() {
     let before = Figures::of(&scratch);
     run(&mut client, &mut random, &mut written, 10_000);
     let now = Figures::of(&scratch);
-    let (lately, allowed) = (now.written - before.written, now.allowed.zip(before.allowed));
-    let allowed = allowed.map(|(now, before)| now - before).expect("a bound");
+    let (lately, allowed) = now.since(&before);
+    let allowed = allowed.expect("a bound");
     println!("{lately} pages written, {allowed} allowed");
     assert!(lately <= allowed + allowed / 10, "{lately} of {allowed}");
     let killed = children(child.id())[0];

@@ -30,6 +30,11 @@ pub(crate) trait Paired: Send + Sync {
     /// As [`Pairing::note_mode`](record::Pairing::note_mode).
     fn note_mode(&self, mode: &str) -> io::Result<()>;
 
+    /// Notes the mode for later starts, which stay in it. A mode without writes is for one start.
+    fn note_used(&self, mode: Mode) -> io::Result<()> {
+        if mode == Mode::ReadOnly { Ok(()) } else { self.note_mode(mode.keyword()) }
+    }
+
     /// Closes the cache in good order and raises the generation on both sides.
     fn close(&self) -> io::Result<()>;
 }

@@ -240,11 +240,7 @@ impl Running {
                     false => "mode, unchanged",
                     true => "the mode is changed, but its record still says that the cache may not be lost",
                 })?;
-                if mode != Mode::ReadOnly {
-                    self.pair
-                        .note_mode(mode.keyword())
-                        .context("the mode is changed, but the next start will not know")?;
-                }
+                self.pair.note_used(mode).context("the mode is changed, but the next start will not know")?;
                 let written = self.cache.stats()?.write_back.below_pages - before.write_back.below_pages;
                 let drained = before.mode == Mode::WriteBack && mode != Mode::WriteBack;
                 let drained =

@@ -13,7 +13,7 @@ use super::open_cache::{Dropped, OpenCache};
 use super::running::Running;
 use super::unwritten::{self, ADVICE, by_file};
 use anyhow::{Context, Result, bail};
-use entresol_cache::{Block, Mode};
+use entresol_cache::Block;
 use entresol_files::CachedFiles;
 use entresol_store::Layout;
 use serde_json::{Value, json};
@@ -45,7 +45,10 @@ impl OpenCache {
             log.event(Level::Info, "chosen", &said, figures);
         }
         self.mention_layout(&log);
-        self.note_mode(&log);
+        if let Err(error) = self.pair.note_used(self.chosen.mode) {
+            let message = format!("{error}; the next start will not know the mode of this one");
+            log.event(Level::Warning, "mode-not-noted", &message, json!({ "error": error.to_string() }));
+        }
         self.begin(log)
     }
 
@@ -82,18 +85,6 @@ impl OpenCache {
         let (cache, below, pair) = (self.cache.clone(), self.below.clone(), self.pair.clone());
         let health_monitor = HealthMonitor::start(cache, below, file.clone(), pair, self.sync_after, log.clone());
         Served { held: self, running, file, control, log, health_monitor }
-    }
-
-    /// Notes the mode for later starts, which stay in it. A mode without writes is for one start.
-    fn note_mode(&self, log: &Log) {
-        let mode = self.chosen.mode;
-        if mode == Mode::ReadOnly {
-            return;
-        }
-        if let Err(error) = self.pair.note_mode(mode.keyword()) {
-            let message = format!("{error}; the next start will not know that the mode was {}", mode.keyword());
-            log.event(Level::Warning, "mode-not-noted", &message, json!({ "error": error.to_string() }));
-        }
     }
 
     /// Notes a layout that copies pages of the policy. The pair works, but costs more than its user may know.

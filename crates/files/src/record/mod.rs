@@ -31,7 +31,7 @@ pub struct Record {
     /// UUID of the btrfs subvolume of the backing store when this was written: a snapshot has another UUID, but the
     /// same inodes.
     pub volume: Option<[u8; 16]>,
-    /// Choices that `format` made, as far as they are known.
+    /// Choices that `format` made, as far as they are known, and the mode used last.
     pub choices: Option<Choices>,
 }
 
@@ -50,7 +50,7 @@ pub struct Choices {
     pub device: u64,
     /// The policy and its options, if given.
     pub policy: Option<String>,
-    /// The mode, if given.
+    /// The mode used last, else the one given, if any.
     pub mode: Option<String>,
 }
 

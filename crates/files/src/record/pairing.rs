@@ -320,13 +320,10 @@ impl Pairing {
     /// # Errors
     /// The error of the cache or of the record's location; the choices are then these or the ones before.
     pub fn note_grown(&self, cache: &BlockCache, place: &dyn RecordPlace, geometry: Geometry) -> io::Result<()> {
-        let Some(mut state) = self.state() else { return Ok(()) };
-        state.settle(cache, place)?;
-        let Some(choices) = state.record.choices.clone() else { return Ok(()) };
-        let size_bytes = choices.size_bytes.max(geometry.size_bytes());
-        let choices = Some(Choices { geometry, size_bytes, ..choices });
-        let next = Record { choices, ..state.record.clone() };
-        state.write(next, place)
+        self.note(cache, place, |choices| {
+            choices.size_bytes = choices.size_bytes.max(geometry.size_bytes());
+            choices.geometry = geometry;
+        })
     }
 
     /// Notes the mode in which a cache is used, by its name, for later starts: durable when it returns. Does nothing
@@ -335,15 +332,17 @@ impl Pairing {
     /// # Errors
     /// The error of the cache or of the record's location; the mode is then this or the one before.
     pub fn note_mode(&self, cache: &BlockCache, place: &dyn RecordPlace, mode: &str) -> io::Result<()> {
+        self.note(cache, place, |choices| choices.mode = Some(mode.to_owned()))
+    }
+
+    /// Changes the choices of the record, if it has any and they differ then.
+    fn note(&self, cache: &BlockCache, place: &dyn RecordPlace, change: impl FnOnce(&mut Choices)) -> io::Result<()> {
         let Some(mut state) = self.state() else { return Ok(()) };
         state.settle(cache, place)?;
-        let Some(choices) = state.record.choices.clone() else { return Ok(()) };
-        if choices.mode.as_deref() == Some(mode) {
-            return Ok(());
-        }
-        let choices = Some(Choices { mode: Some(mode.to_owned()), ..choices });
-        let next = Record { choices, ..state.record.clone() };
-        state.write(next, place)
+        let mut next = state.record.clone();
+        let Some(choices) = &mut next.choices else { return Ok(()) };
+        change(choices);
+        if next == state.record { Ok(()) } else { state.write(next, place) }
     }
 }
 
