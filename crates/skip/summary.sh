@@ -13,7 +13,7 @@ has() {
 	case $1 in
 	root) test "$(id -u)" = 0 ;;
 	data) test -d "$(dirname "$0")/../../../shared/data" ;;
-	kernel | place | mutants) return 1 ;;
+	kernel | place | mutants | database) return 1 ;;
 	/*) test -e "$1" ;;
 	postgres) compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null ;;
 	*) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null ;;

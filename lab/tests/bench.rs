@@ -155,12 +155,25 @@ fn what_mariadb_asks_is_recorded() {
     records("mariadb");
 }
 
+/// True, with a message, if the database has damaged itself: a checkpoint of its own counted on pages that no sync had
+/// covered, and the witness found no page that is older than a sync allows (lab/results/innodb-checkpoints.md).
+fn was_damaged_by_its_checkpoint(said: &str) -> bool {
+    let its_own = said.contains("the database's own checkpoint") && !said.contains("a sync covered version");
+    if its_own {
+        entresol_skip::skipped!("database", "{said}");
+    }
+    its_own
+}
+
 fn survives(db: &str, victim: &str) {
     let scratch = Scratch::new();
     open_to_all(&scratch);
     let more = ["--db", db, "--kill", victim, "--rounds", "2", "--policy", "face-gsc", "--scratch", "scratch"];
-    let Some(output) = run(&scratch, &more) else { return };
+    let Some(output) = run(&scratch, &[&more[..], &["--witness"]].concat()) else { return };
     let (said, report) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    if !output.status.success() && was_damaged_by_its_checkpoint(&said) {
+        return;
+    }
     assert!(output.status.success(), "{said}{report}");
     says(&report, &["2 of 2 rounds sound"]);
     nothing_is_left(&scratch);
@@ -187,9 +200,12 @@ fn restarts(db: &str) {
     open_to_all(&scratch);
     let more = ["--db", db, "--restart", "400ms,1s", "--duration", "1200ms", "--policy", "none,face-gsc", "--ssd-only"];
     let devices = ["--backing-profile", "face-raid0x16", "--cache-profile", "840-pro", "--waf", "curve"];
-    let files = ["--scratch", "scratch", "--json", "b.json", "--html", "b.html"];
+    let files = ["--scratch", "scratch", "--json", "b.json", "--html", "b.html", "--witness"];
     let Some(output) = run(&scratch, &[&more[..], &devices, &files].concat()) else { return };
     let (said, report) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    if !output.status.success() && was_damaged_by_its_checkpoint(&said) {
+        return;
+    }
     assert!(output.status.success(), "{said}{report}");
     says(&report, &["none", "face-gsc", "ssd-only", "sound", "SIGKILL", "not audited"]);
     assert!(!report.contains("BROKEN"), "{report}");

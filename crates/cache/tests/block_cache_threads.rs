@@ -228,6 +228,20 @@ impl Model {
         });
     }
 
+    /// The model of the next life. What a kill left is there after the next one too.
+    fn after_crash(self, cache: &BlockCache, power_loss: bool) -> Self {
+        for (page, version) in (0..PAGES).zip(&self.pages) {
+            let mut bytes = [0; PAGE];
+            cache.read(page * PAGE as u64, &mut bytes).expect("a read");
+            let found = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+            version.acknowledged.store(found, SeqCst);
+            if !power_loss {
+                version.durable.store(found, SeqCst);
+            }
+        }
+        Model { stop: AtomicBool::default(), ..self }
+    }
+
     fn check_all(&self, cache: &BlockCache, what: &str, oldest: impl Fn(&Version) -> u64) {
         for page in 0..PAGES {
             let mut bytes = [0; PAGE];
@@ -282,27 +296,51 @@ fn threads_read_what_was_acknowledged_and_it_is_all_below_after_a_drain() {
     assert!(at_once > 500, "{at_once} reads were answered at once");
 }
 
-#[test]
-fn a_crash_under_threads_keeps_what_was_flushed() {
+/// Seeds of crashed caches, from 100 on.
+fn crashes() -> u64 {
+    std::env::var("ENTRESOL_THREAD_CRASHES").map_or(28, |text| text.parse().expect("a number"))
+}
+
+/// Crashes of one cache.
+const LIVES: u64 = 6;
+
+/// Crashes caches under threads again and again, and checks that what was flushed is there. Without a `power_loss` all
+/// that was written stays, synced or not, as after a kill of the process.
+fn crash_under_threads(power_loss: bool) {
     let mut flushed = 0;
-    for (seed, (policy, mode)) in (100..240).zip(POLICIES.into_iter().cycle()) {
+    for (seed, (policy, mode)) in (100..100 + crashes()).zip(POLICIES.into_iter().cycle()) {
         println!("seed {seed}, {policy} {mode:?}");
         let power = Power::steady();
         let disks = formatted(&power);
-        let cache = open_for(seed, &disks, &config(policy, mode));
-        let model = Model::new(&disks.1, true);
         let mut random = Random::new(seed);
-        power.fail_after(20 + random.below(600));
-        model.run(&cache, seed, 400);
-        drop(cache);
-        disks.0.crash(random.next_u64());
-        disks.1.crash(random.next_u64());
-        power.restore();
-        let cache = open(&disks, &config(policy, mode));
-        model.check_all(&cache, "after the crash", |version| version.durable.load(SeqCst));
+        let mut model = Model::new(&disks.1, true);
+        for life in 0..LIVES {
+            let cache = open_for(seed, &disks, &config(policy, mode));
+            power.fail_after(20 + random.below(600));
+            model.run(&cache, seed << 4 | life, 400);
+            drop(cache);
+            if power_loss {
+                disks.0.crash(random.next_u64());
+                disks.1.crash(random.next_u64());
+            }
+            power.restore();
+            let cache = open(&disks, &config(policy, mode));
+            model.check_all(&cache, &format!("after crash {life}"), |version| version.durable.load(SeqCst));
+            model = model.after_crash(&cache, power_loss);
+        }
         flushed += model.pages.iter().map(|version| version.durable.load(SeqCst).min(1)).sum::<u64>();
     }
     assert!(flushed > 1000, "{flushed} pages were flushed in all lives");
+}
+
+#[test]
+fn a_crash_under_threads_keeps_what_was_flushed() {
+    crash_under_threads(true);
+}
+
+#[test]
+fn a_kill_under_threads_keeps_what_was_flushed() {
+    crash_under_threads(false);
 }
 
 /// Hits per read of a stream that is dealt out to threads.

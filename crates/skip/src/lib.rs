@@ -15,8 +15,8 @@ pub const FILE: &str = "ENTRESOL_SKIPPED";
 ///
 /// The first argument is the need: a program (`"fio"`), a path (`"/dev/fuse"`), `"root"`, `"kernel"` (a feature that
 /// the running kernel may lack), `"data"` (the shared data beside the checkout), `"place"` (a property of the file
-/// system of temporary files) or `"mutants"` (a program that was built with that feature). The other arguments are the
-/// reason, as for `println!`.
+/// system of temporary files), `"mutants"` (a program that was built with that feature) or `"database"` (a server without
+/// the fault of its own that the reason names). The other arguments are the reason, as for `println!`.
 #[macro_export]
 macro_rules! skipped {
     ($need:expr, $($reason:tt)+) => {

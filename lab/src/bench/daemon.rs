@@ -5,6 +5,7 @@
 //! JSON, and ends with its input.
 
 use super::recorder::{AskedFigures, Recorder};
+use super::witness::Witness;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_cache::{CacheConfig, Mode, ObjectCounts};
@@ -72,6 +73,9 @@ pub struct DaemonArgs {
     /// Write the requests to the backing device to this trace, where there is no cache
     #[arg(long, requires = "backing_profile", conflicts_with = "cache")]
     pub record: Option<PathBuf>,
+    /// Note writes and syncs in the working directory, and compare the files with the notes of former processes
+    #[arg(long)]
+    pub witness: bool,
 }
 
 /// I/Os and times of an emulated device, since it was made.
@@ -175,7 +179,11 @@ pub fn run(arguments: &DaemonArgs) -> Result<()> {
     let workers = if arguments.backing_profile.is_some() { 128 } else { 16 };
     let [page_cache, passthrough] = [arguments.page_cache, arguments.passthrough].map(|whether| whether == OnOff::On);
     let options = Options { workers, page_cache, passthrough, ..Options::default() };
-    let mount = Mount::start(&arguments.backing, &arguments.mountpoint, daemon.layer.clone(), options)?;
+    let mut layer = daemon.layer.clone();
+    if arguments.witness {
+        layer = Arc::new(Witness::begin(layer, Path::new("."), arguments.page_size, patterns())?);
+    }
+    let mount = Mount::start(&arguments.backing, &arguments.mountpoint, layer, options)?;
     tell(&daemon.figures()?)?;
     for line in std::io::stdin().lock().lines() {
         let line = line?;

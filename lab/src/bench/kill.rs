@@ -5,6 +5,7 @@ use super::daemon::OpenFigures;
 use super::mounted::Mounted;
 use super::tpcc::{Bench, Victim};
 use super::variant::Variant;
+use super::witness::Findings;
 use anyhow::{Context, Result, bail};
 use entresol_bench::drive::{self, Ran, Watch, acknowledged};
 use entresol_bench::server::Server;
@@ -106,6 +107,7 @@ impl Bench<'_> {
             ledger.append(ran.ledger);
             let mut faults = self.faults(&ledger)?;
             faults.extend(self.testbed.server.check()?);
+            Findings::read(self.testbed.place.run()).explain(&mut faults);
             mounted.ask("pace")?;
             let (variant, after_s) = (variant.name().to_owned(), after.as_secs_f64());
             killed.push(Killed { variant, round, after_s, acknowledged, in_doubt, opened, ready_s, faults });

@@ -24,6 +24,7 @@ pub mod tpch;
 mod tpch_report;
 mod turns;
 mod variant;
+mod witness;
 
 use anyhow::Result;
 use clap::Subcommand;

@@ -1,5 +1,6 @@
 //! Place of a benchmark's databases: one directory, removed at the end.
 
+use super::witness;
 use anyhow::{Context, Result, bail};
 use entresol_bench::server::Owner;
 use entresol_files::{NOT_CACHED, Pattern};
@@ -74,8 +75,9 @@ impl Place {
         Ok(())
     }
 
-    /// Removes the working copy and the cache of a run.
+    /// Removes the working copy and the cache of a run, and the notes of its witness.
     pub fn clear(&self) -> Result<()> {
+        witness::clear(&self.run)?;
         if self.work().exists() {
             fs::remove_dir_all(self.work()).with_context(|| self.work().display().to_string())?;
         }

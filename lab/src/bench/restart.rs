@@ -11,6 +11,7 @@ use super::restart_report as report;
 use super::tpcc::{Bench, Driven, Victim};
 use super::turns::{Turns, tell};
 use super::variant::Variant;
+use super::witness::Findings;
 use anyhow::{Context, Result, bail};
 use entresol_bench::drive::Ran;
 use entresol_bench::server::Server;
@@ -145,6 +146,7 @@ impl Bench<'_> {
         bar.note(format!("{}, run {repeat}: checking", variant.name()));
         let mut faults = self.faults(&ledger)?;
         faults.extend(self.testbed.server.check()?);
+        Findings::read(self.testbed.place.run()).explain(&mut faults);
         self.testbed.server.stop()?;
         mounted.close()?;
         self.testbed.place.clear()?;

@@ -267,6 +267,7 @@ impl Testbed {
             dram: arguments.dram,
             seed: arguments.seed,
             record: None,
+            witness: false,
         };
         let mut loader = make(arguments.memory.max(LOADING_BYTES))?;
         loader.create()?;

@@ -41,6 +41,13 @@ pub struct TpccArgs {
     /// throughput is measured for --duration. Several times, separated by commas, follow each other, without another warm-up.
     #[arg(long, value_name = "TIMES", value_parser = time, value_delimiter = ',', conflicts_with_all = ["kill", "checkpoint", "record"])]
     pub restart: Vec<Duration>,
+    /// Note what the database writes and syncs, and compare each page with that after a kill. It takes time: each file is
+    /// read when it is opened
+    ///
+    /// A page must be at least as new as the last write of it that a sync has covered. Checkpoints of InnoDB that count on
+    /// pages which no sync has covered are noted too, since the loss of such pages damages the database.
+    #[arg(long)]
+    pub witness: bool,
 }
 
 /// The load, and what it is measured on
@@ -86,7 +93,7 @@ pub struct Bench<'a> {
 }
 
 pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
-    let TpccArgs { load: arguments, kill, rounds, restart } = arguments;
+    let TpccArgs { load: arguments, kill, rounds, restart, witness } = arguments;
     if arguments.run.testbed.db == Db::Sqlite && matches!(kill, Some(Victim::Server | Victim::Both)) {
         bail!("--kill: SQLite has no server; the process with the cache can be killed (--kill daemon)");
     }
@@ -94,6 +101,7 @@ pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     let checkpoint = if restart.is_empty() { arguments.run.checkpoint } else { Duration::from_secs(86_400) };
     let wanted = Wanted { connections: arguments.run.clients as usize, checkpoint };
     let mut bench = Bench::prepare(arguments, wanted, quiet, |_, _| Ok(()))?;
+    bench.testbed.devices.witness = *witness;
     if let Some(victim) = *kill {
         return kill::run(&mut bench, victim, *rounds);
     }

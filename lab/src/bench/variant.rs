@@ -76,6 +76,8 @@ pub struct Devices {
     pub seed: u64,
     /// Path for a recording of the requests to the backing device, where there is no cache.
     pub record: Option<PathBuf>,
+    /// True if each process that mounts compares the files with what former ones noted.
+    pub witness: bool,
 }
 
 impl Devices {
@@ -102,11 +104,10 @@ impl Devices {
         }
         if self.record.is_some() && *variant == Variant::None {
             option("record", text(place.recording()));
-            option("page-size", self.page_size.to_string());
         }
+        option("page-size", self.page_size.to_string());
         if let Variant::Cached(Cached { policy, dirty_age, .. }) = variant {
             option("cache", text(place.cache()));
-            option("page-size", self.page_size.to_string());
             option("pages", self.pages.to_string());
             option("policy", policy.clone());
             if let Some(layout) = self.layout_of(variant) {
@@ -125,6 +126,9 @@ impl Devices {
             if !place.cache().exists() {
                 option("make", self.pages.to_string());
             }
+        }
+        if self.witness {
+            arguments.push("--witness".to_owned());
         }
         Mounted::start(&arguments, &place.mountpoint(), place.run(), place.owner())
     }

@@ -8,8 +8,7 @@ use super::states::FileState;
 use crate::below::OpenFile;
 use crate::mutant::{self, Mutant};
 use crate::{AtOnce, Sought};
-use entresol_cache::Block;
-use entresol_cache::Tag;
+use entresol_cache::{Block, BlockCache, Tag};
 use entresol_core::ObjectId;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -189,10 +188,11 @@ impl CachedFile {
         !self.written().0.is_empty()
     }
 
-    /// Makes the bytes durable if a write followed the last sync, or if forgotten pages would return after a crash.
+    /// Makes the bytes durable if a write followed the last sync, or if forgotten pages would return after a crash. No
+    /// program has asked: what a sync is to report is left to one that a program asks for.
     pub fn sync_if_written(&self) -> io::Result<()> {
         let changed = self.leaving.unsynced.load(SeqCst) || self.leaving.forgot.load(SeqCst);
-        if changed { self.sync(true) } else { Ok(()) }
+        if changed { self.sync_with(true, BlockCache::flush_ahead) } else { Ok(()) }
     }
 
     /// Address of a byte in the cache's address space; none if its part of the file has no region.
@@ -409,7 +409,7 @@ impl CachedFile {
         if self.shared.map().voids() >= VOIDS_MAX
             && let Ok(_alone) = self.shared.voiding.try_write()
         {
-            self.shared.cache.flush()?;
+            self.shared.cache.flush_ahead()?;
             self.shared.map().trust()?;
         }
         let guard = self.shared.voiding.read().unwrap_or_else(PoisonError::into_inner);
@@ -448,7 +448,7 @@ impl CachedFile {
     fn grow_ready(&self, shape: &mut Shape) -> io::Result<()> {
         self.make_growable(shape)?;
         if !shape.end_is_durable && !mutant::is(Mutant::TailUnsynced) {
-            self.shared.cache.flush()?;
+            self.shared.cache.flush_ahead()?;
         }
         shape.end_is_durable = true;
         Ok(())
@@ -545,15 +545,19 @@ impl CachedFile {
     }
 
     pub fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.sync_with(data_only, BlockCache::flush)
+    }
+
+    fn sync_with(&self, data_only: bool, flush: fn(&BlockCache) -> io::Result<()>) -> io::Result<()> {
         self.leaving.unsynced.store(false, SeqCst);
-        let synced = self.sync_all(data_only);
+        let synced = self.sync_all(data_only, flush);
         if synced.is_err() {
             self.leaving.unsynced.store(true, SeqCst);
         }
         synced
     }
 
-    fn sync_all(&self, data_only: bool) -> io::Result<()> {
+    fn sync_all(&self, data_only: bool, flush: fn(&BlockCache) -> io::Result<()>) -> io::Result<()> {
         if self.below.change().is_apart() {
             self.examine()?;
         }
@@ -562,7 +566,7 @@ impl CachedFile {
         self.is_born();
         let cached = !self.regions.read().unwrap_or_else(PoisonError::into_inner).is_empty();
         let forgot = self.leaving.forgot.swap(false, SeqCst);
-        let flushed = if cached { self.shared.cache.flush() } else { Ok(()) };
+        let flushed = if cached { flush(&self.shared.cache) } else { Ok(()) };
         self.leaving.forgot.fetch_or(forgot && flushed.is_err(), SeqCst);
         // The flushed pages may have been kept aside.
         flushed.and_then(|()| self.below.check_ours())

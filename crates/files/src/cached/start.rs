@@ -14,7 +14,6 @@ use crate::kind;
 use crate::mutant::{self, Mutant};
 use crate::places::Places;
 use crate::record::{Choices, Record, volume};
-use entresol_cache::Block;
 use entresol_cache::{BlockCache, CacheConfig, Mode, Objects, Opening};
 use entresol_core::ObjectId;
 use entresol_disk::Disk;
@@ -746,7 +745,7 @@ impl CachedFiles {
         let changed: Vec<&Present> = present.values().filter(|file| file.below.change() == Change::Bytes).collect();
         let at_once = !takes_over || !changed.is_empty();
         if !void.is_empty() && at_once {
-            self.shared.cache.flush()?;
+            self.shared.cache.flush_ahead()?;
         }
         self.shared.disk.remember(&[]);
         if !changed.is_empty() || self.shared.map().voids() > 0 && at_once {

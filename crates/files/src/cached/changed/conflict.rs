@@ -7,7 +7,6 @@ use super::super::map::{REGION_BYTES, Stamp};
 use super::Change;
 use crate::below::OpenFile;
 use crate::mutant::{self, Mutant};
-use entresol_cache::Block;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io;
@@ -77,7 +76,7 @@ impl CachedFile {
     /// Flushes and settles the cache, so that from then on only pages that the cache alone has count as dirty. Pages
     /// that only memory had then count as dirty, and pages that were written back do not.
     fn settle_all(&self) -> io::Result<()> {
-        self.shared().cache.flush()?;
+        self.shared().cache.flush_ahead()?;
         self.shared().cache.settle()
     }
 
@@ -94,7 +93,7 @@ impl CachedFile {
         for (_, region) in self.regions() {
             self.shared().cache.forget(region * REGION_BYTES, REGION_BYTES)?;
         }
-        self.shared().cache.flush()
+        self.shared().cache.flush_ahead()
     }
 
     /// Forgets the clean cached pages of the file, durably. The caller prevents that one becomes dirty meanwhile.
@@ -103,7 +102,7 @@ impl CachedFile {
         for (page, _) in self.held()?.into_iter().filter(|(_, dirty)| !dirty) {
             self.shared().cache.forget(page * page_bytes, page_bytes)?;
         }
-        self.shared().cache.flush()
+        self.shared().cache.flush_ahead()
     }
 
     /// Cached pages of the file, by the cache's page numbers, each with true if it is dirty.

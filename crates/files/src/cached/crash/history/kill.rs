@@ -273,7 +273,9 @@ impl History {
         let mut watched = self.random.chance(0.3);
         while let Err(stop) = self.next_process(watched) {
             match stop {
-                Stop::Killed => self.tally.crashes_in_recovery += 1,
+                Stop::Killed => {
+                    (self.tally.crashes_in_recovery, self.doubtful) = (self.tally.crashes_in_recovery + 1, true)
+                }
                 stop => return Err(wrong(stop)),
             }
             watched = self.random.chance(0.3);

@@ -1,0 +1,258 @@
+//! Witness of what a database writes and syncs, for runs whose processes are killed.
+//!
+//! It stands between the mount and the files, and notes each write and each sync in a journal that outlives a kill. The
+//! next process compares the pages of each file that is opened with the journal: a page must be at least as new as the
+//! last write of it that a sync has covered. So a loss is found that the database does not miss, and a fault of the
+//! database is told from one of the cache.
+
+mod innodb;
+mod journal;
+
+use anyhow::{Context, Result};
+use entresol_files::places::Places;
+use entresol_files::{AtOnce, FileData, FileId, FileLayer, OpenDirectory, Pattern, Sought};
+use innodb::{REDO, Redo};
+use journal::{Event, Journal, Known};
+use rustix::fs::FallocateFlags;
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Names in the directory of a run: the journal, and what was found.
+const JOURNAL: &str = "witness";
+const FOUND: &str = "witness.found";
+
+/// What a witness has found since the variant began.
+#[derive(Default)]
+pub struct Findings {
+    /// Pages that were older than they may be.
+    pub lost: Vec<String>,
+    /// Checkpoints by which the database counted on pages that no sync had covered.
+    pub checkpoints: Vec<String>,
+}
+
+/// Kinds of finding, by the word that its line begins with.
+const LOST: &str = "lost";
+const CHECKPOINT: &str = "checkpoint";
+
+impl Findings {
+    /// Findings in the directory of a run; empty without a witness.
+    pub fn read(run: &Path) -> Self {
+        let text = fs::read_to_string(run.join(FOUND)).unwrap_or_default();
+        let of = |kind: &str| text.lines().filter_map(|line| line.strip_prefix(kind).map(str::to_owned)).collect();
+        Findings { lost: of(LOST), checkpoints: of(CHECKPOINT) }
+    }
+
+    /// Faults of a run: losses, and beside other faults the database's own reason for them.
+    pub fn explain(self, faults: &mut Vec<String>) {
+        faults.extend(self.lost);
+        if !faults.is_empty() {
+            faults.extend(self.checkpoints);
+        }
+    }
+}
+
+/// Removes what a witness of the run before has left.
+pub fn clear(run: &Path) -> Result<()> {
+    for name in [JOURNAL, FOUND] {
+        match fs::remove_file(run.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).context(name),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The files of a layer under a witness.
+pub struct Witness {
+    layer: Arc<dyn FileLayer>,
+    not_kept: Vec<Pattern>,
+    notes: Arc<Notes>,
+    /// Files that former processes wrote, by inode, until they are opened.
+    known: Mutex<HashMap<u64, Known>>,
+}
+
+/// Notes of the running process.
+struct Notes {
+    page_bytes: u64,
+    journal: Journal,
+    innodb: innodb::State,
+    found: PathBuf,
+}
+
+impl Notes {
+    fn find(&self, kind: &str, what: &str) -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.found)?;
+        file.write_all(format!("{kind}{what}\n").as_bytes())
+    }
+}
+
+impl Witness {
+    /// Begins the journal of a process in the directory `run`. Files that match `not_kept` have no witness.
+    pub fn begin(layer: Arc<dyn FileLayer>, run: &Path, page_bytes: u32, not_kept: Vec<Pattern>) -> Result<Self> {
+        let (journal, known) = Journal::begin(&run.join(JOURNAL)).context("the witness's journal")?;
+        let (innodb, found) = (innodb::State::default(), run.join(FOUND));
+        let notes = Arc::new(Notes { page_bytes: page_bytes.into(), journal, innodb, found });
+        Ok(Witness { layer, not_kept, notes, known: Mutex::new(known) })
+    }
+
+    /// Compares the pages of a file with what former processes noted.
+    fn compare(&self, name: &str, inode: u64, data: &dyn FileData) -> io::Result<()> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&inode);
+        let mut bytes = vec![0; self.notes.page_bytes as usize];
+        for (page, versions) in known.iter().flat_map(Known::pages) {
+            let count = data.read(page * self.notes.page_bytes, &mut bytes)?;
+            let found = if count == bytes.len() { journal::hash(&bytes) } else { journal::UNKNOWN };
+            if let Some(why) = versions.fault(found) {
+                self.notes.find(LOST, &format!("{name}, page {page}: {why}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FileLayer for Witness {
+    fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
+        let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let data = self.layer.open(id, file, writable)?;
+        if name == REDO {
+            return Ok(Arc::new(Redo { data, notes: self.notes.clone() }));
+        }
+        if self.not_kept.iter().any(|pattern| pattern.matches(&name)) {
+            return Ok(data);
+        }
+        self.compare(&name, id.inode, &*data)?;
+        Ok(Arc::new(Observed { data, inode: id.inode, name, notes: self.notes.clone() }))
+    }
+
+    fn leaving(&self, id: FileId, directory: OpenDirectory<'_>) -> io::Result<()> {
+        self.layer.leaving(id, directory)
+    }
+
+    fn stays(&self, id: FileId) {
+        self.layer.stays(id);
+    }
+
+    fn replacing(&self, id: FileId) -> io::Result<()> {
+        self.layer.replacing(id)
+    }
+
+    fn changing(&self, id: FileId) -> Option<Box<dyn Send>> {
+        self.layer.changing(id)
+    }
+
+    fn when_stale(&self, tell: Box<dyn Fn(u64) + Send + Sync>) {
+        self.layer.when_stale(tell);
+    }
+
+    fn removed(&self, id: FileId) {
+        self.notes.journal.note(&[Event::Forgotten.of(id.inode)]);
+        self.notes.innodb.forget(id.inode);
+        self.layer.removed(id);
+    }
+
+    fn changing_rights(&self, id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        self.layer.changing_rights(id, act)
+    }
+
+    fn while_still(&self, id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        self.layer.while_still(id, act)
+    }
+
+    fn places(&self) -> Option<Arc<Places>> {
+        self.layer.places()
+    }
+}
+
+/// A file whose writes and syncs are noted.
+struct Observed {
+    data: Arc<dyn FileData>,
+    inode: u64,
+    name: String,
+    notes: Arc<Notes>,
+}
+
+impl Observed {
+    fn forget(&self) {
+        self.notes.journal.note(&[Event::Forgotten.of(self.inode)]);
+        self.notes.innodb.forget(self.inode);
+    }
+}
+
+impl FileData for Observed {
+    fn size_bytes(&self) -> io::Result<u64> {
+        self.data.size_bytes()
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        self.data.settle()
+    }
+
+    fn look(&self) -> io::Result<bool> {
+        self.data.look()
+    }
+
+    /// None: each request must pass here.
+    fn below(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce> {
+        self.data.read_now(offset, bytes)
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.data.read(offset, bytes)
+    }
+
+    /// Nothing, so that each write is one call.
+    fn write_now(&self, _offset: u64, _bytes: &[u8]) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let (notes, number) = (&*self.notes, self.notes.journal.number());
+        let pages = journal::pages(notes.page_bytes, offset, bytes);
+        let all = |event: Event| -> Vec<_> {
+            pages.iter().map(|&(page, hash)| event.at(self.inode, page, hash, number)).collect()
+        };
+        notes.journal.note(&all(Event::WriteBegins));
+        let written = self.data.write(offset, bytes);
+        if written.is_ok() {
+            notes.journal.note(&all(Event::WriteAnswered));
+            notes.innodb.written(&self.name, self.inode, (notes.page_bytes, offset), bytes, notes.journal.number());
+        }
+        written
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        let number = self.notes.journal.number();
+        self.notes.journal.note(&[Event::SyncBegins.at(self.inode, 0, 0, number)]);
+        let synced = self.data.sync(data_only);
+        if synced.is_ok() {
+            self.notes.journal.note(&[Event::SyncAnswered.at(self.inode, 0, 0, number)]);
+            self.notes.innodb.synced(self.inode, number);
+        }
+        synced
+    }
+
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.forget();
+        self.data.truncate(bytes)
+    }
+
+    fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
+        if how != FallocateFlags::empty() && how != FallocateFlags::KEEP_SIZE {
+            self.forget();
+        }
+        self.data.allocate(how, offset, bytes)
+    }
+
+    fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64> {
+        self.data.seek(sought, offset)
+    }
+}
