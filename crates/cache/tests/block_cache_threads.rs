@@ -298,7 +298,7 @@ fn threads_read_what_was_acknowledged_and_it_is_all_below_after_a_drain() {
 
 /// Seeds of crashed caches, from 100 on.
 fn crashes() -> u64 {
-    std::env::var("ENTRESOL_THREAD_CRASHES").map_or(28, |text| text.parse().expect("a number"))
+    std::env::var("ENTRESOL_THREAD_CRASHES").map_or(14, |text| text.parse().expect("a number"))
 }
 
 /// Crashes of one cache.

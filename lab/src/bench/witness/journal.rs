@@ -26,7 +26,7 @@ pub(super) enum Event {
     WriteAnswered,
     SyncBegins,
     SyncAnswered,
-    /// What was noted of the file's pages does not hold any more.
+    /// The end of what was noted of the file's pages.
     Forgotten,
     /// A process began.
     ProcessBegins,
@@ -106,7 +106,7 @@ impl Versions {
     }
 }
 
-/// What the journal has of a file.
+/// Pages of a file in the journal.
 #[derive(Debug, Default)]
 pub(super) struct Known(HashMap<u64, Versions>);
 
@@ -116,7 +116,7 @@ impl Known {
         self.0.iter().map(|(&page, versions)| (page, versions))
     }
 
-    /// What records say of each file. A sync covers what its own process wrote before it began.
+    /// Files in these records, and the next number. A sync covers what its own process wrote before it began.
     fn of(records: impl Iterator<Item = Record>) -> (HashMap<u64, Self>, u64) {
         let mut files: HashMap<u64, Known> = HashMap::new();
         let (mut syncs, mut numbers) = (HashMap::new(), 0);

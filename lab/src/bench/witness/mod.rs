@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const JOURNAL: &str = "witness";
 const FOUND: &str = "witness.found";
 
-/// What a witness has found since the variant began.
+/// Findings of a witness since the variant began.
 #[derive(Default)]
 pub struct Findings {
     /// Pages that were older than they may be.
