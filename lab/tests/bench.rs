@@ -165,6 +165,12 @@ fn was_damaged_by_its_checkpoint(said: &str) -> bool {
     its_own
 }
 
+/// Checks that the witness compared pages after kills.
+fn has_compared(text: &str) {
+    let counts = text.split("witness: ").skip(1).filter_map(|after| after.split(' ').next()?.parse::<u64>().ok());
+    assert!(counts.sum::<u64>() > 10, "{text}");
+}
+
 fn survives(db: &str, victim: &str) {
     let scratch = Scratch::new();
     open_to_all(&scratch);
@@ -176,6 +182,7 @@ fn survives(db: &str, victim: &str) {
     }
     assert!(output.status.success(), "{said}{report}");
     says(&report, &["2 of 2 rounds sound"]);
+    has_compared(&report);
     nothing_is_left(&scratch);
 }
 
@@ -209,6 +216,7 @@ fn restarts(db: &str) {
     assert!(output.status.success(), "{said}{report}");
     says(&report, &["none", "face-gsc", "ssd-only", "sound", "SIGKILL", "not audited"]);
     assert!(!report.contains("BROKEN"), "{report}");
+    has_compared(&said);
     let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
     let runs = json["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 3);

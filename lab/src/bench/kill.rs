@@ -32,6 +32,8 @@ struct Killed {
     /// Seconds from the start of the server until it answered.
     ready_s: f64,
     faults: Vec<String>,
+    /// Findings of the witness since the variant began, if there is one.
+    witness: Option<String>,
 }
 
 /// Numbers of clients in a round, which no other round uses.
@@ -107,10 +109,12 @@ impl Bench<'_> {
             ledger.append(ran.ledger);
             let mut faults = self.faults(&ledger)?;
             faults.extend(self.testbed.server.check()?);
-            Findings::read(self.testbed.place.run()).explain(&mut faults);
+            let found = self.testbed.findings();
+            let witness = found.as_ref().map(Findings::line);
+            found.unwrap_or_default().explain(&mut faults);
             mounted.ask("pace")?;
             let (variant, after_s) = (variant.name().to_owned(), after.as_secs_f64());
-            killed.push(Killed { variant, round, after_s, acknowledged, in_doubt, opened, ready_s, faults });
+            killed.push(Killed { variant, round, after_s, acknowledged, in_doubt, opened, ready_s, faults, witness });
             bar.advance(1);
             if killed.last().is_some_and(|killed| !killed.faults.is_empty()) {
                 break;
@@ -195,8 +199,12 @@ fn text(server: &str, all: &[Killed]) -> String {
     }
     let acknowledged: u64 = all.iter().flat_map(|killed| killed.acknowledged).sum();
     let sound = all.iter().filter(|killed| killed.faults.is_empty()).count();
+    let of_variant = |one: &Killed, next: &Killed| one.variant == next.variant;
+    let last = all.chunk_by(of_variant).filter_map(<[Killed]>::last);
+    let witness: String =
+        last.filter_map(|killed| Some(format!("{}: {}\n", killed.variant, killed.witness.as_ref()?))).collect();
     format!(
-        "{}\n{sound} of {} rounds sound: {acknowledged} commits that clients were told of are there, conditions 1 to 10 and 12 hold, \
+        "{}\n{witness}{sound} of {} rounds sound: {acknowledged} commits that clients were told of are there, conditions 1 to 10 and 12 hold, \
          and the database's own checker found nothing.\n",
         table.to_text(TextStyle::stdout()),
         all.len()

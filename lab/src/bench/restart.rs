@@ -28,6 +28,8 @@ pub struct RestartRun {
     pub restarts: Vec<Restarted>,
     /// Faults that the checks at the end found.
     pub faults: Vec<String>,
+    /// Findings of the witness, if there was one.
+    pub witness: Option<Findings>,
 }
 
 /// A crash and the restart after it. Times are in seconds.
@@ -146,11 +148,12 @@ impl Bench<'_> {
         bar.note(format!("{}, run {repeat}: checking", variant.name()));
         let mut faults = self.faults(&ledger)?;
         faults.extend(self.testbed.server.check()?);
-        Findings::read(self.testbed.place.run()).explain(&mut faults);
+        let witness = self.testbed.findings();
+        witness.clone().unwrap_or_default().explain(&mut faults);
         self.testbed.server.stop()?;
         mounted.close()?;
         self.testbed.place.clear()?;
-        Ok(RestartRun { variant: variant.clone(), repeat, restarts, faults })
+        Ok(RestartRun { variant: variant.clone(), repeat, restarts, faults, witness })
     }
 
     /// One restart: load, crash, restart, load.

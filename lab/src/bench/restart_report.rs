@@ -36,7 +36,9 @@ pub fn lines(restart_run: &RestartRun) -> String {
             if restart_run.faults.is_empty() { "" } else { ": NOT SOUND" }
         )
     };
-    restart_run.restarts.iter().map(line).collect()
+    let (name, repeat) = (restart_run.variant.name(), restart_run.repeat);
+    let witness = restart_run.witness.iter().map(|found| format!("{name}, run {repeat}: {}\n", found.line()));
+    restart_run.restarts.iter().map(line).chain(witness).collect()
 }
 
 impl Report<'_> {

@@ -3,6 +3,7 @@
 use super::mounted::Mounted;
 use super::place::Place;
 use super::variant::{Devices, Variant};
+use super::witness::Findings;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_bench::driver::Database;
@@ -287,6 +288,11 @@ impl Testbed {
         let started = Instant::now();
         self.server.start(&self.ended)?;
         Ok((mounted, started.elapsed()))
+    }
+
+    /// Findings of the witness of the run under way, if there is one.
+    pub fn findings(&self) -> Option<Findings> {
+        self.devices.witness.then(|| Findings::read(self.place.run()))
     }
 
     /// Pages of a cache of this size over the loaded database.

@@ -189,10 +189,14 @@ impl MariaDb {
         std::fs::write(&configuration, text).expect("a configuration");
         std::fs::set_permissions(&configuration, PermissionsExt::from_mode(0o644)).expect("its mode");
         let defaults = format!("--defaults-file={}", configuration.display());
+        // A server that starts removes temporary tables of all others that share its directory for them.
         let mut made = command(install);
+        made.env("TMPDIR", scratch.path("."));
         ok(made.args([&defaults, "--auth-root-authentication-method=normal", "--skip-test-db"]).stderr(Stdio::null()));
         let log = std::fs::File::create(scratch.path("log")).expect("a log");
-        let child = command(server).arg(&defaults).stdout(Stdio::null()).stderr(log).spawn();
+        let mut child = command(server);
+        child.env("TMPDIR", scratch.path("."));
+        let child = child.arg(&defaults).stdout(Stdio::null()).stderr(log).spawn();
         let server = MariaDb { scratch, running: Some(Running(child.expect("the server starts"))) };
         eventually("the server answers", || server.client("SELECT 1").output().is_ok_and(|done| done.status.success()));
         Some(server)

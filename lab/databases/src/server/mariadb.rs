@@ -62,6 +62,8 @@ impl MariaDbServer {
 
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
+        // A server that starts removes temporary tables of all others that share its directory for them.
+        command.env("TMPDIR", &self.setup.run);
         command.current_dir(&self.setup.run).env("LC_ALL", "C").env("HOME", &self.setup.run).arg("--no-defaults");
         self.setup.owner.applied(&mut command);
         command

@@ -2,7 +2,7 @@
 //! in the files. Where pages were written and not synced before the checkpoint, a loss of those writes damages the
 //! database, whatever is below it.
 
-use super::{CHECKPOINT, Notes};
+use super::{CHECKPOINT, EARLY, Notes};
 use entresol_files::{AtOnce, FileData, Sought};
 use rustix::fs::FallocateFlags;
 use std::collections::HashMap;
@@ -111,8 +111,10 @@ impl FileData for Redo {
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         for at in CHECKPOINTS {
             let lsn = at.checked_sub(offset).and_then(|from| bytes.get(from as usize..)?.first_chunk());
-            if let Some(why) = lsn.and_then(|lsn| self.notes.innodb.fault(u64::from_be_bytes(*lsn))) {
-                self.notes.find(CHECKPOINT, &why)?;
+            let Some(lsn) = lsn.map(|lsn| u64::from_be_bytes(*lsn)) else { continue };
+            self.notes.find(CHECKPOINT, &lsn.to_string())?;
+            if let Some(why) = self.notes.innodb.fault(lsn) {
+                self.notes.find(EARLY, &why)?;
             }
         }
         self.data.write(offset, bytes)

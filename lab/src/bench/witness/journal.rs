@@ -111,9 +111,9 @@ impl Versions {
 pub(super) struct Known(HashMap<u64, Versions>);
 
 impl Known {
-    /// Pages with their versions.
-    pub fn pages(&self) -> impl Iterator<Item = (u64, &Versions)> {
-        self.0.iter().map(|(&page, versions)| (page, versions))
+    /// Pages of which a sync has covered a version, with all versions.
+    pub fn covered(&self) -> impl Iterator<Item = (u64, &Versions)> {
+        self.0.iter().map(|(&page, versions)| (page, versions)).filter(|(_, versions)| versions.covered.is_some())
     }
 
     /// Files in these records, and the next number. A sync covers what its own process wrote before it began.

@@ -26,31 +26,50 @@ const JOURNAL: &str = "witness";
 const FOUND: &str = "witness.found";
 
 /// Findings of a witness since the variant began.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
+    /// Pages that were compared, after all kills.
+    pub compared: u64,
     /// Pages that were older than they may be.
     pub lost: Vec<String>,
-    /// Checkpoints by which the database counted on pages that no sync had covered.
-    pub checkpoints: Vec<String>,
+    /// Checkpoints of InnoDB.
+    pub checkpoints: usize,
+    /// Checkpoints among them by which the database counted on pages that no sync had covered.
+    pub early: Vec<String>,
 }
 
 /// Kinds of finding, by the word that its line begins with.
-const LOST: &str = "lost";
-const CHECKPOINT: &str = "checkpoint";
+const COMPARED: &str = "compared ";
+const LOST: &str = "lost ";
+const CHECKPOINT: &str = "checkpoint ";
+const EARLY: &str = "early ";
 
 impl Findings {
     /// Findings in the directory of a run; empty without a witness.
     pub fn read(run: &Path) -> Self {
         let text = fs::read_to_string(run.join(FOUND)).unwrap_or_default();
-        let of = |kind: &str| text.lines().filter_map(|line| line.strip_prefix(kind).map(str::to_owned)).collect();
-        Findings { lost: of(LOST), checkpoints: of(CHECKPOINT) }
+        let of = |kind: &str| -> Vec<String> {
+            text.lines().filter_map(|line| line.strip_prefix(kind).map(str::to_owned)).collect()
+        };
+        let compared = of(COMPARED).iter().filter_map(|pages| pages.parse::<u64>().ok()).sum();
+        Findings { compared, lost: of(LOST), checkpoints: of(CHECKPOINT).len(), early: of(EARLY) }
+    }
+
+    /// Line for the report.
+    pub fn line(&self) -> String {
+        let Findings { compared, lost, checkpoints, early } = self;
+        let (lost, early) = (lost.len(), early.len());
+        format!(
+            "witness: {compared} pages compared after kills, {lost} older than a sync allows; {checkpoints} checkpoints of \
+             InnoDB, {early} too early"
+        )
     }
 
     /// Faults of a run: losses, and beside other faults the database's own reason for them.
     pub fn explain(self, faults: &mut Vec<String>) {
         faults.extend(self.lost);
         if !faults.is_empty() {
-            faults.extend(self.checkpoints);
+            faults.extend(self.early);
         }
     }
 }
@@ -102,15 +121,16 @@ impl Witness {
     /// Compares the pages of a file with what former processes noted.
     fn compare(&self, name: &str, inode: u64, data: &dyn FileData) -> io::Result<()> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&inode);
-        let mut bytes = vec![0; self.notes.page_bytes as usize];
-        for (page, versions) in known.iter().flat_map(Known::pages) {
+        let (mut bytes, mut compared) = (vec![0; self.notes.page_bytes as usize], 0);
+        for (page, versions) in known.iter().flat_map(Known::covered) {
             let count = data.read(page * self.notes.page_bytes, &mut bytes)?;
             let found = if count == bytes.len() { journal::hash(&bytes) } else { journal::UNKNOWN };
+            compared += 1;
             if let Some(why) = versions.fault(found) {
                 self.notes.find(LOST, &format!("{name}, page {page}: {why}"))?;
             }
         }
-        Ok(())
+        if compared > 0 { self.notes.find(COMPARED, &compared.to_string()) } else { Ok(()) }
     }
 }
 
