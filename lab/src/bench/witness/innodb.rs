@@ -65,8 +65,9 @@ impl State {
         *latest = number.max(*latest);
     }
 
-    pub fn forget(&self, inode: u64) {
-        self.pages().written.retain(|(of, _), _| *of != inode);
+    /// Forgets the pages of a file from one on.
+    pub fn forget(&self, inode: u64, from: u64) {
+        self.pages().written.retain(|&(of, page), _| of != inode || page < from);
     }
 
     /// Reason why a checkpoint at this LSN is too early; none if it is not.

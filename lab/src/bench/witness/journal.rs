@@ -26,7 +26,7 @@ pub(super) enum Event {
     WriteAnswered,
     SyncBegins,
     SyncAnswered,
-    /// The end of what was noted of the file's pages.
+    /// The end of what was noted of the file's pages, from this one on.
     Forgotten,
     /// A process began.
     ProcessBegins,
@@ -139,7 +139,9 @@ impl Known {
                         file.0.values_mut().for_each(|versions| versions.cover(from));
                     }
                 }
-                Event::Forgotten => drop(files.remove(&inode)),
+                Event::Forgotten => {
+                    files.entry(inode).or_default().0.retain(|&known, _| known < page);
+                }
                 Event::ProcessBegins => {
                     syncs.clear();
                     let all = files.values_mut().flat_map(|file| file.0.values_mut()).flat_map(|page| &mut page.all);
@@ -235,8 +237,8 @@ mod tests {
     fn what_was_written_in_part_or_cut_is_not_known() {
         let part = [&write(10, 0)[..], &sync(1), &write(UNKNOWN, 2)].concat();
         assert!(fault(&part, 99).is_none());
-        let cut = [&write(10, 0)[..], &sync(1), &[Event::Forgotten.of(1)]].concat();
-        assert!(fault(&cut, 99).is_none());
+        let cut = |from: u64| [&write(10, 0)[..], &sync(1), &[Event::Forgotten.at(1, from, 0, 0)]].concat();
+        assert!(fault(&cut(7), 99).is_none() && fault(&cut(8), 99).is_some());
         assert_eq!(pages(4, 6, &[1; 8]).iter().map(|page| page.0).collect::<Vec<_>>(), [1, 2, 3]);
         assert_eq!(pages(8, 8, &[1; 12])[1], (2, UNKNOWN));
         assert_eq!(pages(8, 8, &[1; 12])[0], (1, hash(&[1; 8])));

@@ -103,6 +103,12 @@ struct Notes {
 }
 
 impl Notes {
+    /// Forgets the pages of a file from one on.
+    fn forget(&self, inode: u64, from: u64) {
+        self.journal.note(&[Event::Forgotten.at(inode, from, 0, 0)]);
+        self.innodb.forget(inode, from);
+    }
+
     fn find(&self, kind: &str, what: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(&self.found)?;
         file.write_all(format!("{kind}{what}\n").as_bytes())
@@ -170,8 +176,7 @@ impl FileLayer for Witness {
     }
 
     fn removed(&self, id: FileId) {
-        self.notes.journal.note(&[Event::Forgotten.of(id.inode)]);
-        self.notes.innodb.forget(id.inode);
+        self.notes.forget(id.inode, 0);
         self.layer.removed(id);
     }
 
@@ -194,13 +199,6 @@ struct Observed {
     inode: u64,
     name: String,
     notes: Arc<Notes>,
-}
-
-impl Observed {
-    fn forget(&self) {
-        self.notes.journal.note(&[Event::Forgotten.of(self.inode)]);
-        self.notes.innodb.forget(self.inode);
-    }
 }
 
 impl FileData for Observed {
@@ -261,13 +259,13 @@ impl FileData for Observed {
     }
 
     fn truncate(&self, bytes: u64) -> io::Result<()> {
-        self.forget();
+        self.notes.forget(self.inode, bytes / self.notes.page_bytes);
         self.data.truncate(bytes)
     }
 
     fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
         if how != FallocateFlags::empty() && how != FallocateFlags::KEEP_SIZE {
-            self.forget();
+            self.notes.forget(self.inode, 0);
         }
         self.data.allocate(how, offset, bytes)
     }
