@@ -384,6 +384,9 @@ fn kills_under_load(layout: Layout, seed: u64, kills: u32, keeps: bool) -> Resul
     Ok(machine.sent_again())
 }
 
+/// Runs without an arena, of which at least one has to lose something.
+const TRIES: u64 = 20;
+
 #[test]
 fn what_was_answered_survives_the_servers_of_a_device() {
     for (layout, seed) in [(Layout::Log, 20_261_301), (Layout::Slots, 20_261_302)] {
@@ -391,6 +394,8 @@ fn what_was_answered_survives_the_servers_of_a_device() {
         let sent_again = kills_under_load(layout, seed, 60, true).unwrap_or_else(|why| panic!("{layout:?}: {why}"));
         println!("60 kills, {sent_again} requests sent again");
         assert!(sent_again > 0);
-        kills_under_load(layout, seed, 60, false).expect_err("without an arena something is lost");
+        // Whether a kill comes while something is in memory alone is the clock's: on a fast machine not in each run.
+        let is_lost = |run: u64| kills_under_load(layout, seed + run, 60, false).is_err();
+        assert!((0..TRIES).any(is_lost), "without an arena something is lost");
     }
 }
