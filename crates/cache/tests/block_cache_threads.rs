@@ -135,12 +135,13 @@ impl Model {
         &self.pages[page as usize]
     }
 
-    /// Checks a read of a page. Version `oldest` was the last acknowledged one when the read began.
-    fn check(&self, page: u64, bytes: &[u8], oldest: u64, what: &str) {
+    /// Checks a read of a page, and returns the version. `oldest` was the last acknowledged one when the read began.
+    fn check(&self, page: u64, bytes: &[u8], oldest: u64, what: &str) -> u64 {
         let version = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
         assert!(bytes == stamped(page, version), "{what}: page {page} reads as no version of it: {:?}", &bytes[..32]);
         let newest = self.page(page).issued.load(SeqCst);
         assert!((oldest..=newest).contains(&version), "{what}: page {page}: version {version} of {oldest} to {newest}");
+        version
     }
 
     /// One request of a thread; false when the power is off.
@@ -228,12 +229,9 @@ impl Model {
         });
     }
 
-    /// The model of the next life. What a kill left is there after the next one too.
-    fn after_crash(self, cache: &BlockCache, power_loss: bool) -> Self {
-        for (page, version) in (0..PAGES).zip(&self.pages) {
-            let mut bytes = [0; PAGE];
-            cache.read(page * PAGE as u64, &mut bytes).expect("a read");
-            let found = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+    /// The model of the next life, by the versions that were found. What a kill left is there after the next one too.
+    fn after_crash(self, all_found: Vec<u64>, power_loss: bool) -> Self {
+        for (found, version) in all_found.into_iter().zip(&self.pages) {
             version.acknowledged.store(found, SeqCst);
             if !power_loss {
                 version.durable.store(found, SeqCst);
@@ -242,12 +240,14 @@ impl Model {
         Model { stop: AtomicBool::default(), ..self }
     }
 
-    fn check_all(&self, cache: &BlockCache, what: &str, oldest: impl Fn(&Version) -> u64) {
-        for page in 0..PAGES {
+    /// Checks all pages, and returns their versions.
+    fn check_all(&self, cache: &BlockCache, what: &str, oldest: impl Fn(&Version) -> u64) -> Vec<u64> {
+        let check = |page| {
             let mut bytes = [0; PAGE];
             cache.read(page * PAGE as u64, &mut bytes).expect("a read");
-            self.check(page, &bytes, oldest(self.page(page)), what);
-        }
+            self.check(page, &bytes, oldest(self.page(page)), what)
+        };
+        (0..PAGES).map(check).collect()
     }
 }
 
@@ -325,8 +325,8 @@ fn crash_under_threads(power_loss: bool) {
             }
             power.restore();
             let cache = open(&disks, &config(policy, mode));
-            model.check_all(&cache, &format!("after crash {life}"), |version| version.durable.load(SeqCst));
-            model = model.after_crash(&cache, power_loss);
+            let found = model.check_all(&cache, &format!("after crash {life}"), |version| version.durable.load(SeqCst));
+            model = model.after_crash(found, power_loss);
         }
         flushed += model.pages.iter().map(|version| version.durable.load(SeqCst).min(1)).sum::<u64>();
     }

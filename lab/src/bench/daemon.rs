@@ -5,6 +5,7 @@
 //! JSON, and ends with its input.
 
 use super::recorder::{AskedFigures, Recorder};
+use super::testbed::time;
 use super::witness::Witness;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -19,6 +20,7 @@ use entresol_files::paced::{Paced, PacedDisk, PacedFiles};
 use entresol_files::{Advised, Backing, CachedFiles, DirectFiles, FileCounts, FileId, FileLayer, NOT_CACHED, Pattern};
 use entresol_fuse::{Error, Mount, Options};
 use entresol_hints::{Served, Use};
+use entresol_policy::Wear;
 use entresol_store::{Geometry, Layout, geometry};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -52,6 +54,8 @@ pub struct DaemonArgs {
     pub mode: Mode,
     #[arg(long, value_parser = layout, default_value = "log")]
     pub layout: Layout,
+    #[arg(long, default_value = "unbounded")]
+    pub wear: Wear,
     #[arg(long, value_enum, default_value = "off")]
     pub page_cache: OnOff,
     #[arg(long, default_value_t = 0)]
@@ -76,6 +80,9 @@ pub struct DaemonArgs {
     /// Note writes and syncs in the working directory, and compare the files with the notes of former processes
     #[arg(long)]
     pub witness: bool,
+    /// Time of a write and of a sync of a tablespace of InnoDB, where a kill loses what no sync has covered
+    #[arg(long, value_parser = time, requires = "witness")]
+    pub volatile: Option<Duration>,
 }
 
 /// I/Os and times of an emulated device, since it was made.
@@ -181,7 +188,8 @@ pub fn run(arguments: &DaemonArgs) -> Result<()> {
     let options = Options { workers, page_cache, passthrough, ..Options::default() };
     let mut layer = daemon.layer.clone();
     if arguments.witness {
-        layer = Arc::new(Witness::begin(layer, Path::new("."), arguments.page_size, patterns())?);
+        let (page_bytes, takes) = (arguments.page_size, arguments.volatile);
+        layer = Arc::new(Witness::begin(layer, Path::new("."), page_bytes, patterns(), takes)?);
     }
     let mount = Mount::start(&arguments.backing, &arguments.mountpoint, layer, options)?;
     tell(&daemon.figures()?)?;
@@ -257,11 +265,12 @@ fn random() -> Result<[u8; 16]> {
     Ok(bytes)
 }
 
-/// Size in bytes and geometry of a store for `pages` pages. The size is a third more than the pages, for reclaim and
-/// tables, and grows until the capacity suffices.
+/// Size in bytes and geometry of a store for `pages` pages. Its capacity is at least that, with a third more than the
+/// pages for reclaim and tables, but for segments: there dead versions lie among the pages.
 fn store(pages: u64, page_bytes: u32, layout: Layout) -> Result<(u64, Geometry)> {
     let wanted = pages * u64::from(page_bytes);
-    let mut bytes = (wanted + wanted / 3).max(4 << 20).next_multiple_of(1 << 20);
+    let spare = if layout == Layout::Segments { 0 } else { wanted / 3 };
+    let mut bytes = (wanted + spare).max(4 << 20).next_multiple_of(1 << 20);
     loop {
         let geometry = Geometry::for_device(bytes, page_bytes)?.with(layout);
         if geometry.capacity_pages() >= pages {
@@ -321,7 +330,8 @@ impl Daemon {
         };
         let mode = arguments.mode;
         let dirty_age = arguments.dirty_age.0;
-        let config = CacheConfig { options: spec.options, mode, dirty_age, ..CacheConfig::new(spec.info, &tiers) };
+        let (options, wear) = (spec.options, arguments.wear);
+        let config = CacheConfig { options, mode, dirty_age, wear, ..CacheConfig::new(spec.info, &tiers) };
         let mut backing_device = None;
         let backing = Backing::open(&arguments.backing)?;
         let (files, _) = CachedFiles::open_over(backing, disk, &config, patterns(), |files| {

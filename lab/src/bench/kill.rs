@@ -82,9 +82,15 @@ impl Bench<'_> {
             let note = |doing: &str| bar.note(format!("{}, round {round}: {doing}", variant.name()));
             note("load");
             let after = Duration::from_millis(500 + random.below(2500));
+            let (run, volatile) = (self.testbed.place.run().to_owned(), self.testbed.devices.volatile.is_some());
+            let early = move || {
+                let Findings { early, doubtful, .. } = Findings::read(&run);
+                if volatile { early.len() + doubtful.len() } else { 0 }
+            };
+            let before = early();
             let first_client = u64::from(round) * CLIENTS_A_ROUND;
             let wait = |_: &dyn Server, over: &dyn Fn() -> bool| {
-                pause(after, over);
+                pause(after, &|| over() || early() > before);
                 Ok(())
             };
             let struck = self.strike(victim, &mut mounted, first_client, wait);
@@ -95,6 +101,8 @@ impl Bench<'_> {
             note("recovery");
             let mut opened = None;
             if victim != Victim::Server {
+                // What is found after a kill is compared, and nothing stands still there.
+                self.testbed.devices.volatile = None;
                 drop(mounted);
                 let (again, found) = self.testbed.devices.mount(&self.testbed.place, variant)?;
                 mounted = again;

@@ -14,6 +14,7 @@ use entresol_cli::shared::Waf;
 use entresol_cli::shared::{DIRTY_AGE, keyword};
 use entresol_cli::shared::{Limit, OnOff, bytes, bytes_or_none, layout, seconds_or_none};
 use entresol_core::Size;
+use entresol_policy::Wear;
 use entresol_render::{Progress, Unit};
 use entresol_store::Layout;
 use std::path::PathBuf;
@@ -37,6 +38,9 @@ pub struct TestbedArgs {
     /// in its order, in slots for all others]
     #[arg(long, value_name = "log|slots|segments", value_parser = layout)]
     pub layout: Option<Layout>,
+    /// Bound on what is written to caches of the layout segments, as `entresol mount` has it
+    #[arg(long, value_name = "BOUND", default_value = "unbounded")]
+    pub wear: Wear,
     /// Use of the kernel's page cache above the mount. This machine's memory usually holds the whole database, so that
     /// a cache below the page cache gets next to no requests
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "off")]
@@ -104,7 +108,8 @@ pub struct RunArgs {
     /// Warm-up of each run before that
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub warmup: Duration,
-    /// Variants to compare, separated by commas: policies (`entresol policies` lists them), or none for no cache
+    /// Variants to compare, separated by commas: policies (`entresol policies` lists them), one with a layout of its own
+    /// as reuse@segments, or none for no cache
     #[arg(long, value_name = "LIST", default_value = "none,face-gsc", value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Pages that the cache keeps, of the loaded database; the log that they lie in takes a third more
@@ -260,6 +265,7 @@ impl Testbed {
             waf: arguments.waf,
             mode: arguments.mode,
             layout: arguments.layout,
+            wear: arguments.wear,
             page_cache: arguments.page_cache,
             sequential_cutoff: arguments.sequential_cutoff,
             passthrough: arguments.passthrough,
@@ -269,6 +275,7 @@ impl Testbed {
             seed: arguments.seed,
             record: None,
             witness: false,
+            volatile: None,
         };
         let mut loader = make(arguments.memory.max(LOADING_BYTES))?;
         loader.create()?;
@@ -327,7 +334,7 @@ impl Testbed {
                 self.variants.iter().filter(|v| self.devices.layout_of(v) == Some(layout)).map(Variant::name).collect();
             (!names.is_empty()).then(|| format!("{}: {}", layout.name(), names.join(", ")))
         };
-        let kept: Vec<_> = [Layout::Log, Layout::Slots].into_iter().filter_map(of).collect();
+        let kept: Vec<_> = [Layout::Log, Layout::Slots, Layout::Segments].into_iter().filter_map(of).collect();
         if kept.is_empty() { "none".to_owned() } else { kept.join("; ") }
     }
 }

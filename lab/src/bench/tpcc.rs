@@ -48,6 +48,14 @@ pub struct TpccArgs {
     /// pages which no sync has covered are noted too, since the loss of such pages damages the database.
     #[arg(long)]
     pub witness: bool,
+    /// Keep writes to tablespaces of InnoDB in memory until a sync of their file, and kill at the first checkpoint that
+    /// counts on pages which no sync has covered. A write and a sync take this long
+    ///
+    /// A kill loses those writes, as a loss of power does on a disk with a volatile write cache. Nothing of this project
+    /// is needed for that: --policy none has no cache. Without such a checkpoint the kill comes at its time. In the first
+    /// round alone.
+    #[arg(long, value_name = "TIME", value_parser = time, requires_all = ["kill", "witness"])]
+    pub volatile: Option<Duration>,
 }
 
 /// The load, and what it is measured on
@@ -93,7 +101,7 @@ pub struct Bench<'a> {
 }
 
 pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
-    let TpccArgs { load: arguments, kill, rounds, restart, witness } = arguments;
+    let TpccArgs { load: arguments, kill, rounds, restart, witness, volatile } = arguments;
     if arguments.run.testbed.db == Db::Sqlite && matches!(kill, Some(Victim::Server | Victim::Both)) {
         bail!("--kill: SQLite has no server; the process with the cache can be killed (--kill daemon)");
     }
@@ -102,6 +110,7 @@ pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     let wanted = Wanted { connections: arguments.run.clients as usize, checkpoint };
     let mut bench = Bench::prepare(arguments, wanted, quiet, |_, _| Ok(()))?;
     bench.testbed.devices.witness = *witness;
+    bench.testbed.devices.volatile = *volatile;
     if let Some(victim) = *kill {
         return kill::run(&mut bench, victim, *rounds);
     }

@@ -8,15 +8,19 @@ use anyhow::Result;
 use entresol_cache::Mode;
 use entresol_cli::shared::Waf;
 use entresol_cli::shared::{Keyword, one_policy};
-use entresol_cli::shared::{Limit, OnOff, word};
+use entresol_cli::shared::{Limit, OnOff, layout, word};
 use entresol_core::Size;
+use entresol_policy::Wear;
 use entresol_store::Layout;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A cache of the comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cached {
     pub policy: String,
+    /// Layout of this cache alone.
+    layout: Option<Layout>,
     /// Longest time that a page may differ from the backing store.
     pub dirty_age: Limit,
     /// Name of the variant in tables: the policy, and the bound where several are compared.
@@ -35,16 +39,17 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// Parses one name of `--policy`: a cache for each of these bounds on ages.
+    /// Parses one name of `--policy`, a policy or `POLICY@LAYOUT`: a cache for each of these bounds on ages.
     pub fn parse(name: &str, dirty_ages: &[Limit]) -> Result<Vec<Self>> {
         if name == "none" {
             return Ok(vec![Variant::None]);
         }
-        one_policy(name)?;
+        let (policy, its) = name.split_once('@').map_or((name, None), |(policy, its)| (policy, Some(its)));
+        one_policy(policy)?;
+        let its = its.map(layout).transpose().map_err(anyhow::Error::msg)?;
         let cached = |&dirty_age: &Limit| {
-            let policy = name.to_owned();
-            let name = if dirty_ages.len() > 1 { format!("{name}, age {dirty_age}") } else { policy.clone() };
-            Variant::Cached(Cached { policy, dirty_age, name })
+            let name = if dirty_ages.len() > 1 { format!("{name}, age {dirty_age}") } else { name.to_owned() };
+            Variant::Cached(Cached { policy: policy.to_owned(), layout: its, dirty_age, name })
         };
         Ok(dirty_ages.iter().map(cached).collect())
     }
@@ -66,6 +71,8 @@ pub struct Devices {
     pub mode: Mode,
     /// Layout in which all caches keep their pages; if none, the one that suits the policy.
     pub layout: Option<Layout>,
+    /// Bound on what is written to caches in segments.
+    pub wear: Wear,
     pub page_cache: OnOff,
     pub sequential_cutoff: u64,
     pub passthrough: OnOff,
@@ -78,13 +85,15 @@ pub struct Devices {
     pub record: Option<PathBuf>,
     /// True if each process that mounts compares the files with what former ones noted.
     pub witness: bool,
+    /// Time of a write and of a sync of a tablespace, where a kill loses what no sync has covered.
+    pub volatile: Option<Duration>,
 }
 
 impl Devices {
     /// Layout in which a variant's cache keeps its pages; none for a variant without a cache.
     pub fn layout_of(&self, variant: &Variant) -> Option<Layout> {
-        let Variant::Cached(Cached { policy, .. }) = variant else { return None };
-        self.layout.or_else(|| Some(entresol_cache::layout_suiting(one_policy(policy).ok()?.info)))
+        let Variant::Cached(Cached { policy, layout, .. }) = variant else { return None };
+        layout.or(self.layout).or_else(|| Some(entresol_cache::layout_suiting(one_policy(policy).ok()?.info)))
     }
 
     /// Mounts the working copy; a cache is made if there is none. Returns the figures of its open.
@@ -112,6 +121,9 @@ impl Devices {
             option("policy", policy.clone());
             if let Some(layout) = self.layout_of(variant) {
                 option("layout", layout.name().to_owned());
+                if layout == Layout::Segments {
+                    option("wear", self.wear.to_string());
+                }
             }
             option("mode", self.mode.keyword().to_owned());
             option("sequential-cutoff", self.sequential_cutoff.to_string());
@@ -129,6 +141,9 @@ impl Devices {
         }
         if self.witness {
             arguments.push("--witness".to_owned());
+        }
+        if let Some(takes) = self.volatile {
+            arguments.extend(["--volatile".to_owned(), format!("{}ms", takes.as_millis())]);
         }
         Mounted::start(&arguments, &place.mountpoint(), place.run(), place.owner())
     }

@@ -1,13 +1,13 @@
 //! Checkpoints of InnoDB, compared with what was synced. A checkpoint at an LSN says that all changes before it are durable
-//! in the files. Where pages were written and not synced before the checkpoint, a loss of those writes damages the
-//! database, whatever is below it.
+//! in the files. Where pages with such changes were written and not synced before the checkpoint, a loss of those writes
+//! damages the database, whatever is below it.
+//!
+//! A page has the LSN of its last change alone. A checkpoint is certainly too early where an unsynced page has an LSN
+//! before it. It may be too early where only the version before that, which a sync has covered, has one: whether the changes
+//! in between began before the checkpoint is not in the page.
 
-use super::{CHECKPOINT, EARLY, Notes};
-use entresol_files::{AtOnce, FileData, Sought};
-use rustix::fs::FallocateFlags;
 use std::collections::HashMap;
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Name of the redo log since MariaDB 10.8.
 pub(super) const REDO: &str = "ib_logfile0";
@@ -17,12 +17,26 @@ const CHECKPOINTS: [u64; 2] = [0x1000, 0x2000];
 const NUMBER: usize = 4;
 const LSN: usize = 16;
 
+/// True for the file of a tablespace.
+pub(super) fn is_tablespace(name: &str) -> bool {
+    name.ends_with(".ibd") || name == "ibdata1"
+}
+
 /// A page that was written.
 struct Written {
     file: String,
     lsn: u64,
     /// Number after its answer.
     answered: u64,
+    /// LSN of the version that a sync has covered, 0 where this process knows of none.
+    durable: u64,
+}
+
+/// A checkpoint that counts on pages which no sync has covered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Early {
+    Certainly(String),
+    Perhaps(String),
 }
 
 #[derive(Default)]
@@ -44,7 +58,7 @@ impl State {
 
     /// Notes an answered write of whole pages.
     pub fn written(&self, name: &str, inode: u64, (page_bytes, offset): (u64, u64), bytes: &[u8], answered: u64) {
-        if !(name.ends_with(".ibd") || name == "ibdata1") || !offset.is_multiple_of(page_bytes) {
+        if !is_tablespace(name) || !offset.is_multiple_of(page_bytes) {
             return;
         }
         let mut pages = self.pages();
@@ -53,7 +67,10 @@ impl State {
             // Pages of the doublewrite buffer have the numbers of others.
             if u64::from(number) == page {
                 let lsn = u64::from_be_bytes(whole[LSN..][..8].try_into().expect("eight bytes"));
-                pages.written.insert((inode, page), Written { file: name.to_owned(), lsn, answered });
+                let synced = pages.synced.get(&inode).copied().unwrap_or(0);
+                let before = pages.written.get(&(inode, page));
+                let durable = before.map_or(0, |it| if it.answered <= synced { it.lsn } else { it.durable });
+                pages.written.insert((inode, page), Written { file: name.to_owned(), lsn, answered, durable });
             }
         }
     }
@@ -71,76 +88,49 @@ impl State {
     }
 
     /// Reason why a checkpoint at this LSN is too early; none if it is not.
-    fn fault(&self, lsn: u64) -> Option<String> {
+    pub fn fault(&self, lsn: u64) -> Option<Early> {
         let pages = self.pages();
         let uncovered = pages.written.iter().filter(|((inode, _), page)| {
-            page.lsn < lsn && page.answered > pages.synced.get(inode).copied().unwrap_or(0)
+            page.durable < lsn && page.answered > pages.synced.get(inode).copied().unwrap_or(0)
         });
         let uncovered: Vec<_> = uncovered.map(|((_, page), written)| (page, written)).collect();
-        let (page, written) = uncovered.iter().min_by_key(|(_, written)| written.lsn)?;
-        let (file, its) = (&written.file, written.lsn);
-        let count = uncovered.len();
-        Some(format!(
-            "the database's own checkpoint at LSN {lsn} counts on {count} pages that no sync has covered: page {page} of {file} has LSN {its}"
-        ))
+        let certain = uncovered.iter().filter(|(_, written)| written.lsn < lsn).count();
+        let (page, Written { file, lsn: its, durable, .. }) = uncovered.iter().min_by_key(|(_, it)| it.lsn)?;
+        let checkpoint = format!("the database's own checkpoint at LSN {lsn}");
+        Some(if certain > 0 {
+            Early::Certainly(format!(
+                "{checkpoint} counts on {certain} pages that no sync has covered: page {page} of {file} has LSN {its}"
+            ))
+        } else {
+            let count = uncovered.len();
+            Early::Perhaps(format!(
+                "{checkpoint} may count on {count} pages that no sync has covered: page {page} of {file} has LSN {its}, and {durable} before"
+            ))
+        })
     }
 }
 
-/// The redo log.
-pub(super) struct Redo {
-    pub data: Arc<dyn FileData>,
-    pub notes: Arc<Notes>,
-}
-
-impl FileData for Redo {
-    fn size_bytes(&self) -> io::Result<u64> {
-        self.data.size_bytes()
-    }
-
-    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce> {
-        self.data.read_now(offset, bytes)
-    }
-
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        self.data.read(offset, bytes)
-    }
-
-    fn write_now(&self, _offset: u64, _bytes: &[u8]) -> io::Result<usize> {
-        Ok(0)
-    }
-
-    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        for at in CHECKPOINTS {
-            let lsn = at.checked_sub(offset).and_then(|from| bytes.get(from as usize..)?.first_chunk());
-            let Some(lsn) = lsn.map(|lsn| u64::from_be_bytes(*lsn)) else { continue };
-            self.notes.find(CHECKPOINT, &lsn.to_string())?;
-            if let Some(why) = self.notes.innodb.fault(lsn) {
-                self.notes.find(EARLY, &why)?;
-            }
-        }
-        self.data.write(offset, bytes)
-    }
-
-    fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.data.sync(data_only)
-    }
-
-    fn truncate(&self, bytes: u64) -> io::Result<()> {
-        self.data.truncate(bytes)
-    }
-
-    fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
-        self.data.allocate(how, offset, bytes)
-    }
-
-    fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64> {
-        self.data.seek(sought, offset)
-    }
+/// LSNs of the checkpoints that a write to the redo log makes.
+pub(super) fn checkpoints(offset: u64, bytes: &[u8]) -> impl Iterator<Item = u64> {
+    CHECKPOINTS.into_iter().filter_map(move |at| {
+        let lsn = bytes.get(usize::try_from(at.checked_sub(offset)?).ok()?..)?.first_chunk()?;
+        Some(u64::from_be_bytes(*lsn))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn checkpoints_are_found_where_a_write_has_them() {
+        let lsn = |value: u64| [&value.to_be_bytes()[..], &[0; 504]].concat();
+        let of = |offset: u64, bytes: &[u8]| checkpoints(offset, bytes).collect::<Vec<_>>();
+        assert_eq!(of(0x1000, &lsn(77)), [77]);
+        assert_eq!(of(0x2000, &lsn(78)), [78]);
+        assert_eq!(of(0xe00, &[lsn(1), lsn(77)].concat()), [77]);
+        assert!(of(0x3000, &lsn(77)).is_empty() && of(0x1001, &lsn(77)).is_empty());
+    }
 
     #[test]
     fn a_checkpoint_is_too_early_while_a_page_with_an_older_change_is_not_synced() {
@@ -150,17 +140,26 @@ mod tests {
             bytes[LSN..][..8].copy_from_slice(&lsn.to_be_bytes());
             bytes
         };
+        let certain = |state: &State, lsn: u64, what: &str| {
+            state.fault(lsn).is_some_and(|early| matches!(early, Early::Certainly(why) if why.contains(what)))
+        };
+        let perhaps = |state: &State, lsn: u64| matches!(state.fault(lsn), Some(Early::Perhaps(_)));
         let state = State::default();
         state.written("t.ibd", 1, (64, 64), &[page(1, 100), page(2, 200)].concat(), 5);
         // In the doublewrite buffer.
         state.written("ibdata1", 2, (64, 640), &page(2, 200), 4);
-        assert!(state.fault(100).is_none());
-        assert!(state.fault(150).is_some_and(|why| why.contains(" 1 pages ") && why.contains("page 1 of t.ibd")));
-        assert!(state.fault(201).is_some_and(|why| why.contains(" 2 pages ")));
+        assert!(perhaps(&state, 100), "nothing is known of the versions before");
+        assert!(certain(&state, 150, " 1 pages ") && certain(&state, 150, "page 1 of t.ibd"));
+        assert!(certain(&state, 201, " 2 pages "));
         state.synced(2, 9);
         state.synced(1, 4);
-        assert!(state.fault(201).is_some(), "the sync began before the write was answered");
+        assert!(certain(&state, 201, ""), "the sync began before the write was answered");
         state.synced(1, 6);
         assert!(state.fault(201).is_none());
+        state.written("t.ibd", 1, (64, 64), &page(1, 300), 7);
+        state.written("t.ibd", 1, (64, 64), &page(1, 400), 8);
+        assert!(state.fault(100).is_none(), "the version that is durable has all changes before it");
+        assert!(perhaps(&state, 250), "there may be a change between 100 and 250");
+        assert!(certain(&state, 401, " 1 pages "));
     }
 }
