@@ -1,7 +1,8 @@
 //! The tables and indexes to keep on the fast device for good: 000, section 2.7.1, as one choice for a whole trace.
 //!
 //! A placed object is read from below once, from end to end, and written to the fast device. Every access to it is
-//! served there, and its written pages are written below once at the end. The saving, in accesses or in the time of two
+//! served there, and its written pages are written below once at the end; in another mode than write-back each write
+//! goes below at once instead. The saving, in accesses or in the time of two
 //! devices, is the object's value, and its length is its size: a knapsack. A table that is scanned once is worth
 //! nothing by that account. One that is read at random once is worth the difference between the two kinds of reading
 //! (000, section 2.7.2: Q10 and Q16 against Q3).
@@ -9,7 +10,7 @@
 use crate::cost::PageCosts;
 use crate::knapsack::{Chosen, Thing, choose};
 use entresol_core::Op;
-use entresol_sim::Row;
+use entresol_sim::{Mode, Row};
 use entresol_trace::{ObjectKind, Trace};
 
 /// Uses of an object in a trace.
@@ -49,11 +50,19 @@ impl ObjectUse {
     }
 
     /// Saving from placing the object: its accesses go to the fast device instead of the backing store, less the copies
-    /// there and back.
-    pub fn saved(&self, below: &PageCosts, fast: &PageCosts) -> f64 {
+    /// there and back. In another mode than write-back its writes go to both, and no copy goes back.
+    pub fn saved(&self, below: &PageCosts, fast: &PageCosts, mode: Mode) -> f64 {
         let there = self.pages as f64 * (below.sequential_read + fast.write);
-        let back = self.written_pages as f64 * (fast.sequential_read + below.write);
-        self.cost(below) - self.cost(fast) - there - back
+        let writes_below = match mode {
+            Mode::WriteBack => self.written_pages as f64 * (fast.sequential_read + below.write),
+            Mode::WriteThrough | Mode::WriteAround => self.writes as f64 * below.write,
+        };
+        self.cost(below) - self.cost(fast) - there - writes_below
+    }
+
+    /// Pages written below if the object is placed.
+    fn written_below(&self, mode: Mode) -> u64 {
+        if mode.is_clean() { self.writes } else { self.written_pages }
     }
 }
 
@@ -113,11 +122,18 @@ pub struct Placement {
     pub pages_below: u64,
     /// Pages of these for accesses to objects that are not placed.
     pub accesses_below: u64,
+    /// Pages of these for writes to placed objects that go to both devices; absent where there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub written_through: u64,
 }
 
-/// Chooses the objects to place on a fast device of `budget_pages` pages.
-pub fn place(uses: &[ObjectUse], budget_pages: u64, below: &PageCosts, fast: &PageCosts) -> Placement {
-    let saved: Vec<f64> = uses.iter().map(|object| object.saved(below, fast)).collect();
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Chooses the objects to place on a fast device of `budget_pages` pages, in a mode of writing.
+pub fn place(uses: &[ObjectUse], budget_pages: u64, below: &PageCosts, fast: &PageCosts, mode: Mode) -> Placement {
+    let saved: Vec<f64> = uses.iter().map(|object| object.saved(below, fast, mode)).collect();
     let thing = |(object, &saved): (&ObjectUse, &f64)| {
         let value = if object.passing || object.pages == 0 { 0.0 } else { saved };
         Thing { size: object.pages, value }
@@ -129,12 +145,16 @@ pub fn place(uses: &[ObjectUse], budget_pages: u64, below: &PageCosts, fast: &Pa
     let both = || uses.iter().zip(&placed);
     let not_placed = both().filter(|(_, placed)| !**placed).map(|(object, _)| object.accesses()).sum();
     let moved = |(object, &placed): (&ObjectUse, &bool)| {
-        if placed { object.pages + object.written_pages } else { object.accesses() }
+        if placed { object.pages + object.written_below(mode) } else { object.accesses() }
+    };
+    let of_placed = |count: fn(&ObjectUse) -> u64| -> u64 {
+        both().filter(|(_, placed)| **placed).map(|(object, _)| count(object)).sum()
     };
     Placement {
         pages_below: both().map(moved).sum(),
         accesses_below: not_placed,
-        requests_fast: both().filter(|(_, placed)| **placed).map(|(object, _)| object.requests).sum(),
+        written_through: if mode.is_clean() { of_placed(|object| object.writes) } else { 0 },
+        requests_fast: of_placed(|object| object.requests),
         requests: uses.iter().map(|object| object.requests).sum(),
         saved,
         placed,
@@ -165,7 +185,7 @@ mod tests {
     }
 
     /// Replays a trace on two devices: pages read and written below with these objects placed.
-    fn replayed(trace: &Trace, placed: &[bool]) -> u64 {
+    fn replayed(trace: &Trace, placed: &[bool], mode: Mode) -> u64 {
         let mut below = 0;
         let mut dirty = BTreeSet::new();
         for (object, _) in placed.iter().enumerate().filter(|(_, placed)| **placed) {
@@ -178,8 +198,10 @@ mod tests {
                     Op::Read | Op::Write => 1,
                     Op::Update => 2,
                 };
-            } else if request.op.is_write() {
+            } else if request.op.is_write() && mode == Mode::WriteBack {
                 dirty.insert(request.page);
+            } else if request.op.is_write() {
+                below += 1;
             }
         }
         below + dirty.len() as u64
@@ -191,17 +213,17 @@ mod tests {
     #[test]
     fn no_choice_reads_and_writes_less_below() {
         let mut random = Random::new(7);
-        for spec in TRACES {
+        for (spec, mode) in TRACES.into_iter().flat_map(|spec| [(spec, Mode::WriteBack), (spec, Mode::WriteThrough)]) {
             let trace = trace(spec);
             let uses = object_uses(&trace);
             assert_eq!(uses.iter().map(|object| object.requests).sum::<u64>(), trace.len() as u64);
             for percent in [0, 5, 20, 50, 100] {
                 let budget = trace.objects.iter().map(|object| object.pages).sum::<u64>() * percent / 100;
-                let placement = place(&uses, budget, &PageCosts::ONE, &PageCosts::NOTHING);
-                let mine = replayed(&trace, &placement.placed);
-                assert_eq!((mine, placement.exact), (placement.pages_below, true), "{spec} {percent} %");
-                let none = replayed(&trace, &vec![false; uses.len()]);
-                assert_eq!(none - mine, placement.saved_together as u64, "{spec} {percent} %");
+                let placement = place(&uses, budget, &PageCosts::ONE, &PageCosts::NOTHING, mode);
+                let mine = replayed(&trace, &placement.placed, mode);
+                assert_eq!((mine, placement.exact), (placement.pages_below, true), "{spec} {mode:?} {percent} %");
+                let none = replayed(&trace, &vec![false; uses.len()], mode);
+                assert_eq!(none - mine, placement.saved_together as u64, "{spec} {mode:?} {percent} %");
                 // Every choice if there are few objects, else many random ones.
                 let every = uses.len() <= 12;
                 let tries = if every { 1 << uses.len() } else { 4000 };
@@ -211,8 +233,8 @@ mod tests {
                     let takes: u64 =
                         uses.iter().zip(&placed).filter(|(_, p)| **p).map(|(object, _)| object.pages).sum();
                     if takes <= budget {
-                        let theirs = place_these(&uses, &placed);
-                        assert!(theirs >= mine, "{spec} {percent} %: {placed:?} {theirs}, chosen {mine}");
+                        let theirs = place_these(&uses, &placed, mode);
+                        assert!(theirs >= mine, "{spec} {mode:?} {percent} %: {placed:?} {theirs}, chosen {mine}");
                     }
                 }
             }
@@ -220,9 +242,10 @@ mod tests {
     }
 
     /// As [`replayed`], from the sums of each object.
-    fn place_these(uses: &[ObjectUse], placed: &[bool]) -> u64 {
+    fn place_these(uses: &[ObjectUse], placed: &[bool], mode: Mode) -> u64 {
+        let written = |object: &ObjectUse| if mode == Mode::WriteBack { object.written_pages } else { object.writes };
         let pages = |(object, &placed): (&ObjectUse, &bool)| {
-            if placed { object.pages + object.written_pages } else { object.accesses() }
+            if placed { object.pages + written(object) } else { object.accesses() }
         };
         uses.iter().zip(placed).map(pages).sum()
     }
@@ -241,11 +264,11 @@ mod tests {
         };
         let uses =
             [object("looked up", 100, 0, false), object("scanned", 0, 100, false), object("spilled", 900, 0, true)];
-        let by_accesses = place(&uses, 1000, &PageCosts::ONE, &PageCosts::NOTHING);
+        let by_accesses = place(&uses, 1000, &PageCosts::ONE, &PageCosts::NOTHING, Mode::WriteBack);
         assert_eq!(by_accesses.placed, [false; 3], "each page is read once in any case");
         let disk = PageCosts { random_read: 5000.0, sequential_read: 80.0, write: 5000.0 };
         let flash = PageCosts { random_read: 90.0, sequential_read: 20.0, write: 30.0 };
-        let by_time = place(&uses, 1000, &disk, &flash);
+        let by_time = place(&uses, 1000, &disk, &flash, Mode::WriteBack);
         assert_eq!(by_time.placed, [true, false, false]);
         assert_eq!(by_time.saved_together, 100.0 * (5000.0 - 90.0) - 100.0 * (80.0 + 30.0));
     }
@@ -261,7 +284,7 @@ mod tests {
                 let layer = LayerSpec { policy, sizes: vec![Size::Pages(pages)] };
                 run_cell(&addresses, &[layer], String::new(), &CellOptions::default()).expect("a row")
             };
-            let none = place(&object_uses(&trace), 0, &PageCosts::ONE, &PageCosts::NOTHING);
+            let none = place(&object_uses(&trace), 0, &PageCosts::ONE, &PageCosts::NOTHING, Mode::WriteBack);
             // The smallest object is larger than a page, so nothing is ever placed.
             let row = run("table-placement", 1);
             let placed: u64 = row.tiers.iter().map(|tier| tier.fetched).sum();

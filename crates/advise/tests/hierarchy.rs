@@ -5,7 +5,7 @@ use entresol_advise::hierarchy::{
     Scale, SearchOptions, Tried, Warning, Workload, Worse, candidates, choose, front, search, warnings, what_if,
 };
 use entresol_core::Random;
-use entresol_sim::{Addresses, Work};
+use entresol_sim::{Addresses, Mode, Work};
 use entresol_trace::{GenerateSpec, Trace, generate};
 
 fn trace(spec: &str) -> Trace {
@@ -15,7 +15,17 @@ fn trace(spec: &str) -> Trace {
 fn workload<'w>(addresses: &'w Addresses<'w>, clients: u32) -> Workload<'w> {
     let policies = Policies::parse("lru", "multi-tier", "face-gsc:scan=8").expect("policies");
     let known = Known::default();
-    Workload { addresses, policies, warmup: 0.5, clients, think_ns: 0, work: Work::NONE, seed: 7, known }
+    Workload {
+        addresses,
+        policies,
+        warmup: 0.5,
+        clients,
+        think_ns: 0,
+        work: Work::NONE,
+        seed: 7,
+        mode: Mode::WriteBack,
+        known,
+    }
 }
 
 fn options(objective: Objective, prune: bool) -> SearchOptions {

@@ -13,7 +13,7 @@ use super::frames::Frames;
 use super::locks::CoreGuard;
 use super::maintenance::StoreAccess;
 use super::search::LOOKED_AT;
-use super::{BlockCache, CacheConfig, CacheError, FRAMES_PER_HOLD, Mode, check_live};
+use super::{BlockCache, CacheConfig, CacheError, FRAMES_PER_HOLD, check_live};
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Info, Log, Options, Policy, Wear};
 use entresol_store::StoreError;
@@ -25,7 +25,7 @@ use std::sync::{MutexGuard, PoisonError};
 pub(super) trait Successor: Send {
     /// Takes the stores over from another policy. `found` counts the store's pages: those that count as cached, and
     /// others.
-    fn take_over(self: Box<Self>, executor: Executor, mode: Mode, found: (usize, usize)) -> Box<dyn Core>;
+    fn take_over(self: Box<Self>, executor: Executor, found: (usize, usize)) -> Box<dyn Core>;
 }
 
 struct Built<P> {
@@ -37,14 +37,14 @@ struct Built<P> {
 }
 
 impl<P: Policy> Successor for Built<P> {
-    fn take_over(self: Box<Self>, executor: Executor, mode: Mode, (cached, others): (usize, usize)) -> Box<dyn Core> {
+    fn take_over(self: Box<Self>, executor: Executor, (cached, others): (usize, usize)) -> Box<dyn Core> {
         let space = self.tiers.iter().sum::<usize>().saturating_sub(cached);
         let (mut executor, left) = executor.passed_on(self.tiers.len(), self.directory, self.frames, self.log);
         executor.write_back.serve(&self.tiers);
         if mutant::is(Mutant::SupersededShown) {
             executor.write_back.store.index_mut().hold_newest(usize::MAX);
         }
-        Box::new(Engine::succeeding(self.policy, executor, mode, left, others.saturating_sub(space)))
+        Box::new(Engine::succeeding(self.policy, executor, left, others.saturating_sub(space)))
     }
 }
 
@@ -174,8 +174,8 @@ impl BlockCache {
         }
         guard.write_back().store.index_mut().go_through(order);
         let before = guard.replace(|core| {
-            let (executor, mode, before) = core.leave();
-            (successor.take_over(executor, mode, found), before)
+            let (executor, before) = core.leave();
+            (successor.take_over(executor, found), before)
         });
         drop(guard);
         drop(before);

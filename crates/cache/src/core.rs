@@ -103,8 +103,8 @@ pub(super) trait Core: Send {
     /// Shows the policy some of the pages that it has not seen. Called within the hard limits only. True if more may be
     /// left.
     fn show_more(&mut self) -> bool;
-    /// Takes the core apart: the executor, the mode, and the policy with its memory, which takes a while to free.
-    fn leave(self: Box<Self>) -> (Executor, Mode, Box<dyn Send>);
+    /// Takes the core apart: the executor, and the policy with its memory, which takes a while to free.
+    fn leave(self: Box<Self>) -> (Executor, Box<dyn Send>);
     /// Counts and state.
     fn stats(&self) -> CacheStats;
     /// Figures that the policy reports, by name.

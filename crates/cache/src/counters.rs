@@ -39,7 +39,7 @@ macro_rules! counters {
                     metric(Past "entresol_passed_total");
                 around: u64 = |s| s.counts.around, "Writes that the mode sent past the policy.",
                     metric(Past "entresol_around_total");
-                write_backs: u64 = |s| s.counts.write_backs, "Pages that the policy wrote back.", c(write_backs),
+                write_backs: u64 = |s| s.counts.write_backs, "Pages that the policy wrote back; none but in write-back mode.", c(write_backs),
                     metric(WrittenBack "entresol_write_backs_total");
                 write_back_ios: u64 = |s| s.counts.write_back_ios, "I/Os that the policy planned for its write-backs.",
                     metric(WrittenBack "entresol_write_back_ios_total");

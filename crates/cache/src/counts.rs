@@ -22,7 +22,7 @@ pub struct Counts {
     pub fetches: u64,
     /// Misses whose page was admitted.
     pub admissions: u64,
-    /// Pages that the policy wrote back.
+    /// Pages that the policy wrote back, in write-back mode. In another mode the backing store had them already.
     pub write_backs: u64,
     /// I/Os that the policy meant the write-backs to take.
     pub write_back_ios: u64,
@@ -30,7 +30,7 @@ pub struct Counts {
     pub bypasses: u64,
     /// Those of them in long sequential streams, which the policy was not told of.
     pub passed: u64,
-    /// Writes that bypassed the policy because of the mode.
+    /// Writes of pages in no tier that bypassed the policy because of the mode.
     pub around: u64,
     /// Requests for which the directory had no handle.
     pub directory_full: u64,

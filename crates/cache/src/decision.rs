@@ -1,5 +1,6 @@
 //! One decision of the policy, and its driver: carries out the policy's movements on bytes.
 
+use super::Mode;
 use super::executor::Executor;
 use super::frames::Frame;
 use super::maintenance;
@@ -291,10 +292,13 @@ impl Driver for Decision<'_, '_> {
         }
         let is_replay = self.purpose == Purpose::Replay;
         let executor = &mut *self.executor;
-        if !is_replay {
+        // In another mode than write-back the backing store has the page already.
+        let is_clean = matches!(movement.verb, Verb::WriteBack { .. }) && executor.mode != Mode::WriteBack;
+        let counted = !is_replay && !is_clean;
+        if counted {
             executor.counts.movement(movement, self.op.is_write());
         }
-        executor.objects.movement(executor.directory.page(movement.page), movement, executor.store_tier(), !is_replay);
+        executor.objects.movement(executor.directory.page(movement.page), movement, executor.store_tier(), counted);
         let result = self.carry_out(movement);
         self.attempt(result);
         if let Some(policy_log) = &mut self.executor.policy_log {

@@ -1,5 +1,6 @@
 //! The state that a decision acts on: tiers, directory and stores.
 
+use super::Mode;
 use super::counts::Counts;
 use super::directory::Directory;
 use super::durability::{Source, WriteBack};
@@ -66,6 +67,9 @@ pub(super) struct Executor {
     unstored: BTreeSet<u32>,
     /// The tier that the store is.
     store_tier: Tier,
+    /// Handling of writes. Only in write-back does a write-back of the policy count: in the other modes the backing store
+    /// has each write already.
+    pub mode: Mode,
     pub now_us: u64,
 }
 
@@ -76,6 +80,7 @@ impl Executor {
         handles: usize,
         objects: Objects,
         policy_log: Option<Box<Log>>,
+        mode: Mode,
     ) -> Self {
         Executor {
             write_back,
@@ -89,6 +94,7 @@ impl Executor {
             plan: Plan::default(),
             unstored: BTreeSet::new(),
             store_tier: Tier(tiers as u8 - 1),
+            mode,
             now_us: 0,
         }
     }
@@ -102,7 +108,7 @@ impl Executor {
         frames: Frames,
         policy_log: Option<Box<Log>>,
     ) -> (Self, Left) {
-        let Executor { write_back, counts, streams, now_us, .. } = self;
+        let Executor { write_back, counts, streams, mode, now_us, .. } = self;
         let store_tier = Tier(tiers as u8 - 1);
         let executor = Executor {
             write_back,
@@ -116,6 +122,7 @@ impl Executor {
             plan: Plan::default(),
             unstored: BTreeSet::new(),
             store_tier,
+            mode,
             now_us,
         };
         (executor, Left { frames: self.frames, directory: self.directory })
@@ -146,6 +153,14 @@ impl Executor {
             self.passed(page);
         }
         self.count(page, op, Outcome::BYPASSED, false);
+    }
+
+    /// Counts a write of a page that is not cached, which the mode sends past the policy. A partial write has read the
+    /// rest of its page.
+    pub fn count_around(&mut self, page: u64, op: Op) {
+        self.counts.around += 1;
+        self.counts.outcome(op, Outcome::BYPASSED);
+        self.objects.went_around(page);
     }
 
     /// Finds the newest version of a page, wherever it is.

@@ -185,11 +185,12 @@ impl CacheConfig {
     /// Options that the policy is built with. Its per-page history is capped at the handles left beside the tiers,
     /// unless the options set a bound. Incremental versions replace steps that take no time in the simulator.
     fn built_with(&self) -> Result<Options, BuildError> {
-        let given = self.options.summary();
+        let given = match self.mode {
+            Mode::WriteBack => self.options.summary(),
+            _ => self.options.for_through().summary(),
+        };
         let name = |option: &str| option.split('=').next().map(str::to_owned);
-        let is_given = |option: &str| given.split(':').any(|part| name(part) == name(option));
-        let through = self.policy.through.filter(|&option| self.mode != Mode::WriteBack && !is_given(option));
-        let mut own: Vec<String> = self.policy.live.iter().copied().chain(through).map(str::to_owned).collect();
+        let mut own: Vec<String> = self.policy.live.iter().map(|&option| option.to_owned()).collect();
         if let Some(bound) = self.policy.known_bound.filter(|bound| self.options.text(bound) == "0") {
             // One handle is the requested page's own.
             let space = self.handles.saturating_sub(self.tiers.iter().sum::<usize>() + 1).max(1);

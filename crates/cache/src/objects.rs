@@ -44,7 +44,7 @@ pub struct ObjectCounts {
     pub write_hits: ByTier,
     /// Writes, in write-back mode, to a page that was dirty in the cache: the replaced version never goes below.
     pub absorbed: u64,
-    /// Pages that the policy wrote back.
+    /// Pages that the policy wrote back; none but in write-back mode.
     pub write_backs: u64,
     /// Pages that the policy holds now.
     pub resident: ByTier,
@@ -280,7 +280,8 @@ impl Objects {
         self.account(page).writes += 1;
     }
 
-    /// Accounts for a movement of a page. `counted` unless the page is only shown to the policy again.
+    /// Accounts for a movement of a page. `counted` unless the page is only shown to the policy again,
+    /// or a write-back has nothing to write.
     pub(super) fn movement(&mut self, page: u64, movement: Movement, store_tier: Tier, counted: bool) {
         let handle = movement.page;
         match movement.verb {

@@ -54,8 +54,8 @@ impl Visitor for Build {
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
         let CacheConfig { tiers, handles, mode, .. } = self.config;
-        let executor = Executor::new(self.write_back, tiers.len(), handles, self.objects, self.log);
-        Box::new(Engine::new(policy, executor, mode))
+        let executor = Executor::new(self.write_back, tiers.len(), handles, self.objects, self.log, mode);
+        Box::new(Engine::new(policy, executor))
     }
 }
 

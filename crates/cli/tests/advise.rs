@@ -128,6 +128,20 @@ fn a_hierarchy_is_recommended_with_its_reasons() {
 }
 
 #[test]
+fn in_write_through_the_disk_is_written_more_and_the_search_is_as_exact() {
+    let scratch = Scratch::new();
+    let advised = |more: &[&str]| hierarchy(&scratch, &[&["--budget", "700"], more].concat()).1;
+    let (back, through) = (advised(&[]), advised(&["--mode", "write-through"]));
+    assert_eq!(advised(&["--mode", "write-through", "--every"])["choice"], through["choice"]);
+    let written = |advice: &Value| {
+        let best = &advice["candidates"][advice["choice"]["best"].as_u64().expect("a place") as usize];
+        let devices = best["fate"]["simulated"]["devices"].as_array().expect("devices").clone();
+        number(devices.last().expect("a lowest tier"), "written_bytes")
+    };
+    assert!(written(&through) > written(&back), "{} and {} B", written(&through), written(&back));
+}
+
+#[test]
 fn without_a_word_of_its_own_it_is_about_the_hierarchy() {
     let scratch = Scratch::new();
     let (text, advice) = hierarchy(&scratch, &["--budget", "700"]);

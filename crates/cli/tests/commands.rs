@@ -40,6 +40,35 @@ fn number(value: &Value, name: &str) -> u64 {
 }
 
 #[test]
+fn a_mode_says_when_writes_reach_the_backing_store() {
+    let scratch = Scratch::with_trace();
+    let policies = ["t.etr", "--policy", "lru,arc,reuse,face-gsc", "--size", "10%"];
+    for (mode, around) in [("write-through", false), ("write-around", true)] {
+        let moded = |more: &[&str]| rows(&scratch, &[&policies[..], &["--mode", mode], more].concat());
+        for row in moded(&["--csv", "out.csv", "--warmup", "20%"]) {
+            let arounds = row["write_arounds"].as_u64().unwrap_or(0);
+            let at_once = number(&row, "write_bypasses") + number(&row, "write_throughs") + arounds;
+            assert_eq!((at_once, arounds > 0), (number(&row, "writes"), around), "{row}");
+            assert_eq!((number(&row, "write_backs"), number(&row, "dirty_at_end")), (0, 0), "{row}");
+        }
+        assert_eq!(scratch.read("out.csv").contains(",write_throughs,write_arounds,"), around);
+        let devices = ["--tiers", "cache=p4800x:10%,backing=cheetah-15k5"];
+        for row in rows(&scratch, &[&["t.etr", "--policy", "lru", "--mode", mode], &devices[..]].concat()) {
+            let below = &row["timed"]["devices"][1];
+            assert_eq!(
+                (number(below, "writes"), number(below, "reads")),
+                (number(&row, "writes"), number(&row, "fetches"))
+            );
+        }
+        let text = scratch.ok(&[&["-q", "simulate", "--mode", mode], &policies[..]].concat());
+        assert!(text.contains("through") && text.contains("around") == around, "{text}");
+    }
+    let plain = rows(&scratch, &policies);
+    assert!(plain.iter().all(|row| row["write_throughs"].is_null() && row["write_arounds"].is_null()));
+    assert!(scratch.refused(&["simulate", "t.etr", "--mode", "read-only"]).contains("write-around"));
+}
+
+#[test]
 fn a_simulation_writes_all_its_files() {
     let scratch = Scratch::with_trace();
     let files = ["--json", "out.json", "--csv", "out.csv", "--html", "out.html", "--svg", "out.svg"];

@@ -1,11 +1,11 @@
 //! Decide once, drive twice, with the real engine: on one stream of requests, one at a time, the block cache's counts
 //! equal the simulator's, and every byte is right.
 
-use entresol_cache::{BlockCache, CacheConfig, Tag};
+use entresol_cache::{Block, BlockCache, CacheConfig, Mode, Tag};
 use entresol_core::{Op, Page, Size};
 use entresol_crashtest::{Power, SimDisk};
 use entresol_policy::{Info, LogLayout, Options, Wear, catalogue};
-use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, parse_policies, run_cell};
+use entresol_sim::{Addresses, CellOptions, LayerSpec, Mode as SimulatedMode, PolicySpec, parse_policies, run_cell};
 use entresol_store::{Geometry, Layout};
 use entresol_trace::native::{self, Spool};
 use entresol_trace::{ObjectKind, OpByte, Trace, generate};
@@ -27,6 +27,20 @@ struct Counted {
     write_backs: u64,
     write_back_ios: u64,
     bypasses: u64,
+    arounds: u64,
+    /// Pages written to the backing store, in a mode in which it gets each write at once: live as it counts them itself.
+    /// In write-back 0, since a cache writes below in its own time.
+    below: u64,
+}
+
+/// The modes in which the backing store gets each write at once.
+const CLEAN: [(Mode, SimulatedMode); 2] =
+    [(Mode::WriteThrough, SimulatedMode::WriteThrough), (Mode::WriteAround, SimulatedMode::WriteAround)];
+
+/// A store of the given layout, without a bound on wear, in write-back.
+fn plain_store(layout: Layout) -> (Geometry, Wear, Mode) {
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 20, layout };
+    (geometry, Wear::Unbounded, Mode::WriteBack)
 }
 
 /// Policies that run live over a range of bytes: all that need neither the future nor queries. MQ is left out because
@@ -66,6 +80,8 @@ fn simulated_with(addresses: &Addresses, policy: &PolicySpec, tiers: &[usize], o
         write_backs: row.write_backs,
         write_back_ios: row.write_back_ios,
         bypasses: row.bypasses,
+        arounds: row.write_arounds,
+        below: if options.mode.is_clean() { row.written_below() } else { 0 },
     }
 }
 
@@ -99,15 +115,14 @@ fn live_counts_past(
     spool: Option<&mut Spool>,
     sequential_cutoff: u64,
 ) -> Counted {
-    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 20, layout };
-    live_counts_over(trace, policy, tiers, (geometry, Wear::Unbounded), spool, sequential_cutoff)
+    live_counts_over(trace, policy, tiers, plain_store(layout), spool, sequential_cutoff)
 }
 
 fn live_counts_over(
     trace: &Trace,
     policy: &PolicySpec,
     tiers: &[usize],
-    (geometry, wear): (Geometry, Wear),
+    (geometry, wear, mode): (Geometry, Wear, Mode),
     mut spool: Option<&mut Spool>,
     sequential_cutoff: u64,
 ) -> Counted {
@@ -117,7 +132,8 @@ fn live_counts_over(
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");
     let info = policy.info;
     let options = policy.options.clone();
-    let config = CacheConfig { handles: trace.footprint(), seed: SEED, options, wear, ..CacheConfig::new(info, tiers) };
+    let config =
+        CacheConfig { handles: trace.footprint(), seed: SEED, options, wear, mode, ..CacheConfig::new(info, tiers) };
     let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
     cache.set_sequential_cutoff(sequential_cutoff).expect("a cache that runs");
     let mut recording = spool.is_some().then(|| cache.record().expect("nobody listens"));
@@ -150,6 +166,10 @@ fn live_counts_over(
                 cache.write_tagged(offset + PAGE / 2, &[payload; PAGE as usize / 2], tag).expect("an update");
             }
         }
+        if mode != Mode::WriteBack && request.op.is_write() {
+            // Otherwise a page that is written twice soon could be written below once.
+            cache.flush().expect("a flush");
+        }
     }
     while let (Some(recording), Some(spool)) = (&mut recording, &mut spool) {
         let batch = recording.next(Duration::ZERO);
@@ -177,6 +197,8 @@ fn live_counts_over(
         write_backs: counts.write_backs,
         write_back_ios: counts.write_back_ios,
         bypasses: counts.bypasses,
+        arounds: counts.around,
+        below: if mode == Mode::WriteBack { 0 } else { stats.write_back.below_pages },
     }
 }
 
@@ -222,7 +244,7 @@ fn over_segments_the_block_cache_counts_what_the_simulator_counts() {
                 let log = Some(LogLayout { segment_bytes: Some(geometry.segment_bytes()), wear });
                 let simulated =
                     simulated_with(&addresses, &policy, &tiers, CellOptions { log, ..CellOptions::default() });
-                let live = live_counts_over(&trace, &policy, &tiers, (geometry, wear), None, 0);
+                let live = live_counts_over(&trace, &policy, &tiers, (geometry, wear, Mode::WriteBack), None, 0);
                 assert_eq!(live, simulated, "{} {tiers:?} {geometry}: (live, simulated)", info.name);
                 compared += 1;
                 ranked += usize::from(info.ranked);
@@ -231,6 +253,81 @@ fn over_segments_the_block_cache_counts_what_the_simulator_counts() {
     }
     println!("{compared} cells, {ranked} of ranked policies");
     assert!(compared > 200 && ranked > 0);
+}
+
+/// In each mode the policy decides alike in both, both count alike, and the backing store gets exactly the pages that the
+/// simulator counts: each write once, and no page by an eviction.
+#[test]
+fn in_each_mode_the_block_cache_counts_what_the_simulator_counts() {
+    let trace = trace(7);
+    let addresses = Addresses::new(&trace);
+    let writes = (0..trace.len()).filter(|&at| trace.request(at).op.is_write()).count() as u64;
+    let (mut compared, mut arounds) = (0, 0);
+    for policy in live().map(plain) {
+        let info = policy.info;
+        let sizes: &[&[usize]] = if info.tiers.len() == 1 { &[&[3], &[60]] } else { &[&[1, 5], &[20, 50]] };
+        for (at, tiers) in sizes.iter().enumerate() {
+            let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
+            for (mode, simulated_mode) in CLEAN {
+                println!("{} {tiers:?} {mode:?}", info.name);
+                let sequential_cutoff = if at == 0 { 0 } else { 10 * PAGE };
+                let options = CellOptions { mode: simulated_mode, sequential_cutoff, ..CellOptions::default() };
+                let simulated = simulated_with(&addresses, &policy, &tiers, options);
+                assert_eq!((simulated.below, simulated.write_backs), (writes, 0), "{} {mode:?}", info.name);
+                for layout in [Layout::Log, Layout::Slots] {
+                    let (geometry, wear, _) = plain_store(layout);
+                    let store = (geometry, wear, mode);
+                    let live = live_counts_over(&trace, &policy, &tiers, store, None, sequential_cutoff);
+                    assert_eq!(live, simulated, "{} {tiers:?} {layout:?} {mode:?}: (live, simulated)", info.name);
+                    compared += 1;
+                }
+                arounds += simulated.arounds;
+            }
+        }
+    }
+    println!("{compared} cells");
+    assert!(compared > 200 && arounds > 0);
+}
+
+/// A log below the policy decides alike in each mode.
+#[test]
+fn over_segments_the_counts_are_equal_in_each_mode() {
+    let trace = trace(8);
+    let addresses = Addresses::new(&trace);
+    for policy in live().map(plain) {
+        let info = policy.info;
+        let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 40, layout: Layout::Segments };
+        let space = geometry.capacity_pages() as usize;
+        let tiers = if info.tiers.len() == 1 { vec![space] } else { vec![10.max(info.min_pages[0]), space] };
+        // Half a page for each request, of which there is one in a microsecond.
+        let bounds: [Wear; 2] = ["amplification=1.3+0.1", "177000GB"].map(|bound| bound.parse().expect("a bound"));
+        for ((mode, simulated_mode), wear) in CLEAN.into_iter().flat_map(|mode| bounds.map(|wear| (mode, wear))) {
+            let log = Some(LogLayout { segment_bytes: Some(geometry.segment_bytes()), wear });
+            let options = CellOptions { log, mode: simulated_mode, ..CellOptions::default() };
+            let simulated = simulated_with(&addresses, &policy, &tiers, options);
+            let live = live_counts_over(&trace, &policy, &tiers, (geometry, wear, mode), None, 0);
+            assert_eq!(live, simulated, "{} {tiers:?} {mode:?} {wear}: (live, simulated)", info.name);
+        }
+    }
+}
+
+/// The policy's option for write-through, given by the user or not, is the same in cache and simulator.
+#[test]
+fn the_option_for_write_through_is_taken_alike() {
+    let trace = trace(9);
+    let addresses = Addresses::new(&trace);
+    let options = CellOptions { mode: SimulatedMode::WriteThrough, ..CellOptions::default() };
+    let counted = |text: &str| {
+        let policy = parse_policies(text).expect("a policy").remove(0);
+        let simulated = simulated_with(&addresses, &policy, &[40], options.clone());
+        let (geometry, wear, _) = plain_store(Layout::Slots);
+        let store = (geometry, wear, Mode::WriteThrough);
+        assert_eq!(live_counts_over(&trace, &policy, &[40], store, None, 0), simulated, "{text}: (live, simulated)");
+        simulated
+    };
+    let (unsaid, through, back) = (counted("reuse"), counted("reuse:writes=through"), counted("reuse:writes=back"));
+    assert_eq!(unsaid, through);
+    assert_ne!(unsaid, back);
 }
 
 /// The same requests of a scan and a loop among others bypass the cache under every policy, and the policy does not

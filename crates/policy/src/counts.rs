@@ -57,6 +57,10 @@ pub struct Counts {
     pub write_backs: u64,
     /// I/Os of those write-backs.
     pub write_back_ios: u64,
+    /// Writes that the driver sent below at once, beside what the policy decided on them.
+    pub write_throughs: u64,
+    /// Writes that the driver sent below at once and did not show to the policy.
+    pub write_arounds: u64,
     /// Per tier.
     pub tiers: [TierCounts; MAX_TIERS],
 }
@@ -70,6 +74,11 @@ impl Counts {
     /// Writes whose page was found in any tier.
     pub fn write_hits(&self) -> u64 {
         self.tiers.iter().map(|tier| tier.write_hits).sum()
+    }
+
+    /// Pages written to the level below, whatever the reason.
+    pub fn written_below(&self) -> u64 {
+        self.write_backs + self.write_bypasses + self.write_throughs + self.write_arounds
     }
 
     /// Requests whose page was in no tier.

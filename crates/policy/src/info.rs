@@ -95,8 +95,8 @@ pub struct Info {
     /// Options, `NAME=VALUE`, that a live cache forces: incremental versions of steps that take no time in the
     /// simulator.
     pub live: &'static [&'static str],
-    /// Option, `NAME=VALUE`, for a live cache that sends each write to the backing store at once, unless its user says
-    /// another value.
+    /// Option, `NAME=VALUE`, for a driver that sends each write to the backing store at once, unless its user says
+    /// another value ([`Options::for_through`](crate::Options::for_through)).
     pub through: Option<&'static str>,
     /// Options for the simulator only: a live cache, which does better, accepts no value but their defaults.
     pub simulated: &'static [&'static str],

@@ -118,6 +118,17 @@ impl Options {
         Ok(options)
     }
 
+    /// These options for a driver that sends each write below at once. The policy's own option for that
+    /// ([`Info::through`]) is added, unless a value of it was given.
+    #[must_use]
+    pub fn for_through(&self) -> Self {
+        let mut options = self.clone();
+        let own = self.info.through.and_then(|option| option.split_once('='));
+        let own = own.filter(|(key, _)| self.given.iter().all(|(given, _)| given != key));
+        options.given.extend(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        options
+    }
+
     /// The text of an option: as given, else its default.
     ///
     /// # Panics

@@ -70,6 +70,29 @@ impl Keyword for Mode {
     ];
 }
 
+impl Keyword for entresol_sim::Mode {
+    const ALL: &'static [Entry<Self>] = &[
+        Entry::new(
+            entresol_sim::Mode::WriteBack,
+            "write-back",
+            "Writes stay in the cache until the policy writes them back",
+        )
+        .or("writeback"),
+        Entry::new(
+            entresol_sim::Mode::WriteThrough,
+            "write-through",
+            "Writes go to the backing store, and to the cache if the policy admits or holds the page",
+        )
+        .or("writethrough"),
+        Entry::new(
+            entresol_sim::Mode::WriteAround,
+            "write-around",
+            "Writes go to the backing store, and to the cache if it already holds the page",
+        )
+        .or("writearound"),
+    ];
+}
+
 impl Keyword for Keep {
     const ALL: &'static [Entry<Self>] =
         &[Entry::new(Keep::Cache, "cache", "The cache's"), Entry::new(Keep::Below, "below", "The file's own")];

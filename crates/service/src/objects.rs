@@ -36,7 +36,7 @@ pub struct ObjectFigures {
     pub write_hits_device: u64,
     /// Writes that replaced a dirty page in the cache, whose earlier contents are never written back.
     pub absorbed_writes: u64,
-    /// Pages that the policy wrote back.
+    /// Pages that the policy wrote back; none but in write-back mode.
     pub write_backs: u64,
     /// Pages that the policy holds in memory.
     pub resident_memory: u64,

@@ -2,6 +2,7 @@
 
 use crate::addresses::Addresses;
 use crate::layer::{Layer, LayerBuilder, LayerMode};
+use crate::mode::Mode;
 use crate::row::{Interval, LayerRow, Row, TierRow};
 use crate::spec::{LayerSpec, PolicySpec};
 use entresol_core::{Hint, ObjectId, Page, Size, Tier};
@@ -32,6 +33,8 @@ pub struct CellOptions {
     pub sequential_cutoff: u64,
     /// Log in the last tier of the lowest layer; `None` for a tier that is written in place.
     pub log: Option<LogLayout>,
+    /// Handling of writes by the lowest layer.
+    pub mode: Mode,
 }
 
 /// Why a cell cannot be run.
@@ -191,9 +194,12 @@ impl<'w> Run<'w> {
             let forward = stack.layers.len() > 1 && !log;
             let cuts = options.sequential_cutoff > 0 && lowest;
             let cutoff_pages = cuts.then(|| options.sequential_cutoff.div_ceil(u64::from(addresses.trace.page_bytes)));
-            let mode = LayerMode { forward, parts: options.parts && depth == 0, log, cutoff_pages };
+            let writes = if lowest { options.mode } else { Mode::WriteBack };
+            let mode = LayerMode { forward, parts: options.parts && depth == 0, log, cutoff_pages, writes };
             let builder = LayerBuilder { addresses, mode, log: below };
-            layers.push(catalogue::build(placed.spec.info, &config, &placed.spec.options, builder)?);
+            let given = &placed.spec.options;
+            let own = if writes.is_clean() { given.for_through() } else { given.clone() };
+            layers.push(catalogue::build(placed.spec.info, &config, &own, builder)?);
         }
         Ok(Run { addresses, layers, event: 0 })
     }
@@ -264,7 +270,7 @@ impl<'w> Run<'w> {
 
     pub fn totals(&self) -> Totals {
         let below = self.bottom().counts();
-        [self.layers[0].counts().requests, self.hits(), below.write_backs + below.write_bypasses]
+        [self.layers[0].counts().requests, self.hits(), below.written_below()]
     }
 
     fn gauges(&self) -> Vec<(String, f64)> {
@@ -320,6 +326,8 @@ impl<'w> Run<'w> {
             cpu_seconds: 0.0,
             size: stack.size.clone(),
             write_bypasses: below.write_bypasses,
+            write_throughs: below.write_throughs,
+            write_arounds: below.write_arounds,
             drain_ios: options.drain.then(|| contiguous_runs(self.addresses, &dirty)),
             memory_bytes: self.layers.iter().map(|layer| layer.memory_bytes() as u64).sum(),
             layers: if lower.is_empty() { Vec::new() } else { self.layer_rows(stack) },

@@ -1,6 +1,7 @@
 //! A policy driven over requests: the inner loop of the simulator.
 
 use crate::addresses::Addresses;
+use crate::mode::Mode;
 use crate::row::PartCounts;
 use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb, prefetch};
 use entresol_policy::catalogue::Visitor;
@@ -63,6 +64,8 @@ pub trait Layer {
     fn segment_pages(&self) -> Option<u32>;
     /// Takes the segments that the log has opened since the last call, in order.
     fn take_opened(&mut self, visit: &mut dyn FnMut(u32));
+    /// Handling of writes.
+    fn mode(&self) -> Mode;
     /// Description of the policy.
     fn info(&self) -> &'static Info;
 }
@@ -79,6 +82,8 @@ pub struct LayerMode {
     /// Pages of a sequential stream after which the rest of it bypasses the layer; `None` to leave all requests to the
     /// policy.
     pub cutoff_pages: Option<u64>,
+    /// Handling of writes.
+    pub writes: Mode,
 }
 
 /// Builds a layer around a policy of the catalogue.
@@ -104,6 +109,7 @@ impl<'w> Visitor for LayerBuilder<'w> {
             at: 0,
             writing: false,
             for_write: false,
+            mode: self.mode.writes,
             counts: Counts::default(),
             tap: None,
             log: self.log.map(Box::new),
@@ -126,6 +132,8 @@ struct Counting<'w> {
     at: usize,
     writing: bool,
     for_write: bool,
+    /// Handling of writes. Unless it is write-back, a write-back of the policy has nothing to write.
+    mode: Mode,
     counts: Counts,
     tap: Option<Tap>,
     log: Option<Box<Log>>,
@@ -192,6 +200,9 @@ impl Driver for Counting<'_> {
 
     #[inline(always)]
     fn emit(&mut self, movement: Movement) {
+        if self.mode.is_clean() && matches!(movement.verb, Verb::WriteBack { .. }) {
+            return;
+        }
         self.counts.movement(movement, self.writing);
         if self.tap.is_some() {
             self.send(movement);
@@ -250,11 +261,32 @@ impl<P: Policy> Driven<'_, P> {
         self.driver.at = at;
         self.driver.writing = request.op.is_write();
         let passes = self.streams.is_some() && self.passes(request.page);
-        let outcome = if passes { self.driver.bypass(request) } else { self.policy.access(request, &mut self.driver) };
+        let outcome = if self.driver.mode.is_clean() && self.driver.writing {
+            self.write_clean(request, passes)
+        } else if passes {
+            self.driver.bypass(request)
+        } else {
+            self.policy.access(request, &mut self.driver)
+        };
         self.driver.counts.outcome(request, outcome);
         if self.driver.log.is_some() {
             self.settle_log(request);
         }
+        outcome
+    }
+
+    /// Decides on a write that the backing store gets at once. A write that bypasses the layer goes there by that.
+    fn write_clean(&mut self, request: Request, passes: bool) -> Outcome {
+        if self.driver.mode == Mode::WriteAround && self.policy.state(request.page).tiers.is_empty() {
+            self.driver.counts.write_arounds += 1;
+            return Outcome::BYPASSED;
+        }
+        if passes {
+            return self.driver.bypass(request);
+        }
+        let bypasses = self.driver.counts.write_bypasses;
+        let outcome = self.policy.access(request, &mut self.driver);
+        self.driver.counts.write_throughs += u64::from(self.driver.counts.write_bypasses == bypasses);
         outcome
     }
 
@@ -390,6 +422,9 @@ impl<P: Policy> Layer for Driven<'_, P> {
     }
 
     fn dirty_pages(&self) -> Vec<Page> {
+        if self.driver.mode.is_clean() {
+            return Vec::new();
+        }
         let pages = 0..self.driver.addresses.trace.footprint() as u32;
         pages.map(Page).filter(|&page| self.policy.state(page).dirty).collect()
     }
@@ -406,6 +441,10 @@ impl<P: Policy> Layer for Driven<'_, P> {
         if let Some(log) = &mut self.driver.log {
             log.take_opened(visit);
         }
+    }
+
+    fn mode(&self) -> Mode {
+        self.driver.mode
     }
 
     fn info(&self) -> &'static Info {

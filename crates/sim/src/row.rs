@@ -45,6 +45,13 @@ pub struct Row {
     pub size: String,
     /// Bypasses by writes: pages written below at once.
     pub write_bypasses: u64,
+    /// Writes that the mode sent to the level below at once, beside what the policy decided on them; absent where there
+    /// are none.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub write_throughs: u64,
+    /// Writes of pages that the cache did not hold, which the mode sent past the policy; absent where there are none.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub write_arounds: u64,
     /// I/Os for writing the pages dirty at the end, if draining was requested.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub drain_ios: Option<u64>,
@@ -80,13 +87,22 @@ impl Row {
 
     /// Pages written to the level below, whatever the reason.
     pub fn written_below(&self) -> u64 {
-        self.write_backs + self.write_bypasses
+        self.write_backs + self.written_at_once()
+    }
+
+    /// Pages written to the level below by the requests themselves.
+    pub fn written_at_once(&self) -> u64 {
+        self.write_bypasses + self.write_throughs + self.write_arounds
     }
 
     /// Pages moved between the level below and the tiers, both ways: the migration size of 000, section 3.6.
     pub fn migrated(&self) -> u64 {
         self.tiers.iter().map(|tier| tier.fetched).sum::<u64>() + self.write_backs
     }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

@@ -136,7 +136,7 @@ pub struct SweepOutcome {
 
 /// Runs cells on `threads` threads. `report` is called after each cell, from any thread, one call at a time.
 ///
-/// Four or more cells of plain LRU share one pass over the trace, if no warm-up, cutoff, series or parts are requested.
+/// Four or more cells of plain LRU share one pass over the trace, if they write back and no warm-up, cutoff, series or parts are requested.
 /// Their rows share its processor time evenly.
 pub fn sweep(
     addresses: &Addresses,
@@ -145,7 +145,7 @@ pub fn sweep(
     threads: usize,
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<SweepOutcome, CellError> {
-    let whole = options.warmup == 0.0 && options.sequential_cutoff == 0;
+    let whole = options.warmup == 0.0 && options.sequential_cutoff == 0 && !options.mode.is_clean();
     let simple = whole && options.interval.is_none() && !options.parts && !options.drain;
     let lru: Vec<usize> = (0..cells.len()).filter(|&i| simple && cells[i].is_plain_lru()).collect();
     let one_pass = if lru.len() >= 4 { lru } else { Vec::new() };

@@ -111,6 +111,7 @@ pub struct CacheFigures {
     pub read_hits: u64,
     pub writes: u64,
     pub write_hits: u64,
+    /// Pages that the policy wrote back; in another mode than write-back all writes, since each reaches the backing store.
     pub write_backs: u64,
     pub bypasses: u64,
     /// Misses whose page was admitted.
@@ -434,12 +435,13 @@ impl Daemon {
             None => None,
             Some(files) => {
                 let stats = files.cache().stats()?;
+                let writes_back = stats.mode == Mode::WriteBack;
                 Some(CacheFigures {
                     reads: stats.counts.reads,
                     read_hits: stats.counts.read_hits,
                     writes: stats.counts.writes,
                     write_hits: stats.counts.write_hits,
-                    write_backs: stats.counts.write_backs,
+                    write_backs: if writes_back { stats.counts.write_backs } else { stats.counts.writes },
                     bypasses: stats.counts.bypasses,
                     admissions: stats.counts.admissions,
                     placed: stats.counts.placed,

@@ -6,7 +6,7 @@ use super::candidate::{Candidate, Part, Policies};
 use super::catalogue::{Catalogue, Endurance};
 use entresol_device::Nanos;
 use entresol_device::profile::{Model, Profile};
-use entresol_sim::{Addresses, Behind, CellOptions, DeviceRow, Hierarchy, TimedOptions, TimedRow, Work};
+use entresol_sim::{Addresses, Behind, CellOptions, DeviceRow, Hierarchy, Mode, TimedOptions, TimedRow, Work};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -37,6 +37,9 @@ pub struct Workload<'w> {
     pub work: Work,
     /// Seed of the random choices.
     pub seed: u64,
+    /// Handling of writes by the tier above the lowest. In each mode the bound of a candidate counts the writes as in
+    /// write-back, which takes the least time.
+    pub mode: Mode,
     /// Results of earlier simulations.
     pub known: Known,
 }
@@ -80,9 +83,9 @@ pub struct Measured {
 impl Workload<'_> {
     /// The same workload with another trace.
     pub(super) fn with<'w>(&self, addresses: &'w Addresses<'w>) -> Workload<'w> {
-        let Workload { warmup, clients, think_ns, work, seed, .. } = *self;
+        let Workload { warmup, clients, think_ns, work, seed, mode, .. } = *self;
         let policies = self.policies.clone();
-        Workload { addresses, policies, warmup, clients, think_ns, work, seed, known: Known::default() }
+        Workload { addresses, policies, warmup, clients, think_ns, work, seed, mode, known: Known::default() }
     }
 
     fn warm(&self) -> usize {
@@ -206,7 +209,7 @@ impl Workload<'_> {
             devices.push((part.name.clone(), device.map_err(|error| error.to_string())? as _));
         }
         let backing = devices.pop().expect("a hierarchy has a lowest tier");
-        let options = CellOptions { warmup: self.warmup, seed: self.seed, ..CellOptions::default() };
+        let options = CellOptions { warmup: self.warmup, seed: self.seed, mode: self.mode, ..CellOptions::default() };
         let Workload { clients, think_ns, work, .. } = *self;
         // Bare flash is the live cache, which has a thread for write-backs.
         let live = |flash: &Part| Behind::live(flash.pages, self.addresses.trace.page_bytes);

@@ -23,7 +23,6 @@ use std::time::Duration;
 pub(super) struct Engine<P> {
     pub(super) policy: P,
     pub(super) executor: Executor,
-    mode: Mode,
     /// Writes are sent below at once, in write-back mode too.
     through: bool,
     /// Position in the index from which on versions may be of recovered pages that the policy has not been shown.
@@ -38,14 +37,14 @@ pub(super) struct Engine<P> {
 }
 
 impl<P: Policy> Engine<P> {
-    pub fn new(policy: P, executor: Executor, mode: Mode) -> Self {
-        Engine { policy, executor, mode, through: false, unseen: None, left: None, others_to_pass: None, off: false }
+    pub fn new(policy: P, executor: Executor) -> Self {
+        Engine { policy, executor, through: false, unseen: None, left: None, others_to_pass: None, off: false }
     }
 
     /// An engine that succeeds another; its policy has been shown none of the pages.
-    pub fn succeeding(policy: P, executor: Executor, mode: Mode, left: Left, others_to_pass: usize) -> Self {
+    pub fn succeeding(policy: P, executor: Executor, left: Left, others_to_pass: usize) -> Self {
         let others_to_pass = Some(others_to_pass);
-        Engine { unseen: Some(0), left: Some(left), others_to_pass, ..Engine::new(policy, executor, mode) }
+        Engine { unseen: Some(0), left: Some(left), others_to_pass, ..Engine::new(policy, executor) }
     }
 
     /// Runs one page request through the policy, and has `after` add to the decision. None when the directory has no
@@ -65,7 +64,7 @@ impl<P: Policy> Engine<P> {
             self.executor.counts.directory_full += 1;
             return None;
         };
-        let absorbed = op.is_write() && self.mode == Mode::WriteBack && self.policy.state(handle).dirty;
+        let absorbed = op.is_write() && self.executor.mode == Mode::WriteBack && self.policy.state(handle).dirty;
         let mut decision = Decision::on_request(&mut self.executor, page, op, contents, tag.now_us);
         let outcome = self.policy.access(request(handle, op, tag.sequential), &mut decision);
         decision.count(outcome, absorbed);
@@ -74,9 +73,10 @@ impl<P: Policy> Engine<P> {
         Some(decision.end())
     }
 
-    /// Has the log below the policy hear of a request that bypassed the policy.
-    fn settle_log(&mut self, writes: bool) {
+    /// Has the log below the policy hear of a request that bypassed the policy, at its time.
+    fn settle_log(&mut self, writes: bool, now_us: u64) {
         if self.executor.policy_log.is_some() {
+            self.executor.now_us = now_us;
             Decision::on_hint(&mut self.executor).settle_log(Some(writes), self.policy.ranked());
         }
     }
@@ -101,19 +101,17 @@ impl<P: Policy> Engine<P> {
     fn write_page(&mut self, page: u64, op: Op, contents: PageBytes, tag: Tag) -> io::Result<()> {
         let past = |engine: &mut Self| engine.executor.write_back.write_past(page, contents.bytes);
         let passes = self.passes(page);
-        if self.mode == Mode::WriteAround && !self.is_cached(page) {
-            self.settle_log(true);
-            self.executor.counts.around += 1;
-            self.executor.counts.writes += 1;
-            self.executor.objects.went_around(page);
+        if self.executor.mode == Mode::WriteAround && !self.is_cached(page) {
+            self.settle_log(true, tag.now_us);
+            self.executor.count_around(page, op);
             return past(self);
         }
         if passes {
             self.executor.count_passed(page, op);
-            self.settle_log(true);
+            self.settle_log(true, tag.now_us);
             return past(self);
         }
-        let through = self.through || self.mode != Mode::WriteBack;
+        let through = self.through || self.executor.mode != Mode::WriteBack;
         let decided = self.access(page, op, contents, tag, |_, handle, decision| {
             if through && !decision.has_failed() && !decision.went_past() {
                 let sent = decision.write_through(handle);
@@ -204,7 +202,7 @@ impl<P: Policy> Core for Engine<P> {
     }
 
     fn mode(&self) -> Mode {
-        self.mode
+        self.executor.mode
     }
 
     fn follow(&mut self, streams: Option<Box<Streams>>) {
@@ -229,7 +227,7 @@ impl<P: Policy> Core for Engine<P> {
         }
         if self.passes(page) {
             self.executor.count_passed(page, Op::Read);
-            self.settle_log(false);
+            self.settle_log(false, tag.now_us);
         } else {
             let store_tier = self.executor.store_tier();
             // The read has succeeded. Errors concern other pages, which stay queued or are listed.
@@ -390,7 +388,7 @@ impl<P: Policy> Core for Engine<P> {
     }
 
     fn set_mode(&mut self, mode: Mode) {
-        self.mode = mode;
+        self.executor.mode = mode;
     }
 
     fn send_through(&mut self, through: bool) {
@@ -411,8 +409,8 @@ impl<P: Policy> Core for Engine<P> {
         more
     }
 
-    fn leave(self: Box<Self>) -> (Executor, Mode, Box<dyn Send>) {
-        (self.executor, self.mode, Box::new((self.policy, self.left)))
+    fn leave(self: Box<Self>) -> (Executor, Box<dyn Send>) {
+        (self.executor, Box::new((self.policy, self.left)))
     }
 
     fn stats(&self) -> CacheStats {
@@ -429,7 +427,7 @@ impl<P: Policy> Core for Engine<P> {
             index_bytes: self.executor.write_back.store.index().memory_bytes() as u64,
             directory_bytes: self.executor.directory.memory_bytes() as u64,
             ages_bytes: self.executor.write_back.store.ages().map_or(0, |ages| ages.memory_bytes() as u64),
-            mode: self.mode,
+            mode: self.executor.mode,
             failed: self.off.then(|| self.executor.write_back.failure.clone().unwrap_or_default()),
         }
     }

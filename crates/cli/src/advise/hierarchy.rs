@@ -1,6 +1,7 @@
 //! `entresol advise hierarchy`: recommends a hierarchy to buy.
 
 use super::{hierarchy_report as report, hierarchy_text as text};
+use crate::arguments::keyword;
 use crate::output;
 use crate::trace_source::ReadArgs;
 use crate::trace_source::{self, Named};
@@ -13,7 +14,7 @@ use entresol_advise::hierarchy::{
 use entresol_core::Size;
 use entresol_render::{Progress, TextStyle, Unit, percent};
 use entresol_service::values::share;
-use entresol_sim::{Addresses, Work};
+use entresol_sim::{Addresses, Mode, Work};
 use entresol_trace::Trace;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -91,6 +92,9 @@ pub struct HierarchyArgs {
     /// Policy that manages flash above a disk
     #[arg(long, value_name = "POLICY", default_value = "face-gsc")]
     pub flash_policy: String,
+    /// Treatment of writes by the tier above the lowest, as `mount` and `serve` take it
+    #[arg(long, value_parser = keyword::<Mode>(), default_value = "write-back")]
+    pub mode: Mode,
     /// Simulate every candidate in full, including those that cannot be the answer
     #[arg(long, conflicts_with = "sample")]
     pub every: bool,
@@ -208,6 +212,7 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
         think_ns: arguments.think * 1000,
         work: Work { ns: (arguments.work * 1000.0) as u64, processors: arguments.processors },
         seed: arguments.seed,
+        mode: arguments.mode,
         known: Known::default(),
     };
     workload.check()?;

@@ -4,6 +4,7 @@ mod hierarchy;
 mod hierarchy_report;
 mod hierarchy_text;
 
+use crate::arguments::keyword;
 use crate::output;
 use crate::trace_source;
 use crate::trace_source::ReadArgs;
@@ -14,7 +15,7 @@ use entresol_advise::placement::{ObjectUse, Placement, object_uses, pages_below,
 use entresol_core::Size;
 use entresol_device::profile;
 use entresol_render::{Cell, Column, NumberFormat, Progress, Table, TextStyle, Tone, Unit, grouped};
-use entresol_sim::{Addresses, CellOptions, LayerSpec, Row, parse_policies, run_cell};
+use entresol_sim::{Addresses, CellOptions, LayerSpec, Mode, Row, parse_policies, run_cell};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -64,6 +65,10 @@ pub struct PlacementArgs {
     /// Policies to compare with, at the same size
     #[arg(long, short, default_value = POLICIES, value_name = "LIST")]
     pub policy: String,
+    /// Treatment of writes by the placement and by the caches; but in write-back, a written page of a placed object goes
+    /// to both devices at once
+    #[arg(long, value_parser = keyword::<Mode>(), default_value = "write-back")]
+    pub mode: Mode,
     #[command(flatten)]
     pub read: ReadArgs,
     /// Write everything to this file as JSON
@@ -121,14 +126,15 @@ fn placement(arguments: &PlacementArgs, quiet: bool) -> Result<()> {
     let uses = object_uses(trace);
     let costs = costs(arguments, &uses, trace.page_bytes)?;
     let (below, fast) = costs.as_ref().map_or((PageCosts::ONE, PageCosts::NOTHING), |costs| (costs.below, costs.fast));
-    let placement = place(&uses, budget, &below, &fast);
+    let placement = place(&uses, budget, &below, &fast, arguments.mode);
 
     let addresses = Addresses::new(trace);
     let bar = Progress::start(&named.name, Some(policies.len() as u64), Unit::Items("policies"), quiet);
+    let options = CellOptions { mode: arguments.mode, ..CellOptions::default() };
     let mut rows = Vec::new();
     for policy in &policies {
         let layer = LayerSpec { policy: policy.clone(), sizes: vec![Size::Pages(budget)] };
-        rows.push(run_cell(&addresses, &[layer], arguments.budget.to_string(), &CellOptions::default())?);
+        rows.push(run_cell(&addresses, &[layer], arguments.budget.to_string(), &options)?);
         bar.advance(1);
     }
     drop(bar);
@@ -223,7 +229,7 @@ fn verdict(placement: &Placement, budget: u64, in_time: bool) -> String {
 
 /// The placement beside caches of the same size, in order of accesses to the backing store.
 fn compared_table(placement: &Placement, rows: &[Row]) -> Table {
-    let moved = placement.pages_below - (placement.accesses_below);
+    let moved = placement.pages_below - placement.accesses_below - placement.written_through;
     let mut lines = vec![("this placement", placement.requests_fast, placement.requests, placement.pages_below, moved)];
     for row in rows {
         let hits = row.read_hits + row.write_hits;

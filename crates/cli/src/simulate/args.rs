@@ -1,5 +1,6 @@
 //! Options of `entresol simulate`.
 
+use crate::arguments::keyword;
 use crate::tiers::TimedArgs;
 use crate::trace_source::ReadArgs;
 use anyhow::{Result, bail};
@@ -7,7 +8,7 @@ use clap::Args;
 use entresol_core::Size;
 use entresol_policy::Wear;
 use entresol_service::values::{bytes, bytes_or_none, count, share};
-use entresol_sim::LogLayout;
+use entresol_sim::{LogLayout, Mode};
 use std::path::PathBuf;
 
 const DEFAULT_SIZES: &str = "1%,5%,10%,20%";
@@ -46,6 +47,9 @@ pub struct SimulateArgs {
     /// amplification=1.8 (for each byte that requests write; 1.8+0.04: and for each that they read), or unbounded
     #[arg(long, value_name = "BOUND", default_value = "unbounded")]
     pub wear: Wear,
+    /// Treatment of writes by the cache, the lowest layer, as `mount` and `serve` take it
+    #[arg(long, value_parser = keyword::<Mode>(), default_value = "write-back")]
+    pub mode: Mode,
     /// Simulate a stack of layers instead, each fed the misses and write-backs of the one before it:
     /// POLICY:SIZE[:SIZE][:OPTION=VALUE]... separated by commas; may be given several times
     #[arg(long, value_name = "LAYERS", conflicts_with_all = ["policy", "size", "dram", "sample", "baseline"])]

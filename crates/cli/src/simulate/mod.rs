@@ -95,7 +95,7 @@ fn fingerprint(arguments: &SimulateArgs) -> String {
         format!("{}:{:?}:{modified:?}", path.display(), metadata.map(|data| data.len()).ok())
     });
     format!(
-        "entresol {} simulate {:?} {:?} {:?} {} {} {:?} {} {} {} {:?} {} {} {} {} {:?} {}",
+        "entresol {} simulate {:?} {:?} {:?} {} {} {:?} {} {} {} {:?} {} {} {} {} {:?} {} {:?}",
         env!("CARGO_PKG_VERSION"),
         files.collect::<Vec<_>>(),
         read.format,
@@ -113,6 +113,7 @@ fn fingerprint(arguments: &SimulateArgs) -> String {
         arguments.layout,
         arguments.segment_size,
         arguments.wear,
+        arguments.mode,
     )
 }
 
@@ -137,6 +138,7 @@ impl Plan {
                 seed: arguments.seed,
                 sequential_cutoff: arguments.sequential_cutoff,
                 log: arguments.log()?,
+                mode: arguments.mode,
             },
             threads: arguments.threads.map_or_else(every_processor, usize::from),
         })

@@ -194,7 +194,7 @@ fn curves(results: &TraceResults, base: Option<&str>, heading: String) -> Sectio
     if !writes {
         return section;
     }
-    let write_ios = |row: &Row| (row.write_back_ios + row.write_bypasses) as f64 / row.requests.max(1) as f64;
+    let write_ios = |row: &Row| (row.write_back_ios + row.written_at_once()) as f64 / row.requests.max(1) as f64;
     let read_misses = |row: &Row| 1.0 - row.read_hit_ratio();
     let mut small = vec![
         curves.chart("Read misses", "read misses per read", hits, false, &read_misses),
@@ -272,6 +272,8 @@ fn heat(map: HeatMap, sizes: &[String], mut rows: Vec<(String, Vec<f64>)>, sign:
 pub fn table(all: &[TraceResults], with_trace: bool) -> Table {
     let number = |name: &str, help: &str| Column::number(name).help(help);
     let rows = all.iter().flat_map(|results| results.rows.iter().map(|row| (results.named.name.as_str(), row)));
+    let any = |count: fn(&Row) -> u64| all.iter().flat_map(|results| &results.rows).any(|row| count(row) > 0);
+    let (throughs, arounds) = (number("write_throughs", THROUGHS), number("write_arounds", AROUNDS));
     Table::of("results", rows)
         .column_if(with_trace, Column::text("trace"), |(trace, _)| *trace)
         .column(Column::text("policy"), |(_, row)| row.policy.clone())
@@ -290,6 +292,8 @@ pub fn table(all: &[TraceResults], with_trace: bool) -> Table {
         .column(number("write_backs", WRITE_BACKS), |(_, row)| row.write_backs)
         .column(number("write_back_ios", "I/Os by which they were written"), |(_, row)| row.write_back_ios)
         .column(number("write_bypasses", "pages written below at once"), |(_, row)| row.write_bypasses)
+        .column_if(any(|row| row.write_throughs), throughs, |(_, row)| row.write_throughs)
+        .column_if(any(|row| row.write_arounds), arounds, |(_, row)| row.write_arounds)
         .column(number("dirty_at_end", "pages newer than the level below at the end"), |(_, row)| row.dirty_at_end)
         .column(number("migrated", MIGRATED), |(_, row)| row.migrated())
         .column(number("cpu_seconds", "processor time of the simulation"), |(_, row)| Cell::fixed(row.cpu_seconds, 3))
@@ -297,4 +301,6 @@ pub fn table(all: &[TraceResults], with_trace: bool) -> Table {
 }
 
 const WRITE_BACKS: &str = "pages written below by evictions, cleaning and flush rules";
+const THROUGHS: &str = "writes that the mode sent below at once, and to the cache as the policy decided";
+const AROUNDS: &str = "writes that the mode sent below at once, and not to the cache, which did not hold the page";
 const MIGRATED: &str = "pages moved between the level below and the tiers, both ways";

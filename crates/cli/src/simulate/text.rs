@@ -27,6 +27,7 @@ pub fn text(results: &TraceResults, base: Option<&str>) -> String {
 }
 
 fn lines(rows: &[Row]) -> Table {
+    let any = |count: fn(&Row) -> u64| rows.iter().any(|row| count(row) > 0);
     Table::of("Results", rows)
         .column(Column::text("policy"), |row| label(row))
         .column(Column::text("size"), |row| row.size.clone())
@@ -37,6 +38,8 @@ fn lines(rows: &[Row]) -> Table {
         .column(Column::number("fetches").priority(3), |row| row.fetches)
         .column(Column::number("write-backs"), |row| row.write_backs)
         .column(Column::number("I/Os").priority(4), |row| row.write_back_ios)
+        .column_if(any(|row| row.write_throughs), Column::number("through"), |row| row.write_throughs)
+        .column_if(any(|row| row.write_arounds), Column::number("around"), |row| row.write_arounds)
         .column(Column::number("bypasses").priority(5), |row| row.bypasses)
         .column(Column::number("dirty at end").priority(6), |row| row.dirty_at_end)
         .done()

@@ -110,6 +110,7 @@ impl<'a> Plan<'a> {
                 seed: arguments.seed,
                 sequential_cutoff: arguments.sequential_cutoff,
                 log: arguments.log()?,
+                mode: arguments.mode,
             },
             timed,
             threads: arguments.threads.map_or_else(every_processor, usize::from),

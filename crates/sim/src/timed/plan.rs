@@ -270,12 +270,17 @@ impl<'w> Planner<'w> {
         }
         let found = matches!(outcome, Outcome::Hit(_));
         let cause = Cause { at, request: Some(request), for_write, found };
+        let at_once = request.op.is_write() && self.run.layers[depth].mode().is_clean();
+        let sent = at_once && movements.iter().all(|movement| movement.verb != Verb::Bypass);
         for movement in movements.drain(..) {
             if let Some(found) = self.movement(depth, cause, movement, plan) {
                 place = found;
             }
         }
         self.movements[depth] = movements;
+        if sent {
+            plan.foreground.push(Op::write(self.below(), self.backing_offset(page), self.bytes()));
+        }
         place
     }
 
