@@ -14,7 +14,7 @@ use entresol_cli::shared as output;
 use entresol_core::Random;
 use entresol_render::{Cell, Column, Progress, Table, TextStyle, Tone, Unit};
 use serde::Serialize;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Result of a kill.
@@ -65,6 +65,9 @@ const CONNECTED_WITHIN: Duration = Duration::from_secs(60);
 /// Longest time that clients may take to notice a kill before they are ended.
 const NOTICED_WITHIN: Duration = Duration::from_secs(2);
 
+/// Time that a recovery is watched.
+const RECOVERED_WITHIN: Duration = Duration::from_secs(4);
+
 /// Waits for `time`, or until `over` is true.
 pub fn pause(time: Duration, over: &dyn Fn() -> bool) {
     let started = Instant::now();
@@ -101,9 +104,13 @@ impl Bench<'_> {
             note("recovery");
             let mut opened = None;
             if victim != Victim::Server {
-                // What is found after a kill is compared, and nothing stands still there.
-                self.testbed.devices.volatile = None;
                 drop(mounted);
+                if volatile {
+                    note("recovery, killed");
+                    self.kill_in_recovery(variant, &early)?;
+                    // What is left is only read.
+                    self.testbed.devices.volatile = None;
+                }
                 let (again, found) = self.testbed.devices.mount(&self.testbed.place, variant)?;
                 mounted = again;
                 opened = Some(found.opened);
@@ -131,6 +138,23 @@ impl Bench<'_> {
         self.testbed.server.stop()?;
         mounted.close()?;
         Ok(killed)
+    }
+
+    /// Starts the database again, and kills both processes at the first checkpoint that is too early, or after a while.
+    fn kill_in_recovery(&mut self, variant: &Variant, early: &(dyn Fn() -> usize + Sync)) -> Result<()> {
+        let (mut mounted, _) = self.testbed.devices.mount(&self.testbed.place, variant)?;
+        let (before, over) = (early(), AtomicBool::new(false));
+        let server = &mut self.testbed.server;
+        let started = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                pause(RECOVERED_WITHIN, &|| early() > before);
+                over.store(true, Relaxed);
+            });
+            server.start(&over)
+        });
+        mounted.kill();
+        self.testbed.server.kill();
+        if early() > before { Ok(()) } else { started.context("recovery") }
     }
 
     /// Runs the load, kills, and returns the results of the clients up to their notice of it. Once all clients are at

@@ -52,8 +52,8 @@ pub struct TpccArgs {
     /// counts on pages which no sync has covered. A write and a sync take this long
     ///
     /// A kill loses those writes, as a loss of power does on a disk with a volatile write cache. Nothing of this project
-    /// is needed for that: --policy none has no cache. Without such a checkpoint the kill comes at its time. In the first
-    /// round alone.
+    /// is needed for that: --policy none has no cache. Without such a checkpoint the kill comes at its time. A second
+    /// kill comes in the same way in the recovery from it. In the first round alone.
     #[arg(long, value_name = "TIME", value_parser = time, requires_all = ["kill", "witness"])]
     pub volatile: Option<Duration>,
 }
