@@ -278,6 +278,19 @@ bench-tpcc: deps
 			--json $$out.json --html $$out.html || exit 1; \
 	done; done; done
 
+# Layouts of a cache beside each other under bench-tpcc's load: the ring of face-gsc, slots, and a log whose segments are reclaimed by rank with a
+# bound on wear. Five rounds that take turns. A quarter of an hour a database.
+.PHONY: bench-layouts
+LAYOUTS_DATABASES := postgresql mariadb
+bench-layouts: $(LAB)
+	@mkdir -p target/bench
+	for db in $(LAYOUTS_DATABASES); do \
+		$(LAB) bench tpcc --db $$db --warehouses 3 --clients 16 --warmup 8s --duration 15s --memory 16MiB --repeat 5 --cache-size 10% \
+			--policy none,face-gsc,heuristicdb,reuse,reuse@segments --wear amplification=1.8+0.04 \
+			--backing-profile face-raid0x16 --cache-profile 840-pro --waf curve --scratch /dev/shm \
+			--json target/bench/layouts-$$db.json --html target/bench/layouts-$$db.html || exit 1; \
+	done
+
 # Queries of TPC-H on MariaDB over an emulated NAND SSD, without a cache and under three policies of three sizes in front of an
 # emulated Optane SSD: a mixed sequence, each query once, and tables placed as wholes beside. Half an hour; the databases lie in
 # /dev/shm.
