@@ -4,6 +4,7 @@
 use entresol_files::{AtOnce, FileData, Sought};
 use rustix::fs::FallocateFlags;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -93,14 +94,16 @@ impl FileData for Volatile {
         std::thread::sleep(self.takes);
         let mut blocks = self.unsynced.blocks();
         for (number, part, at) in parts(offset, bytes.len()) {
-            if !blocks.blocks.contains_key(&number) {
-                let mut block = Box::new([0; BLOCK]);
-                if part.len() < BLOCK {
-                    self.data.read(number * BLOCK as u64, &mut block[..])?;
+            let block = match blocks.blocks.entry(number) {
+                Entry::Occupied(block) => block.into_mut(),
+                Entry::Vacant(space) => {
+                    let mut block = Box::new([0; BLOCK]);
+                    if part.len() < BLOCK {
+                        self.data.read(number * BLOCK as u64, &mut block[..])?;
+                    }
+                    space.insert(block)
                 }
-                blocks.blocks.insert(number, block);
-            }
-            let block = blocks.blocks.get_mut(&number).expect("it was just put there");
+            };
             block[part.clone()].copy_from_slice(&bytes[at..at + part.len()]);
         }
         blocks.end = blocks.end.max(offset + bytes.len() as u64);
