@@ -87,8 +87,9 @@ impl Bench<'_> {
             let after = Duration::from_millis(500 + random.below(2500));
             let (run, volatile) = (self.testbed.place.run().to_owned(), self.testbed.devices.volatile.is_some());
             let early = move || {
-                let Findings { early, doubtful, .. } = Findings::read(&run);
-                if volatile { early.len() + doubtful.len() } else { 0 }
+                let Findings { early, doubtful, .. } =
+                    if volatile { Findings::read(&run) } else { Findings::default() };
+                early.len() + doubtful.len()
             };
             let before = early();
             let first_client = u64::from(round) * CLIENTS_A_ROUND;
