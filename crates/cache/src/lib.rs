@@ -300,9 +300,9 @@ pub struct CacheStats {
 /// ```
 /// use entresol_crashtest::{Power, SimDisk};
 /// use entresol_cache::{Block, BlockCache, CacheConfig};
-/// use entresol_store::Geometry;
+/// use entresol_store::{Geometry, Layout};
 /// let (cache, backing) = (SimDisk::new(1 << 20, &Power::steady()), SimDisk::new(1 << 22, &Power::steady()));
-/// let geometry = Geometry::for_device(1 << 20, 4096)?;
+/// let geometry = Geometry::for_device(1 << 20, 4096, Layout::Log)?;
 /// BlockCache::format(&cache, geometry, &backing, [7; 16], [1; 16])?;
 /// let config = CacheConfig::new(entresol_policy::catalogue::info("lru")?, &[100]);
 /// let cache = BlockCache::open(cache, backing, [1; 16], &config)?;

@@ -97,7 +97,7 @@ fn a_file_serves_as_well_as_the_simulated_disk() {
         let cache = FileDisk::create(&cache_path, 2 << 20, Caching::Buffered).expect("a file");
         let backing = FileDisk::create(&backing_path, 1 << 20, Caching::Buffered).expect("a file");
         if round == 0 {
-            let geometry = Geometry::for_device(2 << 20, 4096).expect("a geometry");
+            let geometry = Geometry::for_device(2 << 20, 4096, Layout::Log).expect("a geometry");
             BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
         }
         let lru = catalogue::info("lru").expect("lru");

@@ -14,8 +14,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// The layout of these tests. `over_slots.rs` runs them in the other.
-#[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
+/// The layout of these tests. `over_slots.rs` and `over_segments.rs` run them in the others.
+#[allow(dead_code, reason = "as a part of another file they use its own")]
 const LAYOUT: Layout = Layout::Log;
 /// One sector: no page is ever torn.
 const PAGE: usize = 512;
@@ -24,15 +24,21 @@ const THREADS: u64 = 6;
 const ID: [u8; 16] = [5; 16];
 
 fn geometry() -> Geometry {
-    // A journal takes space too.
-    let segments = if crate::LAYOUT == Layout::Log { 14 } else { 36 };
-    Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments, layout: crate::LAYOUT }
+    let of = |segments| Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments, layout: crate::LAYOUT };
+    match crate::LAYOUT {
+        Layout::Log => of(14),
+        // A journal takes space too.
+        Layout::Slots => of(36),
+        Layout::Segments => (36..).map(of).find(|geometry| geometry.capacity_pages() >= 48).expect("some number"),
+    }
 }
 
 fn config(policy: &str, mode: Mode) -> CacheConfig {
     let info = catalogue::info(policy).expect("a policy");
-    let tiers: &[usize] = if info.tiers.len() == 1 { &[40] } else { &[8, 40] };
-    CacheConfig { mode, ..CacheConfig::new(info, tiers) }
+    // A log below the policy has dead versions too.
+    let last = if crate::LAYOUT == Layout::Segments { 48 } else { 40 };
+    let tiers = [8, last];
+    CacheConfig { mode, ..CacheConfig::new(info, &tiers[2 - info.tiers.len()..]) }
 }
 
 /// A disk that lets other threads run before and after every transfer, at times for longer.
@@ -349,7 +355,11 @@ fn hit_ratio(policy: &str, pages: &[u64], threads: usize) -> f64 {
     let geometry = Geometry {
         page_bytes: 512,
         segment_pages: 64,
-        segments: if crate::LAYOUT == Layout::Log { 18 } else { 34 },
+        segments: match crate::LAYOUT {
+            Layout::Log => 18,
+            Layout::Slots => 34,
+            Layout::Segments => 60,
+        },
         layout: crate::LAYOUT,
     };
     let power = Power::steady();
@@ -424,7 +434,7 @@ impl Disk for Meanwhile {
 
 /// A cache over a log with many free segments: a request during a maintenance step need not wait for it.
 fn roomy() -> (SimDisk, SimDisk) {
-    formatted_as(Geometry { segments: 40, ..geometry() }, &Power::steady())
+    formatted_as(Geometry { segments: geometry().segments.max(40), ..geometry() }, &Power::steady())
 }
 
 /// The flush makes a newer version durable below, while the log has an older dirty one. A version that becomes

@@ -7,7 +7,7 @@ use entresol_cache::{BlockCache, CacheConfig, Maintenance};
 use entresol_core::{Op, Page};
 use entresol_crashtest::{Power, SimDisk};
 use entresol_policy::{Options, catalogue};
-use entresol_store::Geometry;
+use entresol_store::{Geometry, Layout};
 use entresol_trace::{Trace, generate};
 
 const PAGE: u64 = 4096;
@@ -25,7 +25,7 @@ fn thread_ns() -> u64 {
 /// Processor time per request, in nanoseconds.
 fn run(trace: &Trace, policy: &str) -> f64 {
     let power = Power::steady();
-    let geometry = Geometry::for_device(DEVICE, PAGE as u32).expect("a geometry");
+    let geometry = Geometry::for_device(DEVICE, PAGE as u32, Layout::Log).expect("a geometry");
     let (cache, backing) = (SimDisk::new(DEVICE, &power), SimDisk::new(PAGES * PAGE, &power));
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");
     let mut parts = policy.split(':');

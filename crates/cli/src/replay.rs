@@ -181,7 +181,7 @@ fn geometry(pages: u64, page_bytes: u32, segment_bytes: Option<u64>, layout: Sto
     let mut size = wanted + wanted / 3;
     loop {
         let geometry = match segment_bytes {
-            None => Geometry::for_device(size.max(16 * 16 * u64::from(page_bytes)), page_bytes)?.with(layout),
+            None => Geometry::for_device(size.max(16 * 16 * u64::from(page_bytes)), page_bytes, layout)?,
             Some(bytes) => {
                 let segment_pages = u32::try_from(bytes / u64::from(page_bytes))?;
                 let segments = u32::try_from(size.div_ceil(bytes.max(1)))?.max(8);

@@ -75,7 +75,7 @@ fn geometry(options: &FormatOptions, size: u64) -> Result<Geometry> {
     probe.check()?;
     let layout = options.layout;
     let Some(segment) = options.segment_size else {
-        let geometry = Geometry::for_device(size, page_bytes)?.with(layout);
+        let geometry = Geometry::for_device(size, page_bytes, layout)?;
         geometry.check()?;
         return Ok(geometry);
     };

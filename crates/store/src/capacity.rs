@@ -10,21 +10,22 @@ use super::table;
 const BLOCKS_MAX: u64 = u32::MAX as u64 - 1;
 
 impl Geometry {
-    /// Default sizes for a device of so many bytes: 1-MiB segments, or smaller ones where fewer than 64 of those
-    /// would fit.
+    /// Default sizes for a device of so many bytes: segments of 1 MiB, of 256 KiB in the layout of that name, or
+    /// smaller ones where fewer than 64 of those would fit, or 128.
     ///
     /// # Errors
     /// If the device is too small for any store.
-    pub fn for_device(size_bytes: u64, page_bytes: u32) -> Result<Self, StoreError> {
+    pub fn for_device(size_bytes: u64, page_bytes: u32, layout: Layout) -> Result<Self, StoreError> {
+        let (segment_bytes, least) = if layout == Layout::Segments { (256 << 10, 128) } else { (1 << 20, 64) };
         let space = |segment_pages: u32| {
-            let geometry = Geometry { page_bytes, segment_pages, segments: 0, layout: Layout::Log };
+            let geometry = Geometry { page_bytes, segment_pages, segments: 0, layout };
             let segments = size_bytes.saturating_sub(geometry.base()) / geometry.segment_bytes();
             let segments = segments.min(BLOCKS_MAX / u64::from(segment_pages)) as u32;
             Geometry { segments, ..geometry }
         };
-        let pages = ((1 << 20) / page_bytes).max(16);
+        let pages = (segment_bytes / page_bytes).max(16);
         let sizes = std::iter::successors(Some(pages), |&pages| (pages > 16).then_some(pages / 2));
-        let geometry = sizes.map(space).find(|geometry| geometry.segments >= 64).unwrap_or_else(|| space(16));
+        let geometry = sizes.map(space).find(|geometry| geometry.segments >= least).unwrap_or_else(|| space(16));
         geometry.check()?;
         Ok(geometry)
     }
@@ -113,13 +114,15 @@ mod tests {
 
     #[test]
     fn a_geometry_fits_its_device() {
-        let geometry = Geometry::for_device(10 << 30, 4096).expect("10 GiB");
+        let geometry = Geometry::for_device(10 << 30, 4096, Layout::Log).expect("10 GiB");
         assert_eq!((geometry.segment_pages, geometry.segments), (256, 10239));
-        let small = Geometry::for_device(4 << 20, 4096).expect("4 MiB");
+        let small = Geometry::for_device(4 << 20, 4096, Layout::Log).expect("4 MiB");
         assert_eq!(small.segment_pages, 16);
         assert!(small.size_bytes() <= 4 << 20);
-        Geometry::for_device(100_000, 4096).expect_err("too small");
-        let huge = Geometry::for_device(1 << 60, 4096).expect("as much of it as can be numbered");
+        let segments = Geometry::for_device(40 << 20, 8192, Layout::Segments).expect("40 MiB");
+        assert_eq!((segments.segment_pages, segments.layout), (32, Layout::Segments));
+        Geometry::for_device(100_000, 4096, Layout::Log).expect_err("too small");
+        let huge = Geometry::for_device(1 << 60, 4096, Layout::Log).expect("as much of it as can be numbered");
         assert_eq!(huge.segments, u32::MAX / 256);
         Geometry { segments: 1 << 24, ..huge }.check().expect_err("too many blocks");
         assert_eq!(Geometry { segments: 12, ..geometry }.capacity_pages(), 253 * 6);

@@ -282,7 +282,7 @@ impl<D: Disk> AnyStore<D> {
     pub fn free_segments_once_durable(&self) -> u64 {
         match self {
             AnyStore::Log(log) => log.free_segments_once_durable(),
-            AnyStore::Slots(slots) => slots.free_segments(),
+            AnyStore::Slots(slots) => slots.free_segments_once_durable(),
         }
     }
 

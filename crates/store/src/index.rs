@@ -402,6 +402,13 @@ impl Index {
         })
     }
 
+    /// Number of these blocks with a newest version that counts as cached, or that is dirty.
+    pub fn needed(&self, blocks: std::ops::Range<usize>) -> usize {
+        let blocks = blocks.start.min(self.slots.len())..blocks.end.min(self.slots.len());
+        let current = self.slots[blocks].iter().filter(|slot| slot.is_current());
+        current.inspect(|_| holds::looked()).filter(|slot| slot.flags & (RESIDENT | DIRTY) != 0).count()
+    }
+
     /// Version number and slot of each newest version in these slots. None in a log, which is in the order of its
     /// blocks.
     pub fn numbered(&self, slots: std::ops::Range<usize>) -> Vec<(u32, u32)> {

@@ -273,7 +273,7 @@ fn store(pages: u64, page_bytes: u32, layout: Layout) -> Result<(u64, Geometry)>
     let spare = if layout == Layout::Segments { 0 } else { wanted / 3 };
     let mut bytes = (wanted + spare).max(4 << 20).next_multiple_of(1 << 20);
     loop {
-        let geometry = Geometry::for_device(bytes, page_bytes)?.with(layout);
+        let geometry = Geometry::for_device(bytes, page_bytes, layout)?;
         if geometry.capacity_pages() >= pages {
             return Ok((bytes, geometry));
         }

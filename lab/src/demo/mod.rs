@@ -15,7 +15,7 @@ use entresol_policy::{Info, catalogue};
 use entresol_render::{Progress, Unit};
 use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, run_cell};
 use entresol_sqlite::{Api, Mode, Options, register};
-use entresol_store::Geometry;
+use entresol_store::{Geometry, Layout};
 use entresol_trace::{LoadOptions, load};
 use rusqlite::{Connection, OpenFlags};
 use std::fs;
@@ -223,7 +223,7 @@ impl Demo<'_> {
         let options = LoadOptions { page_bytes: Some(PAGE_BYTES), limit, ..LoadOptions::default() };
         let loaded = load(&self.path(&format!("{}.csv", ran.name)), &options)?;
         ensure!(loaded.trace.len() as u64 == measured.requests, "the recording of {} is not complete", ran.name);
-        let space = Geometry::for_device(CACHE_BYTES, PAGE_BYTES)?.capacity_pages();
+        let space = Geometry::for_device(CACHE_BYTES, PAGE_BYTES, Layout::Log)?.capacity_pages();
         let sizes = if info.tiers.len() == 2 { vec![DRAM_PAGES, space] } else { vec![space] };
         let policy = PolicySpec { info, options: entresol_policy::Options::defaults(info) };
         let layer = LayerSpec { policy, sizes: sizes.into_iter().map(Size::Pages).collect() };

@@ -99,6 +99,11 @@ impl WriteBack {
         }
     }
 
+    /// Free segments that copies of reclaim ahead of need leave to requests.
+    pub fn free_for_requests(&self) -> u64 {
+        self.free_apart() + 1
+    }
+
     /// Segments that are reclaimed together ahead of need: their writes below are made together.
     fn together(&self) -> u64 {
         u64::from(self.store.geometry().segments / 32).clamp(1, 8)
@@ -113,6 +118,9 @@ impl WriteBack {
 
     /// Low watermark: free segments below which the maintenance threads reclaim.
     fn free_low(&self) -> u64 {
+        if self.reclaim.is_some() {
+            return self.free_most();
+        }
         (self.needed_apart() + self.together()).min(self.free_most())
     }
 
@@ -133,6 +141,11 @@ impl WriteBack {
         self.has_help() && free < self.free_low() && self.store.rear() >= self.reclaim_from
     }
 
+    /// As [`lacks_segments`](WriteBack::lacks_segments), without those that a sync would free.
+    pub fn lacks_free_segments(&self) -> bool {
+        self.store.free_segments() < self.free_low()
+    }
+
     /// Segments to reclaim ahead of need, once below the low watermark.
     pub fn lacking_segments(&self) -> u64 {
         self.free_low().saturating_sub(self.store.free_segments_once_durable()) + self.together()
@@ -144,14 +157,29 @@ impl WriteBack {
         self.has_help() && free < self.free_apart() && free < self.store.free_segments_once_durable()
     }
 
+    /// What is free after the next syncs: slots where they are given by segments, or else segments.
+    pub fn free_once_durable(&mut self) -> u64 {
+        match self.store.slots().filter(|_| self.reclaim.is_some()) {
+            Some(slots) => slots.free_once_durable(),
+            None => self.store.free_segments_once_durable(),
+        }
+    }
+
     /// Notes the end of a reclaim ahead of need. One that gained nothing is not repeated until the store has gone on.
     pub fn reclaimed_ahead(&mut self, free_before: u64) {
-        if self.store.free_segments_once_durable() <= free_before {
+        if self.free_once_durable() <= free_before {
             let Geometry { layout, segment_pages, .. } = self.store.geometry();
             // The journal of slots goes on by a block for every sync, and the policy gives up pages all the time.
             let step = if layout.has_slots() { 1 } else { segment_pages };
             self.reclaim_from = self.store.rear() + u64::from(step);
         }
+    }
+
+    /// True if dirty pages on their way below keep the slots of half a segment from being free while segments are
+    /// lacking, where slots are given by segments.
+    pub fn owes_slots(&self) -> bool {
+        let half = self.store.geometry().segment_pages as usize / 2;
+        self.reclaim.is_some() && self.lacks_segments() && self.dirty_queue.len() + self.unsynced.len() >= half
     }
 
     /// True if the maintenance threads should sync the store.
@@ -176,9 +204,12 @@ impl WriteBack {
         self.must_sync() || self.has_many_batches()
     }
 
-    /// True if half of the pages that may be written below without a sync of the backing store have been.
+    /// True if half of the pages that may be written below without a sync of the backing store have been; where slots are
+    /// given by segments, a segment's worth: each keeps one of them from being given again.
     pub fn is_unsynced_half_full(&self) -> bool {
-        self.unsynced.len() >= self.unsynced_max() / 2
+        let enough =
+            if self.reclaim.is_some() { self.unsynced_max() / UNSYNCED_SEGMENTS } else { self.unsynced_max() / 2 };
+        self.unsynced.len() >= enough
     }
 
     fn unsynced_max(&self) -> usize {

@@ -146,13 +146,14 @@ impl WriteBack {
     /// `background` when maintenance threads work ahead of need.
     pub fn new(store: AnyStore<SharedDisk>, backing: SharedDisk, background: bool) -> Self {
         let geometry = store.geometry();
+        let by_segments = geometry.layout == Layout::Segments;
         let segment_pages = geometry.segment_pages as usize;
         WriteBack {
             backing_bytes: backing.size_bytes(),
             page_bytes: geometry.page_bytes as usize,
             queue_max: watermarks::queue_max(segment_pages, background),
-            queue_soft: background.then_some(segment_pages.div_ceil(2)),
-            reclaim: (geometry.layout == Layout::Segments).then(|| {
+            queue_soft: background.then_some(segment_pages.div_ceil(if by_segments { 8 } else { 2 })),
+            reclaim: by_segments.then(|| {
                 let segments = store.slots_len() / geometry.segment_pages;
                 Reclaim::new(segments, geometry.segment_pages, geometry.page_bytes, Wear::Unbounded, 0)
             }),

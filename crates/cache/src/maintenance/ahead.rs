@@ -1,6 +1,6 @@
 //! Work of the maintenance threads: the same that a request does at a hard limit, in small steps and earlier.
 
-use super::{StoreAccess, reclaim_ahead, settle, sync_store, write_some};
+use super::{StoreAccess, free_waiting, reclaim_ahead, settle, sync_store, write_some};
 use crate::durability::{DEPTH_MAX, WriteBack};
 use entresol_store::mutant::{self, Mutant};
 use std::io;
@@ -34,22 +34,43 @@ impl Role {
 
 /// One step towards the soft watermarks.
 pub(crate) fn make_some_room(access: &mut impl StoreAccess) -> io::Result<()> {
-    let depth = access.write_back().depth().min(DEPTH_MAX);
+    if access.write_back().reclaim.is_some() {
+        empty_ahead(access)?;
+    }
+    let keeps_slots = access.write_back().owes_slots();
+    let depth = if keeps_slots { DEPTH_MAX } else { access.write_back().depth().min(DEPTH_MAX) };
     if depth > 0 {
         write_some(access, depth)?;
     }
-    if access.write_back().is_unsynced_half_full() {
+    if keeps_slots || access.write_back().is_unsynced_half_full() {
         settle(access)?;
     }
-    if access.write_back().lacks_segments() {
-        let free = access.write_back().store.free_segments_once_durable();
+    if access.write_back().reclaim.is_none() && access.write_back().lacks_segments() {
+        let free = access.write_back().free_once_durable();
         reclaim_ahead(access)?;
         access.write_back().reclaimed_ahead(free);
     }
     if access.write_back().awaits_segments() {
-        sync_store(access)?;
+        free_waiting(access)?;
     }
     if access.write_back().lacks_clean_pages() { clean_some(access) } else { Ok(()) }
+}
+
+/// Rounds of reclaim until enough segments are free, or a round gains nothing: writes below, which take longer, would
+/// come between. What a round gives up is free after the sync of the next one.
+fn empty_ahead(access: &mut impl StoreAccess) -> io::Result<()> {
+    while access.write_back().lacks_segments() && !access.write_back().is_queue_full() {
+        let free = access.write_back().free_once_durable();
+        reclaim_ahead(access)?;
+        access.write_back().reclaimed_ahead(free);
+        if access.write_back().lacks_free_segments() {
+            sync_store(access)?;
+            if let Some(slots) = access.write_back().store.slots() {
+                slots.state_what_is_durable();
+            }
+        }
+    }
+    Ok(())
 }
 
 /// One step towards fewer dirty pages.

@@ -16,7 +16,7 @@ use crate::transfers::read_pages;
 use entresol_disk::{AlignedBytes, Disk};
 use entresol_store::mutant::{self, Mutant};
 use entresol_store::{Batch, Entry, Unfilled, check_page, sync_device};
-use slot_reclaim::reclaim_slots;
+use slot_reclaim::{free_waiting, reclaim_slots};
 use std::io;
 use std::sync::Arc;
 
@@ -136,7 +136,10 @@ pub(crate) fn write_batches(access: &mut impl StoreAccess) -> io::Result<()> {
 
 /// Keeps the store from running too far ahead of its device, and frees segments that wait for a sync.
 pub(crate) fn catch_up(access: &mut impl StoreAccess) -> io::Result<()> {
-    if access.write_back().must_sync() || access.write_back().awaits_segments() {
+    if access.write_back().awaits_segments() {
+        return free_waiting(access);
+    }
+    if access.write_back().must_sync() {
         return sync_store(access);
     }
     if access.write_back().has_many_batches() { write_batches(access) } else { Ok(()) }
@@ -291,7 +294,7 @@ pub(crate) fn close_store(write_back: &mut WriteBack) -> io::Result<()> {
 
 /// Frees the oldest segments (rule 6), or slots where a journal says what they hold.
 fn reclaim(access: &mut impl StoreAccess) -> io::Result<()> {
-    if reclaim_slots(access)? {
+    if reclaim_slots(access, false)? {
         return Ok(());
     }
     // Several segments at a time on a large cache, for the price of one sync.
@@ -302,7 +305,7 @@ fn reclaim(access: &mut impl StoreAccess) -> io::Result<()> {
 
 /// As `reclaim`, ahead of need: the segments are free after the next sync of the store, whichever thread makes it.
 pub(crate) fn reclaim_ahead(access: &mut impl StoreAccess) -> io::Result<()> {
-    if reclaim_slots(access)? {
+    if reclaim_slots(access, true)? {
         return Ok(());
     }
     let wanted = access.write_back().lacking_segments();

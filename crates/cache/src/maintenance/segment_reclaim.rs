@@ -10,24 +10,29 @@ use std::io;
 /// Most slots that are looked at in one hold of the core's lock.
 const LOOKS: usize = 256;
 
-/// Empties segments until enough are free, or will be once that is durable.
-pub(super) fn empty_segments(access: &mut impl StoreAccess) -> io::Result<()> {
+/// Empties segments until enough are free, or will be once that is durable. Ahead of need it leaves requests the
+/// segments that they may want meanwhile.
+pub(super) fn empty_segments(access: &mut impl StoreAccess, ahead: bool) -> io::Result<()> {
+    if ahead && access.write_back().store.free_segments() < FREE_MIN {
+        return Ok(());
+    }
     let mut taken = Vec::new();
-    let emptied = empty_some(access, &mut taken);
+    let emptied = empty_some(access, ahead, &mut taken);
     // After an error, or where requests have written to a page meanwhile, a segment may hold something.
     let write_back = access.write_back();
     taken.into_iter().for_each(|segment| write_back.note_emptied(segment));
     emptied
 }
 
-fn empty_some(access: &mut impl StoreAccess, taken: &mut Vec<u32>) -> io::Result<()> {
+fn empty_some(access: &mut impl StoreAccess, ahead: bool, taken: &mut Vec<u32>) -> io::Result<()> {
+    let least = if ahead { access.write_back().free_for_requests() } else { FREE_MIN - 1 };
     let start = access.write_back().slots_to_gain();
     // Versions of each segment, as pages and addresses.
     let mut versions = Vec::new();
     let mut owed = false;
     // Copies take blocks that must be gained too.
     while access.write_back().slots_to_gain() > 0 && taken.len() as u64 <= start {
-        let no_room = access.write_back().store.free_segments() < FREE_MIN - 1;
+        let no_room = access.write_back().store.free_segments() < least;
         if no_room && !taken.is_empty() {
             break;
         }
@@ -73,12 +78,12 @@ impl WriteBack {
         for segment in slots.take_changed() {
             if slots.is_sealed(segment) { reclaim.seal(segment) } else { reclaim.unseal(segment) }
         }
-        reclaim.compare(segments, |segment, ranks| rank_residents(slots.residents_in(segment), ranks));
+        reclaim.compare(segments, |segment, ranks| rank_residents(slots.needed_in(segment), ranks));
     }
 
     fn take_victim(&mut self) -> Option<u32> {
         let (slots, reclaim) = (self.store.slots()?, self.reclaim.as_mut()?);
-        let victim = reclaim.take(|segment, ranks| rank_residents(slots.residents_in(segment), ranks));
+        let victim = reclaim.take(|segment, ranks| rank_residents(slots.needed_in(segment), ranks));
         victim.map(|victim| victim.segment)
     }
 

@@ -13,8 +13,9 @@ use std::ops::Range;
 /// Rounds of the journal's ring that one renewal may rewrite before the journal counts as too full.
 const ROUNDS_MAX: u64 = 3;
 
-/// Frees slots, or segments of them; false in the log layout, where it does nothing.
-pub(crate) fn reclaim_slots(access: &mut impl StoreAccess) -> io::Result<bool> {
+/// Frees slots, or segments of them; false in the log layout, where it does nothing. Segments that are emptied `ahead` of
+/// need are free after later syncs, unless requests wait for them.
+pub(crate) fn reclaim_slots(access: &mut impl StoreAccess, ahead: bool) -> io::Result<bool> {
     if access.write_back().store.slots().is_none() {
         return Ok(false);
     }
@@ -22,20 +23,25 @@ pub(crate) fn reclaim_slots(access: &mut impl StoreAccess) -> io::Result<bool> {
         return Ok(true);
     }
     if access.write_back().reclaim.is_some() {
-        empty_segments(access)?
+        empty_segments(access, ahead)?;
     } else {
-        free_slots(access)?
-    };
-    if !access.write_back().store.slots().is_some_and(|slots| slots.has_waiting()) {
+        free_slots(access)?;
+    }
+    let later = ahead && access.write_back().reclaim.is_some() && !access.write_back().awaits_segments();
+    if later || !access.write_back().store.slots().is_some_and(|slots| slots.has_waiting()) {
         return Ok(true);
     }
+    free_waiting(access)?;
+    Ok(true)
+}
+
+/// Makes free what only waits for a sync: segments of the log, or slots.
+pub(super) fn free_waiting(access: &mut impl StoreAccess) -> io::Result<()> {
     sync_store(access)?;
     // A slot is written again only when a durable block states that the entries which freed it are durable.
-    if let Some(slots) = access.write_back().store.slots() {
-        slots.state_what_is_durable();
-    }
-    sync_store(access)?;
-    Ok(true)
+    let Some(slots) = access.write_back().store.slots().filter(|slots| slots.has_waiting()) else { return Ok(()) };
+    slots.state_what_is_durable();
+    sync_store(access)
 }
 
 /// Repeats the entries of the journal's oldest blocks that still hold, while few blocks are free. True if it did.
@@ -46,7 +52,10 @@ fn renew_journal(access: &mut impl StoreAccess) -> io::Result<bool> {
         if access.write_back().store.slots().is_some_and(|slots| slots.awaits_blocks()) {
             sync_store(access)?;
         }
-        let Some(oldest) = access.write_back().store.slots().and_then(|slots| slots.oldest_blocks()) else { break };
+        let begun = renewed > 0;
+        let Some(oldest) = access.write_back().store.slots().and_then(|slots| slots.oldest_blocks(begun)) else {
+            break;
+        };
         renewed += oldest.end - oldest.start;
         renew(access, oldest)?;
         let write_back = access.write_back();

@@ -10,7 +10,7 @@ use entresol_core::{Op, Size};
 use entresol_disk::{Caching, Disk, FileDisk, take_room};
 use entresol_files::record::{FileRecord, PairError, Record, RecordPlace, StorePair, compare, read_record};
 use entresol_policy::Info;
-use entresol_store::{Geometry, StoreError};
+use entresol_store::{Geometry, Layout, StoreError};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -397,7 +397,7 @@ fn formatted(
     let device = FileDisk::open(path, Caching::Buffered).map_err(at)?;
     let cache = |source: StoreError| Error::Cache { path: path.to_owned(), source: CacheError::Store(source) };
     if is_blank(&device).map_err(at)? {
-        let geometry = Geometry::for_device(device.size_bytes(), options.page_bytes).map_err(cache)?;
+        let geometry = Geometry::for_device(device.size_bytes(), options.page_bytes, Layout::Log).map_err(cache)?;
         let mut uuid = [0; 16];
         File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut uuid)).map_err(at)?;
         make(&device, geometry, below, [uuid, identity], path, place)?;

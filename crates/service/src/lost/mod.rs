@@ -290,7 +290,7 @@ fn geometry(store: &FileDisk, choices: Option<&Choices>) -> Result<Geometry> {
     match before {
         Some(geometry) if geometry.size_bytes() <= size => Ok(geometry),
         Some(Geometry { page_bytes, layout, .. }) => {
-            let geometry = Geometry::for_device(size, page_bytes)?.with(layout);
+            let geometry = Geometry::for_device(size, page_bytes, layout)?;
             geometry.check()?;
             Ok(geometry)
         }

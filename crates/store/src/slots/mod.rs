@@ -196,6 +196,16 @@ impl<D: Disk> Slots<D> {
         slots.min(self.areas.free_segments(self.free_blocks()))
     }
 
+    /// As [`free_segments`](Slots::free_segments), once no slot and no block waits for a sync. Single slots count when they
+    /// are free.
+    pub fn free_segments_once_durable(&self) -> u64 {
+        if !self.areas.by_segments {
+            return self.free_segments();
+        }
+        let slots = self.free.len_once_durable() / u64::from(self.geometry.segment_pages);
+        slots.min(self.areas.free_segments(self.blocks_once_durable()))
+    }
+
     fn has_something_to_say(&self) -> bool {
         !self.records.is_empty() || self.must_state
     }
@@ -544,10 +554,10 @@ impl<D: Disk> Slots<D> {
         self.free.len_once_durable()
     }
 
-    /// Newest versions in a segment whose pages the policy counts as cached.
-    pub fn residents_in(&self, segment: u32) -> usize {
+    /// Newest versions in a segment that cannot be given up at once: pages that count as cached, and dirty ones.
+    pub fn needed_in(&self, segment: u32) -> usize {
         let pages = self.geometry.segment_pages as usize;
-        self.index.counted(segment as usize * pages..(segment as usize + 1) * pages).0
+        self.index.needed(segment as usize * pages..(segment as usize + 1) * pages)
     }
 
     /// Pages and addresses of the newest versions in a segment.
@@ -583,10 +593,10 @@ impl<D: Disk> Slots<D> {
     }
 
     /// Range of bytes on the device of the oldest blocks of the journal, to be read and given to
-    /// [`renew`](Slots::renew), which repeats their valid entries. None while enough blocks are free, or when no
-    /// older durable block is left.
-    pub fn oldest_blocks(&self) -> Option<Range<u64>> {
-        if self.blocks_once_durable() > self.areas.enough_free() {
+    /// [`renew`](Slots::renew), which repeats their valid entries. None while enough blocks are free, of which a renewal
+    /// that has `begun` asks for more; or when no older durable block is left.
+    pub fn oldest_blocks(&self, begun: bool) -> Option<Range<u64>> {
+        if self.blocks_once_durable() > self.areas.enough_free(begun) {
             return None;
         }
         // The valid entries of any number of blocks fit into the blocks for all slots' entries.

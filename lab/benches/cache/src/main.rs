@@ -78,8 +78,7 @@ impl Disk for Memory {
 /// A cache whose working set is held; `kept` with memory that outlives the process.
 fn cache(policy: &str, layout: Layout, kept: bool) -> Result<BlockCache, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let geometry =
-        Geometry { layout, ..Geometry::for_device(DEVICE_BYTES, PAGE as u32).map_err(|error| text(&error))? };
+    let geometry = Geometry::for_device(DEVICE_BYTES, PAGE as u32, layout).map_err(|error| text(&error))?;
     let (device, backing) = (Memory::new(DEVICE_BYTES), Memory::new(2 * PAGES * PAGE as u64));
     BlockCache::format(&device, geometry, &backing, [1; 16], [2; 16]).map_err(|error| text(&error))?;
     let policy = catalogue::info(policy).map_err(|error| text(&error))?;

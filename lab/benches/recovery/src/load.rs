@@ -32,7 +32,7 @@ pub struct Sizes {
 impl Sizes {
     /// A cache of `bytes` bytes, as the command formats it.
     pub fn of(bytes: u64, layout: Layout, policy: &str, flush_every: u64) -> Result<Self, String> {
-        let geometry = Geometry::for_device(bytes, PAGE as u32).map_err(|error| error.to_string())?.with(layout);
+        let geometry = Geometry::for_device(bytes, PAGE as u32, layout).map_err(|error| error.to_string())?;
         let policy = catalogue::info(policy).map_err(|error| error.to_string())?;
         let space = geometry.capacity_pages() as usize;
         let mut tiers = vec![space];
