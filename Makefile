@@ -285,8 +285,8 @@ LAYOUTS_DATABASES := postgresql mariadb
 bench-layouts: $(LAB)
 	@mkdir -p target/bench
 	for db in $(LAYOUTS_DATABASES); do \
-		$(LAB) bench tpcc --db $$db --warehouses 3 --clients 16 --warmup 8s --duration 15s --memory 16MiB --repeat 5 --cache-size 10% \
-			--policy none,face-gsc,heuristicdb,reuse,reuse@segments --wear amplification=1.8+0.04 \
+		$(LAB) bench tpcc --db $$db --warehouses 3 --clients 12 --warmup 15s --duration 15s --memory 16MiB --repeat 5 --cache-size 10% \
+			--policy face-gsc,heuristicdb,reuse,reuse@segments --wear amplification=1.8+0.04 \
 			--backing-profile face-raid0x16 --cache-profile 840-pro --waf curve --scratch /dev/shm \
 			--json target/bench/layouts-$$db.json --html target/bench/layouts-$$db.html || exit 1; \
 	done

@@ -101,8 +101,8 @@ impl Setup {
         let of = |segments| Geometry { page_bytes, segment_pages, segments, layout };
         // The journal takes a good part of a small store.
         let least = if layout.has_slots() { 16 } else { 9 };
-        let least = (least..).find(|&segments| of(segments).capacity_pages() >= CAPACITY_MIN).expect("some number");
-        let geometry = of(least + random.below(6) as u32);
+        let mut large_enough = (least..).map(of).filter(|geometry| geometry.capacity_pages() >= CAPACITY_MIN);
+        let geometry = large_enough.nth(random.below(6) as usize).expect("some number");
         let (mut policy, mut tiers) = random_policy(&mut random, geometry.capacity_pages());
         if layout == Layout::Segments && Random::mix(seed).is_multiple_of(4) {
             // Of a policy with ranks the log drops pages.

@@ -133,6 +133,11 @@ impl Free {
         self.segments.as_ref().map_or(self.len + self.waiting(), of)
     }
 
+    /// True if the next slot is the first of a segment, where slots are given by segments.
+    pub fn is_between_segments(&self) -> bool {
+        self.segments.as_ref().is_some_and(|segments| segments.next.is_none())
+    }
+
     /// Takes the segments that were filled, or have lost their last newest version, since the last call.
     pub fn take_changed(&mut self) -> Vec<u32> {
         let Some(segments) = &mut self.segments else { return Vec::new() };

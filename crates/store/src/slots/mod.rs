@@ -323,7 +323,13 @@ impl<D: Disk> Slots<D> {
     /// Makes space in the open block for an entry and so many pages.
     fn reserve(&mut self, pages: usize) -> io::Result<()> {
         let full_block = self.records.len() == journal::entries_max(self.standing.tables(), self.page_bytes());
-        if full_block || self.buffer.is_list_full() || self.fresh.len() + pages > self.geometry.segment_pages as usize {
+        // A batch that ends with its segment is one write of pages, not two.
+        let ends = pages > 0 && !self.fresh.is_empty() && self.free.is_between_segments();
+        if full_block
+            || ends
+            || self.buffer.is_list_full()
+            || self.fresh.len() + pages > self.geometry.segment_pages as usize
+        {
             self.seal();
         }
         if self.free_blocks() == 0 { Err(full("no room in its journal")) } else { Ok(()) }
