@@ -5,7 +5,7 @@ use entresol_cache::{BlockCache, CacheConfig};
 use entresol_disk::{Caching, FileDisk};
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Config, Policy};
-use entresol_store::{Geometry, Layout};
+use entresol_store::Geometry;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -64,7 +64,7 @@ fn a_full_cache_takes_no_more_for_each_page_than_it_says() {
 /// Checks a cache with memory above for this share of the pages.
 fn takes_no_more(policy: &str, above: f64) {
     let dir = tempfile::tempdir().expect("a directory");
-    let geometry = Geometry::for_device(128 << 20, 4096, Layout::Log).expect("a geometry");
+    let geometry = Geometry::for_device(128 << 20, 4096, entresol_store::Layout::Log).expect("a geometry");
     let space = geometry.capacity_pages() as usize;
     let file = |name: &str, bytes| FileDisk::create(&dir.path().join(name), bytes, Caching::Buffered).expect("a file");
     // The file is a hole: pages read from it are cached like any others.

@@ -157,7 +157,7 @@ impl WriteBack {
         self.has_help() && free < self.free_apart() && free < self.store.free_segments_once_durable()
     }
 
-    /// What is free after the next syncs: slots where they are given by segments, or else segments.
+    /// Number of slots that are free after the next syncs, where they are given by segments; or else of segments.
     pub fn free_once_durable(&mut self) -> u64 {
         match self.store.slots().filter(|_| self.reclaim.is_some()) {
             Some(slots) => slots.free_once_durable(),

@@ -34,8 +34,8 @@ impl Setup {
         let of = |segments| Geometry { page_bytes, segment_pages, segments, layout };
         // The journal of a small store takes a large part of it.
         let least = if layout.has_slots() { 16 } else { 9 };
-        let least = (least..).find(|&segments| of(segments).capacity_pages() >= CAPACITY_MIN).expect("some number");
-        let geometry = of(least + random.below(6) as u32);
+        let mut large_enough = (least..).map(of).filter(|geometry| geometry.capacity_pages() >= CAPACITY_MIN);
+        let geometry = large_enough.nth(random.below(6) as usize).expect("some number");
         let policies = ["lru", "arc", "h-arc", "face", "face-gsc", "lc", "tac", "fifo", "io-cache"];
         let mut policy = policies[random.below(policies.len() as u64) as usize];
         if layout == Layout::Segments && Random::mix(seed).is_multiple_of(3) {
