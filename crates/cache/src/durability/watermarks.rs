@@ -207,8 +207,8 @@ impl WriteBack {
     /// True if half of the pages that may be written below without a sync of the backing store have been; where slots are
     /// given by segments, a segment's worth: each keeps one of them from being given again.
     pub fn is_unsynced_half_full(&self) -> bool {
-        let enough =
-            if self.reclaim.is_some() { self.unsynced_max() / UNSYNCED_SEGMENTS } else { self.unsynced_max() / 2 };
+        let segment_pages = self.store.geometry().segment_pages as usize;
+        let enough = if self.reclaim.is_some() { segment_pages } else { self.unsynced_max() / 2 };
         self.unsynced.len() >= enough
     }
 
