@@ -46,9 +46,7 @@ pub(crate) fn make_some_room(access: &mut impl StoreAccess) -> io::Result<()> {
         settle(access)?;
     }
     if access.write_back().reclaim.is_none() && access.write_back().lacks_segments() {
-        let free = access.write_back().free_once_durable();
-        reclaim_ahead(access)?;
-        access.write_back().reclaimed_ahead(free);
+        reclaim_noted(access)?;
     }
     if access.write_back().awaits_segments() {
         free_waiting(access)?;
@@ -56,13 +54,19 @@ pub(crate) fn make_some_room(access: &mut impl StoreAccess) -> io::Result<()> {
     if access.write_back().lacks_clean_pages() { clean_some(access) } else { Ok(()) }
 }
 
+/// Reclaims ahead of need, and notes whether that has gained anything.
+fn reclaim_noted(access: &mut impl StoreAccess) -> io::Result<()> {
+    let free = access.write_back().free_once_durable();
+    reclaim_ahead(access)?;
+    access.write_back().reclaimed_ahead(free);
+    Ok(())
+}
+
 /// Rounds of reclaim until enough segments are free, or a round gains nothing: writes below, which take longer, would
 /// come between. What a round gives up is free after the sync of the next one.
 fn empty_ahead(access: &mut impl StoreAccess) -> io::Result<()> {
     while access.write_back().lacks_segments() && !access.write_back().is_queue_full() {
-        let free = access.write_back().free_once_durable();
-        reclaim_ahead(access)?;
-        access.write_back().reclaimed_ahead(free);
+        reclaim_noted(access)?;
         if access.write_back().lacks_free_segments() {
             sync_store(access)?;
             if let Some(slots) = access.write_back().store.slots() {
