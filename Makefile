@@ -291,6 +291,20 @@ bench-layouts: $(LAB)
 			--json target/bench/layouts-$$db.json --html target/bench/layouts-$$db.html || exit 1; \
 	done
 
+# The defaults of a new cache beside others, over an emulated volume of a cloud and an emulated flash drive, in write-through and in write-back. Five rounds
+# that take turns; 20 minutes a mode. lab/results/default.md has the tables, of which one is simulated.
+.PHONY: bench-default
+DEFAULT_MODES := write-through write-back
+DEFAULT_CACHE := 840-pro
+bench-default: $(LAB)
+	@mkdir -p target/bench
+	for mode in $(DEFAULT_MODES); do \
+		$(LAB) bench tpcc --db postgresql --warehouses 3 --clients 12 --warmup 25s --duration 15s --memory 16MiB --repeat 5 --cache-size 10% \
+			--mode $$mode --policy none,face-gsc,heuristicdb,reuse,reuse@segments --wear amplification=1.8+0.04 \
+			--backing-profile gp3-3000 --cache-profile $(DEFAULT_CACHE) --waf curve --scratch /dev/shm \
+			--json target/bench/default-postgresql-$(DEFAULT_CACHE)-$$mode.json --html target/bench/default-postgresql-$(DEFAULT_CACHE)-$$mode.html || exit 1; \
+	done
+
 # Queries of TPC-H on MariaDB over an emulated NAND SSD, without a cache and under three policies of three sizes in front of an
 # emulated Optane SSD: a mixed sequence, each query once, and tables placed as wholes beside. Half an hour; the databases lie in
 # /dev/shm.

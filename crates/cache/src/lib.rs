@@ -124,6 +124,12 @@ pub fn layout_suiting(policy: &Info) -> Layout {
     if policy.log { Layout::Log } else { Layout::Slots }
 }
 
+/// Name of the policy of a cache for which none was given: `reuse` where pages leave the layout in any order,
+/// `face-gsc` in a ring, or where there is memory for a tier above the cache (`lab/results/default.md`).
+pub fn default_policy(layout: Layout, has_memory_tier: bool) -> &'static str {
+    if layout.has_slots() && !has_memory_tier { "reuse" } else { "face-gsc" }
+}
+
 /// Facts about a request that a front-end may know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tag {

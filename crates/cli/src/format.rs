@@ -4,12 +4,13 @@ use crate::arguments::keyword;
 use anyhow::Result;
 use clap::Args;
 use entresol_cache::Mode;
-use entresol_service::format::{FormatOptions, format};
+use entresol_service::format::{FormatOptions, Formatted, format};
 use entresol_service::identity::{self, Identity};
 use entresol_service::memory;
+use entresol_service::server_pages::ServerPages;
 use entresol_service::values::{bytes, layout};
 use entresol_store::{Geometry, Layout};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Make a cache for a backing store
 ///
@@ -28,18 +29,21 @@ pub struct FormatArgs {
     /// Size of the cache in bytes [default: that of the existing file or device]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub size: Option<u64>,
-    /// Bytes of a page, a power of two from 512 to 65536
-    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "4096")]
-    pub page_size: u64,
-    /// Bytes of a segment, a multiple of the page size [default: 1MiB, less if fewer than 64 of those fit]
+    /// Bytes of a page, a power of two from 512 to 65536 [default: those of the pages of PostgreSQL or InnoDB in the
+    /// backing directory, else 4096]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub page_size: Option<u64>,
+    /// Bytes of a segment, a multiple of the page size [default: 1MiB, 256KiB in the layout segments, less in a small
+    /// cache]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub segment_size: Option<u64>,
-    /// Layout of the pages: log, which appends many at a time; slots, which gives each page a slot, for devices that write
-    /// single pages well; segments, a log whose segments are emptied in any order, by what their pages are worth to the
-    /// policy (new in 0.2)
-    #[arg(long, value_name = "log|slots|segments", value_parser = layout, default_value = "log")]
+    /// Layout of the pages: slots, which gives each page a slot of its own; segments, a log whose segments are emptied in
+    /// any order, by what their pages are worth to the policy, for flash that is to last; log, which overwrites the oldest
+    /// and can grow
+    #[arg(long, value_name = "log|slots|segments", value_parser = layout, default_value = "slots")]
     pub layout: Layout,
-    /// The policy that `mount`, `run` and `serve` use for it unless given another [default: face-gsc]
+    /// The policy that `mount`, `run` and `serve` use for it unless given another [default: reuse;
+    /// face-gsc over the layout log, and with --dram]
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<String>,
     /// The mode that these commands use unless given another, or used another last [default: write-through]
@@ -62,7 +66,7 @@ impl FormatArgs {
 /// Runs the command.
 pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
     let name = arguments.cache.display();
-    let geometry = format(&arguments.options())?;
+    let Formatted { geometry, server } = format(&arguments.options())?;
     if !quiet {
         let Geometry { page_bytes, segment_pages, segments, layout } = geometry;
         let of_slots = if layout == Layout::Log { "" } else { "a journal and slots in " };
@@ -71,24 +75,17 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
             geometry.capacity_pages(),
             arguments.backing.display()
         );
-        say!("{name}: {}", memory::needs(&geometry));
-        if let Some((server, own)) = pages_of_server(&arguments.backing).filter(|&(_, own)| own != page_bytes) {
-            say!(
-                "entresol: {server} writes pages of {own} B; a cache with `--page-size {own}` has pages of that size and needs \
-                 less memory"
-            );
+        if let Some(ServerPages { server, page_bytes: own }) = server {
+            if own == page_bytes && arguments.page_size.is_none() {
+                say!("{name}: page size {own}, {server}'s (--page-size)");
+            } else if own != page_bytes {
+                say!(
+                    "entresol: {server} writes pages of {own} B; a cache with `--page-size {own}` has pages of that size and needs \
+                     less memory"
+                );
+            }
         }
+        say!("{name}: {}", memory::needs(&geometry));
     }
     Ok(())
-}
-
-/// The database server whose data directory this is or contains, and the bytes of its pages.
-fn pages_of_server(backing: &Path) -> Option<(&'static str, u32)> {
-    let below = std::fs::read_dir(backing).ok()?.flatten().map(|entry| entry.path());
-    std::iter::once(backing.to_owned()).chain(below).find_map(|place| {
-        if place.join("PG_VERSION").is_file() {
-            return Some(("PostgreSQL", 8192));
-        }
-        place.join("ibdata1").is_file().then_some(("InnoDB", 16384))
-    })
 }

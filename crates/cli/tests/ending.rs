@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::served::{formatted, reached};
+use common::served::{formatted, formatted_log, reached};
 use common::{Scratch, Signal, crash, is_impossible, serving, signal};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -316,7 +316,7 @@ fn signals_at_any_moment_end_a_server_and_leave_a_cache_that_opens() {
 
 #[test]
 fn the_lower_dirty_limit_follows_the_upper_one_and_sizes_are_bytes_without_a_unit() {
-    let scratch = formatted();
+    let scratch = formatted_log();
     let mut server = common::served::start(&scratch, "lru", "write-back");
     drop(reached(&scratch, &mut server));
     let set = |setting| scratch.ok(&["set", "--cache", "cache", setting]);

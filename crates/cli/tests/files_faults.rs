@@ -28,6 +28,11 @@ fn end_of_a_lost_device(mounted: &mut Mounted, lost: bool) {
     mounted.signal(Signal::TERM);
     let (code, said) = mounted.end();
     assert_eq!(code, Some(0), "{said}");
+    check_warnings(&said, lost);
+}
+
+/// Checks the lines about a cache device that failed.
+fn check_warnings(said: &str, lost: bool) {
     let is_warning = |line: &str| line.starts_with("cache: the cache device failed") && line.contains("reads");
     let is_cut = |line: &str| line.starts_with("cache: the cache file was truncated while in use");
     // A line about lost pages appears only if the server looked while pages were lost, which depends on timing.
@@ -38,7 +43,13 @@ fn end_of_a_lost_device(mounted: &mut Mounted, lost: bool) {
 
 #[test]
 fn in_write_through_a_mount_goes_on_without_its_cache() {
-    let Some(mut mounted) = Mounted::with(Some(["write-through", "lru"])) else { return };
+    for layout in ["log", "slots"] {
+        goes_on_without_its_cache(layout);
+    }
+}
+
+fn goes_on_without_its_cache(layout: &str) {
+    let Some(mut mounted) = Mounted::with_layout(["write-through", "lru"], "off", layout) else { return };
     let file = open(mounted.above().join("f"));
     file.write_all_at(&[1; 50 * PAGE], 0).unwrap();
     file.sync_all().unwrap();
@@ -50,7 +61,18 @@ fn in_write_through_a_mount_goes_on_without_its_cache() {
     file.sync_all().unwrap();
     assert!(fs::read(mounted.above().join("f")).unwrap() == vec![2; 600 * PAGE]);
     drop(file);
-    end_of_a_lost_device(&mut mounted, false);
+    if layout == "log" {
+        end_of_a_lost_device(&mut mounted, false);
+    } else {
+        // The journal is read again where a block of it is to be reused: the cache is given up then, and its end says so.
+        mounted.signal(Signal::TERM);
+        let (code, said) = mounted.end();
+        assert_eq!(code, Some(2), "{said}");
+        let (given_up, warnings): (Vec<_>, Vec<_>) =
+            said.lines().partition(|line| line.contains("a block of the cache's journal is damaged"));
+        assert!(given_up.iter().any(|line| line.contains("requests go to the backing store")), "{said}");
+        check_warnings(&warnings.join("\n"), false);
+    }
     assert!(fs::read(mounted.below().join("f")).unwrap() == vec![2; 600 * PAGE]);
 }
 

@@ -1,5 +1,5 @@
-//! First steps of a new user: a mount before its cache was made, a mount point that is not empty, pages of another
-//! size, old times.
+//! First steps of a new user: a mount before its cache was made, a mount point that is not empty, what
+//! `format` chooses, old times.
 
 mod common;
 
@@ -65,25 +65,38 @@ fn a_mount_point_that_holds_something_is_said_and_no_other() {
     assert!(!itself.contains("is not empty"), "the same files are seen: {itself}");
 }
 
+/// Makes a cache in front of a directory, and returns what is said.
+fn format(scratch: &Scratch, backing: &str, options: &[&str]) -> String {
+    let arguments = [&["format", "--cache", "cache", "--backing", backing, "--force"], options].concat();
+    let output = scratch.run(&arguments);
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    said
+}
+
 #[test]
-fn pages_of_another_size_than_the_databases_are_said_by_format() {
+fn format_takes_the_page_size_of_a_database_and_says_so() {
     let scratch = folders();
-    let format = |backing: &str, size: &str| {
-        let arguments =
-            ["format", "--cache", "cache", "--backing", backing, "--size", "4MiB", "--force", "--page-size", size];
-        let output = scratch.run(&arguments);
-        let said = String::from_utf8(output.stderr).expect("text");
-        assert_eq!(output.status.code(), Some(0), "{said}");
-        said
-    };
-    assert!(!format("backing", "4096").contains("--page-size"));
-    scratch.file("backing/PG_VERSION", "15\n");
-    says(&format("backing", "4096"), &["PostgreSQL writes pages of 8192 B", "`--page-size 8192`"]);
-    assert!(!format("backing", "8192").contains("--page-size"));
-    std::fs::remove_file(scratch.path("backing/PG_VERSION")).expect("it is there");
+    let small = |page_size: &'static str| ["--size", "4MiB", "--page-size", page_size];
+    assert!(!format(&scratch, "backing", &small("4096")).contains("--page-size"));
+    says(&format(&scratch, "backing", &["--size", "4MiB"]), &["pages of 4096 B"]);
+
+    // As in the control file of version 1300: the block size follows the float format at 208.
+    let mut control = vec![0; 8192];
+    control[208..216].copy_from_slice(&1_234_567.0_f64.to_le_bytes());
+    control[216..220].copy_from_slice(&8192_u32.to_le_bytes());
+    std::fs::create_dir(scratch.path("backing/global")).expect("a directory");
+    scratch.file("backing/global/pg_control", control);
+    says(&format(&scratch, "backing", &["--size", "4MiB"]), &["pages of 8192 B", "page size 8192, PostgreSQL's"]);
+    says(&format(&scratch, "backing", &small("4096")), &["PostgreSQL writes pages of 8192 B", "`--page-size 8192`"]);
+    assert!(!format(&scratch, "backing", &small("8192")).contains("--page-size"));
+
+    std::fs::remove_dir_all(scratch.path("backing/global")).expect("it is there");
     std::fs::create_dir(scratch.path("backing/my")).expect("a directory");
-    scratch.file("backing/my/ibdata1", "");
-    says(&format("backing", "4096"), &["InnoDB writes pages of 16384 B"]);
+    scratch.file("backing/my/ibdata1", vec![0; 16384]);
+    says(&format(&scratch, "backing", &["--size", "4MiB"]), &["pages of 16384 B", "page size 16384, InnoDB's"]);
+    let small = format(&scratch, "backing", &["--size", "2MiB"]);
+    says(&small, &["pages of 4096 B", "InnoDB writes pages of 16384 B"]);
 }
 
 #[test]

@@ -20,12 +20,14 @@ fn skipped(test: &str, why: &str) {
     eprintln!("SKIPPED {test}: {why}");
 }
 
-/// A scratch directory with a cache for a data directory.
-fn formatted(data: &Path) -> Scratch {
+/// A scratch directory with a cache for a data directory, whose page size `format` finds.
+fn formatted(data: &Path, page_size: &str) -> Scratch {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.path("mount")).expect("a mount point");
     let data = data.display().to_string();
-    scratch.format(&["--cache", "cache", "--backing", &data, "--size", "4MiB"]);
+    let output =
+        scratch.run(&["format", "--cache", "cache", "--backing", &data, "--size", "4MiB", "--mode", "write-back"]);
+    says(&String::from_utf8_lossy(&output.stderr), &[&format!("cache: page size {page_size} (--page-size)")]);
     scratch
 }
 
@@ -57,7 +59,7 @@ fn a_mount_over_the_directory_of_a_running_postgresql_is_refused() {
     let Some(mut server) = Postgres::start("") else { return skipped(test, "no PostgreSQL (make servers)") };
     server.sql("postgres", "create table h(a int primary key); insert into h select generate_series(1, 1000)");
     let data = server.data();
-    let scratch = formatted(&data);
+    let scratch = formatted(&data, "8192, PostgreSQL's");
     says(&refusal(&scratch, &data, "mount"), &["its postmaster.pid names process", "(postgres)"]);
     says(&refusal(&scratch, &data, &data.display().to_string()), &["its postmaster.pid names process"]);
     // A forgotten stop: the directory has another name, and an empty one has its name.
@@ -81,7 +83,7 @@ fn a_mount_over_the_directory_of_a_running_mariadb_is_refused() {
     let test = "a_mount_over_the_directory_of_a_running_mariadb_is_refused";
     let Some(mut server) = MariaDb::start("") else { return skipped(test, "no MariaDB (make servers)") };
     let data = server.data();
-    let scratch = formatted(&data);
+    let scratch = formatted(&data, "16384, InnoDB's");
     says(&refusal(&scratch, &data, "mount"), &[" is locked by process ", "as a running MariaDB or MySQL does"]);
     server.stop();
     mounts(&scratch, &data);

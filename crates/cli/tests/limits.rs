@@ -24,7 +24,7 @@ fn a_device_size_takes_its_room_first_or_is_refused() {
     let scratch = Scratch::new();
     let Some(image) = Image::new(scratch.path("fs"), 64, &["mkfs.ext4", "-q"]) else { return };
     scratch.file("disk", vec![0; BACKING]);
-    scratch.format(&["--cache", "fs/cache", "--backing", "disk", "--size", "8MiB"]);
+    scratch.format(&["--cache", "fs/cache", "--backing", "disk", "--size", "8MiB", "--layout", "log"]);
     let arguments = ["serve", "nbd", "--backing", "disk", "--cache", "fs/cache", "--socket", "s", "--policy", "lru"];
     let mut command = scratch.command(&arguments);
     let piped = std::process::Stdio::piped;

@@ -3,7 +3,7 @@
 mod common;
 
 use common::served::client::{Client, FLUSH, FUA, READ, WRITE};
-use common::served::{BACKING, Kept, PAGE, ended, formatted, reached, start, terminate};
+use common::served::{BACKING, Kept, PAGE, ended, formatted, formatted_log, reached, start, terminate};
 use common::{crash, says};
 use entresol_core::Random;
 use std::cell::RefCell;
@@ -64,7 +64,7 @@ fn what_is_no_cache_of_this_backing_is_refused_by_every_command() {
     says(&refused(&["--policy", "min"]), &["min", "future"]);
     says(&refused(&["--policy", "lru,arc"]), &["names 2 policies"]);
     says(&refused(&["--policy", "lru", "--dram", "1MiB"]), &["--dram", "one tier"]);
-    says(&refused(&["--policy", "lru", "--cache-size", "2GiB"]), &["--cache-size: 524288 pages", "room for 284"]);
+    says(&refused(&["--policy", "lru", "--cache-size", "2GiB"]), &["--cache-size: 524288 pages", "room for 374"]);
     says(&refused(&["--read-only"]), &["--read-only"]);
     says(&refused(&["--file", "disk"]), &["--file"]);
     says(&scratch.refused(&["serve", "nbd", "--socket", "s", "--cache", "cache"]), &["--backing"]);
@@ -112,7 +112,7 @@ fn a_cache_in_use_is_left_alone_and_a_termination_closes_it() {
 
 #[test]
 fn damage_is_found_and_told_where() {
-    let scratch = formatted();
+    let scratch = formatted_log();
     let mut child = start(&scratch, "lru", "write-back");
     let mut client = reached(&scratch, &mut child);
     client.write(0, &[5; 3 * PAGE], FUA);
@@ -158,7 +158,7 @@ fn damage_is_found_and_told_where() {
 
 #[test]
 fn what_can_be_repaired_is_and_the_rest_is_said() {
-    let scratch = formatted();
+    let scratch = formatted_log();
     let mut child = start(&scratch, "lru", "write-back");
     let mut client = reached(&scratch, &mut child);
     client.write(0, &[5; 3 * PAGE], FUA);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::served::client::{FUA, WRITE};
-use common::served::{BACKING, PAGE, formatted, reached, start, terminate};
+use common::served::{BACKING, PAGE, formatted, formatted_log, reached, start, terminate};
 use common::{Scratch, crash, says};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -145,7 +145,7 @@ fn set_changes_policy_and_sizes_and_what_is_cached_stays() {
 
 #[test]
 fn set_makes_the_cache_larger_and_what_is_cached_stays() {
-    let scratch = formatted();
+    let scratch = formatted_log();
     let set = |settings: &[&str]| scratch.ok(&[&["set", "--cache", "cache"], settings].concat());
     let mut child = start(&scratch, "lru", "write-back");
     let mut client = reached(&scratch, &mut child);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::served::{PAGE, formatted, reached, start};
+use common::served::{PAGE, formatted, formatted_log, reached, start};
 use common::{Scratch, Signal, says, signal};
 use serde_json::Value;
 use std::io::Read;
@@ -39,7 +39,7 @@ fn life(scratch: &Scratch, more: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn events_are_json_lines_where_that_is_asked_for() {
-    let scratch = formatted();
+    let scratch = formatted_log();
     let (_, said) = life(&scratch, &["--log", "json"]);
     println!("{said}");
     let events: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

@@ -589,7 +589,7 @@ fn a_cache_that_is_made_anew_has_the_size_that_it_had_grown_to() {
         fs::remove_file(scratch.path("cache")).expect("it is lost");
         bytes
     };
-    let scratch = common::served::formatted();
+    let scratch = common::served::formatted_log();
     let mut server = common::served::start(&scratch, "lru", "write-back");
     let client = common::served::reached(&scratch, &mut server);
     let grown = grow(&scratch);
@@ -601,7 +601,7 @@ fn a_cache_that_is_made_anew_has_the_size_that_it_had_grown_to() {
     assert_eq!((space(&scratch), fs::metadata(scratch.path("cache")).expect("a cache").len()), (grown, bytes));
     common::served::terminate(server);
     // For a directory the map keeps the choices, over a kill too.
-    let Some(mut mounted) = common::mounted::Mounted::with(Some(["write-back", "lru"])) else { return };
+    let Some(mut mounted) = common::mounted::Mounted::with_layout(["write-back", "lru"], "off", "log") else { return };
     let grown = grow(&mounted.scratch);
     mounted.signal(Signal::KILL);
     mounted.end();

@@ -474,7 +474,7 @@ fn the_first_flush_of_each_connection_fails_if_somebody_drained_the_cache_betwee
             let both = ["--cache", "cache", "--backing", "disk"];
             held.scratch.ok(&[&["-q", "drain"], &both[..]].concat());
             if act == "format" {
-                held.scratch.format(&[&["--force", "--size", "2MiB"], &both[..]].concat());
+                held.scratch.format(&[&["--force", "--size", "2MiB", "--layout", "log"], &both[..]].concat());
             }
         });
         // What was flushed is there.

@@ -161,6 +161,18 @@ fn figures_of(scratch: &Scratch, killed: u32) -> Option<Value> {
 }
 
 #[test]
+fn a_cache_of_segments_has_a_bound_unless_it_is_said_otherwise() {
+    let scratch = format("segments");
+    for (options, is_bounded) in [(&[][..], true), (&["--wear", "unbounded"], false)] {
+        let mut child = start_with(&scratch, "reuse", options);
+        let client = reached(&scratch, &mut child);
+        assert_eq!(Figures::of(&scratch).allowed.is_some(), is_bounded, "{options:?}");
+        drop(client);
+        terminate(child);
+    }
+}
+
+#[test]
 fn a_bound_on_wear_is_refused_where_the_layout_cannot_keep_it() {
     for layout in ["log", "slots"] {
         let scratch = format(layout);

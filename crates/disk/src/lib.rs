@@ -9,6 +9,7 @@ mod aligned;
 mod file;
 mod identity;
 mod metered;
+mod patience;
 mod queue;
 mod rings;
 mod space;
@@ -17,6 +18,7 @@ pub use aligned::AlignedBytes;
 pub use file::{Caching, FileDisk};
 pub use identity::file_identity;
 pub use metered::{CallCounts, DeviceCounts, MeterReader, Metered, TIME_BUCKETS};
+pub use patience::{PATIENCE, patiently};
 pub use queue::{QueuedRead, ReadSource};
 pub use space::{Taken, take_room};
 

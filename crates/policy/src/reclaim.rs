@@ -97,7 +97,7 @@ impl Reclaim {
             idle: 0,
             idle_max: (pages / 50).max(4 * u64::from(segment_pages)),
             floor: 0.0,
-            budget: Budget::new(Allowed::by(wear, pages, page_bytes), (pages / 4).max(1)),
+            budget: Budget::new(Allowed::by(wear, pages, page_bytes), pages),
             ranks: Vec::with_capacity(segment_pages as usize),
         }
     }
@@ -145,8 +145,7 @@ impl Reclaim {
     /// Notes a page written to the log, by a request or by a copy.
     #[inline]
     pub fn wrote(&mut self) {
-        self.budget.spent += 1.0;
-        self.budget.written_pages += 1;
+        self.budget.wrote();
     }
 
     /// Pages written, beside the bound on them.
@@ -302,6 +301,9 @@ struct Budget {
     /// All pages written, and all that were allowed.
     written_pages: u64,
     allowed_pages: f64,
+    /// Pages that an empty log takes before it is full. They are allowed beside the rate: a cache is filled only once, and
+    /// saves nothing before.
+    unfilled: u64,
     /// Pressure, 0 to [`PRESSURE_MAX`].
     pressure: f64,
     /// Requests until the next look.
@@ -311,13 +313,16 @@ struct Budget {
 }
 
 impl Budget {
-    fn new(rate: Allowed, interval: u64) -> Self {
+    /// For an empty log of so many pages.
+    fn new(rate: Allowed, pages: u64) -> Self {
+        let interval = (pages / 4).max(1);
         Budget {
             rate,
             spent: 0.0,
             allowed: 0.0,
             written_pages: 0,
             allowed_pages: 0.0,
+            unfilled: pages,
             pressure: 0.0,
             left: interval,
             interval,
@@ -327,8 +332,20 @@ impl Budget {
 
     /// Begins another rate. What was written before counts as allowed.
     fn set_rate(&mut self, rate: Allowed, now_us: u64) {
-        let Budget { written_pages, interval, .. } = *self;
-        *self = Budget { written_pages, allowed_pages: written_pages as f64, now_us, ..Budget::new(rate, interval) };
+        let (allowed_pages, left) = (self.written_pages as f64, self.interval);
+        *self = Budget { rate, spent: 0.0, allowed: 0.0, allowed_pages, pressure: 0.0, left, now_us, ..*self };
+    }
+
+    /// Notes a page written.
+    #[inline]
+    fn wrote(&mut self) {
+        self.spent += 1.0;
+        self.written_pages += 1;
+        if self.unfilled > 0 {
+            self.unfilled -= 1;
+            self.allowed += 1.0;
+            self.allowed_pages += 1.0;
+        }
     }
 
     /// Notes a request; true if the pressure has changed.
@@ -471,8 +488,27 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_log_is_filled_beside_the_bound() {
+        let rate = Allowed::PerRequest { written: 1.0, read: 0.0 };
+        let mut budget = Budget::new(rate, 100);
+        for at in 0..400 {
+            budget.wrote();
+            budget.request(at >= 100, 0);
+            assert_eq!(budget.pressure, 0.0, "after {at}");
+        }
+        assert_eq!((budget.written_pages, budget.allowed_pages), (400, 400.0));
+        budget.set_rate(rate, 0);
+        for _ in 0..400 {
+            budget.wrote();
+            budget.wrote();
+            budget.request(true, 0);
+        }
+        assert!(budget.pressure > 0.1, "another bound does not empty the log: {}", budget.pressure);
+    }
+
+    #[test]
     fn days_pass_by_the_time_of_requests() {
-        let mut budget = Budget::new(Allowed::PerDay(1000.0), 10);
+        let mut budget = Budget::new(Allowed::PerDay(1000.0), 40);
         let looks = (0..100).filter(|at| budget.request(true, at * 86_400_000)).count();
         assert_eq!(looks, 10);
         // 99 steps of a thousandth of a day; ten looks keep 0.97 each.

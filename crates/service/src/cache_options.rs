@@ -14,10 +14,15 @@ use std::time::Duration;
 /// ends at the lower.
 pub(crate) const LOW_BY_HIGH: f64 = 0.9;
 
+/// Default bound on what is written to a cache of the layout segments: more copies bring no more requests
+/// (lab/results/layouts-live.md).
+pub(crate) const WEAR: Wear = Wear::Amplification { written: 1.8, read: 0.04 };
+
 /// Options of a running cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheOptions {
-    /// The policy, NAME or NAME:OPTION=VALUE:...; none: the one given to `format`, else face-gsc.
+    /// The policy, NAME or NAME:OPTION=VALUE:...; none: the one given to `format`, else that of
+    /// the layout.
     pub policy: Option<String>,
     /// Treatment of writes; none: the one used last or given to `format`, else write-through.
     pub mode: Option<Mode>,
@@ -33,8 +38,8 @@ pub struct CacheOptions {
     pub sync_after: Option<Duration>,
     /// Bytes of a sequential stream after which its rest bypasses the cache; 0: never.
     pub sequential_cutoff: u64,
-    /// Bound on what is written to a cache of the layout segments.
-    pub wear: Wear,
+    /// Bound on what is written to a cache of the layout segments; none: [`WEAR`].
+    pub wear: Option<Wear>,
     /// Memory for the upper tier of a policy that manages two; none: the policy's own share.
     pub dram: Option<Size>,
     /// Format of events on standard error.
@@ -57,7 +62,7 @@ impl Default for CacheOptions {
             dirty_age: Some(Duration::from_secs(3600)),
             sync_after: Some(Duration::from_secs(30)),
             sequential_cutoff: 0,
-            wear: Wear::Unbounded,
+            wear: None,
             dram: None,
             log: LogFormat::Text,
             writers_ok: false,
@@ -85,7 +90,8 @@ impl CacheOptions {
     /// # Errors
     /// If this program does not know such a setting.
     pub(crate) fn chosen(&self, kept: &Kept, settings: Option<&Settings>) -> Result<Chosen> {
-        settings.map_or_else(|| Ok(Chosen::new(self.policy.as_deref(), self.mode, kept)), Settings::chosen)
+        let new = || Chosen::new(self.policy.as_deref(), self.mode, self.dram.is_some(), kept);
+        settings.map_or_else(|| Ok(new()), Settings::chosen)
     }
 
     /// Applies the options that are not part of the cache's configuration, or those settings.

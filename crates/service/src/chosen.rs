@@ -1,22 +1,22 @@
 //! Policy and mode of a start: those of the command line, else those of the backing record, else the defaults.
 
 use super::keyword::Keyword;
-use entresol_cache::Mode;
+use entresol_cache::{Mode, default_policy};
 use entresol_files::record::Record;
+use entresol_store::Layout;
 
-/// The policy of a cache for which none was given.
-pub(crate) const DEFAULT_POLICY: &str = "face-gsc";
 /// The mode of a cache for which none was given.
 pub(crate) const DEFAULT_MODE: Mode = Mode::WriteThrough;
 /// The other mode that a user may want, and its price.
 const OTHER_MODE: &str = "`--mode write-back` makes writes fast too, and loses the newest with the cache device";
 
-/// Policy and mode by a backing record: the policy given to `entresol format`, and the mode last used or given to
-/// `format`, as far as they are known.
+/// Policy, mode and layout by a backing record: the policy given to `entresol format`, the mode last used or given to
+/// `format`, and the layout, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) policy: Option<String>,
     pub(crate) mode: Option<Mode>,
+    pub(crate) layout: Option<Layout>,
 }
 
 impl Kept {
@@ -28,7 +28,8 @@ impl Kept {
         let mode = choices.and_then(|choices| choices.mode.as_ref()).and_then(|mode| Mode::named(mode));
         // Earlier versions noted no mode; only write-back leaves a backing store without some bytes.
         let mode = mode.or((!record.complete).then_some(Mode::WriteBack));
-        Kept { policy: choices.and_then(|choices| choices.policy.clone()), mode }
+        let layout = choices.map(|choices| choices.geometry.layout);
+        Kept { policy: choices.and_then(|choices| choices.policy.clone()), mode, layout }
     }
 }
 
@@ -44,13 +45,15 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// For a start with this policy and mode, as far as they are given.
-    pub(crate) fn new(policy: Option<&str>, mode: Option<Mode>, kept: &Kept) -> Self {
+    /// For a start with this policy and mode, as far as they are given, and with or without memory for a tier above the
+    /// cache.
+    pub(crate) fn new(policy: Option<&str>, mode: Option<Mode>, has_memory_tier: bool, kept: &Kept) -> Self {
         let mut said = Vec::new();
         let policy = policy.map(str::to_owned).or_else(|| {
             kept.policy.clone().inspect(|policy| said.push(format!("policy {policy}, as given to `format`")))
         });
-        let policy = policy.unwrap_or_else(|| DEFAULT_POLICY.to_owned());
+        let policy =
+            policy.unwrap_or_else(|| default_policy(kept.layout.unwrap_or(Layout::Log), has_memory_tier).to_owned());
         let mode = mode.unwrap_or_else(|| {
             said.push(kept.mode.map_or_else(
                 || format!("mode {}, the default ({OTHER_MODE})", DEFAULT_MODE.keyword()),
@@ -83,8 +86,8 @@ mod tests {
         let modes = [None, Some(Mode::WriteThrough)];
         for (given, kept) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             let kept_before = [None, Some("mq")][kept].map(str::to_owned);
-            let kept_before = Kept { policy: kept_before, mode: [None, Some(Mode::ReadOnly)][kept] };
-            let chosen = Chosen::new(told[given], modes[given], &kept_before);
+            let kept_before = Kept { policy: kept_before, mode: [None, Some(Mode::ReadOnly)][kept], layout: None };
+            let chosen = Chosen::new(told[given], modes[given], false, &kept_before);
             let (policy, mode, said) = match (given, kept) {
                 (1, _) => ("arc", Mode::WriteThrough, None),
                 (_, 1) => ("mq", Mode::ReadOnly, Some("policy mq, as given to `format`; mode read-only, as before")),
@@ -96,6 +99,20 @@ mod tests {
             };
             assert_eq!((chosen.policy.as_str(), chosen.mode), (policy, mode), "given {given}, kept {kept}");
             assert_eq!(chosen.said().as_deref(), said, "given {given}, kept {kept}");
+        }
+    }
+
+    #[test]
+    fn the_default_policy_follows_the_layout_and_the_memory_above() {
+        for (layout, has_memory_tier, expected) in [
+            (None, false, "face-gsc"),
+            (Some(Layout::Log), false, "face-gsc"),
+            (Some(Layout::Slots), false, "reuse"),
+            (Some(Layout::Segments), false, "reuse"),
+            (Some(Layout::Slots), true, "face-gsc"),
+        ] {
+            let kept = Kept { layout, ..Kept::default() };
+            assert_eq!(Chosen::new(None, None, has_memory_tier, &kept).policy, expected, "{layout:?}");
         }
     }
 }

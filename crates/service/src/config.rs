@@ -1,6 +1,6 @@
 //! The configuration of a cache: its policy, and the sizes of its tiers.
 
-use super::cache_options::CacheOptions;
+use super::cache_options::{CacheOptions, WEAR};
 use super::chosen::Chosen;
 use super::memory;
 use super::settings::Settings;
@@ -20,11 +20,10 @@ pub(crate) fn config(
     settings: Option<&Settings>,
 ) -> Result<CacheConfig> {
     let spec = one_policy(&chosen.policy)?;
-    let wear = match settings.and_then(|settings| settings.wear.as_ref()) {
-        Some(set) => set.parse()?,
-        None => options.wear,
-    };
-    if wear != Wear::Unbounded && geometry.layout != Layout::Segments {
+    let set = settings.and_then(|settings| settings.wear.as_ref()).map(|set| set.parse()).transpose()?;
+    let keeps_bound = geometry.layout == Layout::Segments;
+    let wear = set.or(options.wear).unwrap_or(if keeps_bound { WEAR } else { Wear::Unbounded });
+    if wear != Wear::Unbounded && !keeps_bound {
         let layout = geometry.layout.name();
         bail!("--wear: this cache has the layout {layout}; only one of the layout segments can keep a bound");
     }

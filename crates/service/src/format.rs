@@ -1,4 +1,4 @@
-//! The format of a cache: makes one for a backing store.
+//! The format of a cache: makes one for a backing store, and chooses what its user leaves open.
 
 use super::around;
 use super::backing_record;
@@ -7,6 +7,7 @@ use super::config::one_policy;
 use super::directory::{check_outside, refusal};
 use super::hold::{ReadFile, check_apart, hex, hold, metadata};
 use super::identity::{Identity, identity, random};
+use super::server_pages::{self, ServerPages};
 use anyhow::{Context, Result, bail};
 use entresol_cache::{BlockCache, Mode};
 use entresol_disk::{Caching, Disk, FileDisk, take_room};
@@ -19,6 +20,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// Bytes of a page where neither the user nor a database below names them.
+const PAGE_BYTES: u64 = 4096;
+
 /// Options of a new cache.
 pub struct FormatOptions {
     /// File or block device to make a cache of.
@@ -29,13 +33,14 @@ pub struct FormatOptions {
     pub identity: Option<Identity>,
     /// Size of the cache in bytes; none: that of the existing file or device.
     pub size: Option<u64>,
-    /// Bytes of a page, a power of two from 512 to 65536.
-    pub page_size: u64,
-    /// Bytes of a segment, a multiple of the page size; none: 1 MiB, less if fewer than 64 of those fit.
+    /// Bytes of a page, a power of two from 512 to 65536; none: those of the database server below if they fit, else
+    /// 4096.
+    pub page_size: Option<u64>,
+    /// Bytes of a segment, a multiple of the page size; none: those of the layout, less in a small cache.
     pub segment_size: Option<u64>,
     /// Layout of the pages.
     pub layout: Layout,
-    /// Policy of a start that names none; none: face-gsc.
+    /// Policy of a start that names none; none: that of the layout.
     pub policy: Option<String>,
     /// Mode of a first start that names none; none: write-through.
     pub mode: Option<Mode>,
@@ -43,8 +48,20 @@ pub struct FormatOptions {
     pub force: bool,
 }
 
-/// Makes a cache; returns its geometry.
-pub fn format(options: &FormatOptions) -> Result<Geometry> {
+/// A new cache, with what was chosen for its user.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Formatted {
+    /// Sizes and layout.
+    pub geometry: Geometry,
+    /// The database server below, whose page size was taken unless one was given or so small a cache has no such pages.
+    pub server: Option<ServerPages>,
+}
+
+/// Makes a cache.
+///
+/// # Errors
+/// If a path, a size or an option does not fit, something is there already, or an I/O fails. A new file is removed then.
+pub fn format(options: &FormatOptions) -> Result<Formatted> {
     let name = options.cache.display();
     check_apart(&options.cache, &options.backing)?;
     options.policy.as_deref().map(one_policy).transpose().context("--policy")?;
@@ -55,7 +72,10 @@ pub fn format(options: &FormatOptions) -> Result<Geometry> {
         (None, true) => ReadFile::open(&options.cache)?.size_bytes,
         (None, false) => bail!("{name}: is not there; --size gives its size"),
     };
-    let geometry = geometry(options, size).with_context(|| name.to_string())?;
+    let server = server_pages::find(&options.backing);
+    let own = server.map(|server| server.page_bytes.into()).filter(|&own| geometry(options, size, own).is_ok());
+    let page_bytes = options.page_size.or(own).unwrap_or(PAGE_BYTES);
+    let geometry = geometry(options, size, page_bytes).with_context(|| name.to_string())?;
     if exists {
         make_over(options, size, geometry, &backing)?;
     } else {
@@ -66,11 +86,11 @@ pub fn format(options: &FormatOptions) -> Result<Geometry> {
         let made = made.and_then(|_room| make(options, size, geometry, &backing));
         made.inspect_err(|_| drop(std::fs::remove_file(&options.cache)))?;
     }
-    Ok(geometry)
+    Ok(Formatted { geometry, server })
 }
 
-fn geometry(options: &FormatOptions, size: u64) -> Result<Geometry> {
-    let page_bytes = u32::try_from(options.page_size).unwrap_or(u32::MAX);
+fn geometry(options: &FormatOptions, size: u64, page_size: u64) -> Result<Geometry> {
+    let page_bytes = u32::try_from(page_size).unwrap_or(u32::MAX);
     let probe = Geometry { page_bytes, segment_pages: 4, segments: 8, layout: Layout::Log };
     probe.check()?;
     let layout = options.layout;
@@ -79,10 +99,10 @@ fn geometry(options: &FormatOptions, size: u64) -> Result<Geometry> {
         geometry.check()?;
         return Ok(geometry);
     };
-    if !segment.is_multiple_of(options.page_size) {
+    if !segment.is_multiple_of(page_size) {
         bail!("--segment-size {segment} is no multiple of the page size {page_bytes}");
     }
-    let segment_pages = u32::try_from(segment / options.page_size).unwrap_or(u32::MAX);
+    let segment_pages = u32::try_from(segment / page_size).unwrap_or(u32::MAX);
     let segments = size.saturating_sub(probe.base()) / segment;
     let segments = u32::try_from(segments).unwrap_or(u32::MAX);
     let geometry = Geometry { page_bytes, segment_pages, segments, layout };
@@ -124,7 +144,7 @@ fn make(options: &FormatOptions, size: u64, geometry: Geometry, backing: &Below)
     let name = || options.cache.display().to_string();
     let cache = hold(&options.cache, Caching::Buffered)?;
     let uuid = random()?;
-    let kept = Kept { policy: options.policy.clone(), mode: options.mode };
+    let kept = Kept { policy: options.policy.clone(), mode: options.mode, layout: Some(geometry.layout) };
     let choices = backing_record::choices(&options.cache, geometry, size, &kept)?;
     match backing {
         Below::File { held, identity, place } => {

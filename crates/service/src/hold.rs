@@ -1,7 +1,7 @@
 //! Files and devices that this process holds alone or only reads, and damage found in them.
 
 use anyhow::{Context, Result, anyhow, bail};
-use entresol_disk::{Caching, Disk, FileDisk};
+use entresol_disk::{Caching, Disk, FileDisk, PATIENCE};
 use entresol_fsck::Bytes;
 use rustix::fs::FlockOperation;
 use std::fs::{File, Metadata};
@@ -21,15 +21,7 @@ pub fn is_damage(error: &anyhow::Error) -> bool {
     error.root_cause().is::<Damage>()
 }
 
-/// Longest wait for a lock of another process.
-///
-/// When a process is killed, the kernel reports its end first. An io_uring request that is under way keeps its file
-/// open, and a file keeps its lock (flock) as long as it is open (Linux, `__fput` in fs/file_table.c). So the lock is
-/// free only once no write of the killed process can come any more: none can overtake those of the next process. Writes
-/// by other system calls end before the process does. Without this wait, a process that starts at once would be refused.
-const PATIENCE: Duration = Duration::from_millis(500);
-
-/// The same of a server that follows a killed one: its clients wait, and a device may take long for the last requests.
+/// Longest wait for a lock ([`PATIENCE`]) of a server that follows a killed one: its clients wait, and a device may take long for the last requests.
 const PATIENCE_AFTER_KILL: Duration = Duration::from_secs(600);
 
 /// Wait for a lock after which that is said.

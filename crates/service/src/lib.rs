@@ -60,6 +60,7 @@ pub mod run;
 pub mod running;
 pub mod serve;
 pub mod served;
+pub mod server_pages;
 pub mod serving;
 pub mod set;
 mod settings;

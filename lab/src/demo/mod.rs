@@ -159,7 +159,7 @@ impl Demo<'_> {
     fn options(&self, name: &str, policy: Option<&Info>) -> Options {
         Options {
             cache: policy.map(|_| self.path(&format!("{name}.cache"))),
-            policy: policy.map_or_else(String::new, |info| info.name.to_owned()),
+            policy: policy.map(|info| info.name.to_owned()),
             mode: Mode::WriteBack,
             dram: policy.filter(|info| info.tiers.len() == 2).map(|_| Size::Pages(DRAM_PAGES)),
             size_bytes: CACHE_BYTES,

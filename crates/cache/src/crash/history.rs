@@ -104,8 +104,8 @@ impl Setup {
         let mut large_enough = (least..).map(of).filter(|geometry| geometry.capacity_pages() >= CAPACITY_MIN);
         let geometry = large_enough.nth(random.below(6) as usize).expect("some number");
         let (mut policy, mut tiers) = random_policy(&mut random, geometry.capacity_pages());
-        if layout == Layout::Segments && Random::mix(seed).is_multiple_of(4) {
-            // Of a policy with ranks the log drops pages.
+        if layout.has_slots() && Random::mix(seed).is_multiple_of(4) {
+            // The default over these layouts. Of a policy with ranks the log of segments drops pages.
             (policy, tiers) = ("reuse", vec![geometry.capacity_pages() as usize]);
         }
         let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround][random.below(4) as usize];

@@ -17,7 +17,7 @@ pub const DIRTY_AGE: &str = "1h";
 #[derive(Args, Clone)]
 pub struct CacheArgs {
     /// With --cache: the policy, NAME or NAME:OPTION=VALUE:... (`entresol policies` lists them) [default: the one given
-    /// to `format`, else face-gsc]
+    /// to `format`, else reuse; face-gsc over the layout log, and with --dram]
     #[arg(long, value_name = "POLICY", requires = "cache")]
     policy: Option<String>,
     /// With --cache: treatment of writes [default: the one used last or given to `format`, else write-through]
@@ -49,9 +49,10 @@ pub struct CacheArgs {
     #[arg(long, value_name = "BYTES", default_value = "0", requires = "cache", value_parser = bytes_or_none)]
     sequential_cutoff: u64,
     /// With --cache: bound on what is written to a cache of the layout segments: 1DWPD (times its size a day), 200GB (a
-    /// day), amplification=1.8 (bytes for each byte that users write), or unbounded
-    #[arg(long, value_name = "BOUND", default_value = "unbounded", requires = "cache")]
-    wear: Wear,
+    /// day), amplification=1.8 (bytes for each byte that users write), or unbounded [default: amplification=1.8+0.04, with
+    /// 0.04 bytes for each byte that users read]
+    #[arg(long, value_name = "BOUND", requires = "cache")]
+    wear: Option<Wear>,
     /// With --cache: memory for the upper tier of a policy that manages two [default: the policy's own share]
     #[arg(long, value_name = "SIZE", requires = "cache")]
     dram: Option<Size>,

@@ -40,9 +40,18 @@ impl Kept {
 }
 
 pub fn formatted() -> Scratch {
+    formatted_with(&[])
+}
+
+/// A cache of the layout log, in which batches follow one another on the device, and which can grow.
+pub fn formatted_log() -> Scratch {
+    formatted_with(&["--layout", "log"])
+}
+
+fn formatted_with(options: &[&str]) -> Scratch {
     let scratch = Scratch::new();
     scratch.file("disk", vec![0; BACKING]);
-    scratch.format(&["--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
+    scratch.format(&[&["--cache", "cache", "--backing", "disk", "--size", "2MiB"], options].concat());
     scratch
 }
 

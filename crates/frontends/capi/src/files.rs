@@ -3,7 +3,7 @@
 use crate::error::{Code, Failure, Result, argument};
 use crate::{Cache, FormatOptions};
 use entresol_cache::{BlockCache, CacheConfig, Mode, Objects};
-use entresol_disk::{Caching, Disk, FileDisk, file_identity, take_room};
+use entresol_disk::{Caching, Disk, FileDisk, file_identity, patiently, take_room};
 use entresol_files::record::{Record, StorePair, place_of, read_record};
 use entresol_policy::{Info, Options, catalogue};
 use entresol_store::{Geometry, Layout};
@@ -16,7 +16,8 @@ use std::path::Path;
 
 /// Settings of an open cache.
 pub(crate) struct How {
-    pub policy: (&'static Info, Options),
+    /// None: that of the cache's layout.
+    pub policy: Option<(&'static Info, Options)>,
     pub memory_bytes: u64,
     pub cache_pages: u64,
     pub mode: Mode,
@@ -26,17 +27,17 @@ pub(crate) fn path(text: &CStr) -> &Path {
     Path::new(OsStr::from_bytes(text.to_bytes()))
 }
 
+/// A policy that a caller names.
+pub(crate) fn policy_of(text: &CStr) -> Result<(&'static Info, Options)> {
+    policy(text.to_str().map_err(|_| argument("policy is not UTF-8"))?)
+}
+
 /// A policy and its options: `NAME` or `NAME:OPTION=VALUE:...`.
-pub(crate) fn policy(text: &CStr) -> Result<(&'static Info, Options)> {
-    let text = text.to_str().map_err(|_| argument("policy is not UTF-8"))?;
+fn policy(text: &str) -> Result<(&'static Info, Options)> {
     let mut parts = text.split(':');
     let wrong = |error: entresol_policy::BuildError| Failure(Code::Policy, error.to_string());
     let info = catalogue::info(parts.next().unwrap_or_default()).map_err(wrong)?;
     Ok((info, Options::parse(info, parts).map_err(wrong)?))
-}
-
-pub(crate) fn default_policy() -> Result<(&'static Info, Options)> {
-    policy(c"face-gsc")
 }
 
 fn named(path: &Path) -> impl Fn(io::Error) -> Failure + '_ {
@@ -47,7 +48,7 @@ fn named(path: &Path) -> impl Fn(io::Error) -> Failure + '_ {
 }
 
 fn hold(path: &Path) -> Result<FileDisk> {
-    FileDisk::open(path, Caching::Buffered).map_err(named(path))
+    patiently(|| FileDisk::open(path, Caching::Buffered)).map_err(named(path))
 }
 
 /// Locks the cache and the backing store, which must be two files. Also returns the backing store's identity.
@@ -91,7 +92,7 @@ fn format_there(cache: &Path, backing: &Path, options: FormatOptions) -> Result<
     let page_bytes = if options.page_bytes == 0 { 4096 } else { options.page_bytes };
     Geometry { page_bytes, segment_pages: 4, segments: 8, layout: Layout::Log }.check()?;
     let size = if options.size_bytes == 0 { held.size_bytes() } else { options.size_bytes };
-    let geometry = Geometry::for_device(size, page_bytes, Layout::Log)?;
+    let geometry = Geometry::for_device(size, page_bytes, Layout::Slots)?;
     if size > held.size_bytes() {
         OpenOptions::new().write(true).open(cache).and_then(|file| take_room(&file, size)).map_err(named(cache))?;
     }
@@ -125,7 +126,8 @@ pub(crate) fn open(cache: &Path, backing: &Path, how: How) -> Result<Cache> {
     let (held, below, identity) = hold_both(cache, backing)?;
     let geometry = entresol_store::geometry(&held)?;
     let pages = if how.cache_pages == 0 { geometry.capacity_pages() } else { how.cache_pages };
-    let (info, options) = how.policy;
+    let default = || entresol_cache::default_policy(geometry.layout, how.memory_bytes > 0);
+    let (info, options) = how.policy.map_or_else(|| policy(default()), Ok)?;
     let tiers = tiers(info, pages, how.memory_bytes, geometry.page_bytes)?;
     let config = CacheConfig { options, mode: how.mode, ..CacheConfig::new(info, &tiers) };
     let opening = BlockCache::find(held, below, identity, &config, Objects::new(1))?;

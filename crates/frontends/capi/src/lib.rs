@@ -37,7 +37,7 @@ pub struct FormatOptions {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct OpenOptions {
-    /// The policy; null for face-gsc.
+    /// The policy; null for that of the layout: reuse over a cache that `entresol_format` makes, else face-gsc.
     pub policy: *const c_char,
     /// Memory of an upper tier in bytes; 0 for the policy's share.
     pub memory_bytes: u64,
@@ -161,8 +161,8 @@ pub unsafe extern "C" fn entresol_open(
         }
         let policy = match options.map(|options| options.policy).filter(|policy| !policy.is_null()) {
             // SAFETY: as the caller promises.
-            Some(policy) => files::policy(unsafe { text(policy, "policy")? })?,
-            None => files::default_policy()?,
+            Some(policy) => Some(files::policy_of(unsafe { text(policy, "policy")? })?),
+            None => None,
         };
         let how = files::How { policy, memory_bytes, cache_pages, mode: mode(number)? };
         let cache = files::open(files::path(cache), files::path(backing), how)?;
@@ -281,7 +281,7 @@ pub unsafe extern "C" fn entresol_set_policy(cache: *const Cache, policy: *const
     call(|| {
         // SAFETY: as the caller promises.
         let (cache, policy) = unsafe { (open(cache)?, text(policy, "policy")?) };
-        let (info, options) = files::policy(policy)?;
+        let (info, options) = files::policy_of(policy)?;
         let CacheConfig { tiers, .. } = cache.cache.config();
         let pages = *tiers.last().expect("a policy has a tier") as u64;
         let tiers = files::tiers(info, pages, 0, cache.page_bytes)?;

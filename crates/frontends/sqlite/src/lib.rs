@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! .load target/release/libentresol_sqlite
-//! .open 'file:slow/data.db?vfs=entresol&cache_file=fast/data.cache&cache_policy=face-gsc&cache_size=1GiB'
+//! .open 'file:slow/data.db?vfs=entresol&cache_file=fast/data.cache&cache_size=1GiB'
 //! ```
 //!
 //! In a program with SQLite linked in (by `rusqlite`, for instance):

@@ -26,8 +26,8 @@ pub struct Options {
     /// The cache: a file, or a block device that was formatted for the database. Without one, and without
     /// [`below`](Options::below), a database is opened as without Entresol. (`cache_file`)
     pub cache: Option<PathBuf>,
-    /// The policy, as `NAME` or `NAME:OPTION=VALUE:...`. (`cache_policy`)
-    pub policy: String,
+    /// The policy, as `NAME` or `NAME:OPTION=VALUE:...`. Default: that of the cache's layout. (`cache_policy`)
+    pub policy: Option<String>,
     /// Treatment of writes. (`cache_mode`: `write-through`, `write-back`, `write-around` or `read-only`)
     pub mode: Mode,
     /// Memory for the upper tier of a policy that manages two. Default: the policy's own share. (`cache_dram`)
@@ -47,11 +47,12 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// No cache file. For a given one: `face-gsc`, write-through, 256 MiB of 4-KiB pages, a database of at most 256 TiB.
+    /// No cache file. For a given one: the policy of its layout (`reuse` over a new one), write-through, 256 MiB of 4-KiB
+    /// pages, a database of at most 256 TiB.
     fn default() -> Self {
         Options {
             cache: None,
-            policy: "face-gsc".to_owned(),
+            policy: None,
             mode: Mode::WriteThrough,
             dram: None,
             size_bytes: 256 << 20,
@@ -104,8 +105,9 @@ impl Options {
             "cache_file" => self.cache = Some(path()),
             "cache_trace" => self.trace = Some(path()),
             "cache_policy" => {
-                self.policy = text?.to_owned();
-                policy(&self.policy)?;
+                let given = text?;
+                policy(given)?;
+                self.policy = Some(given.to_owned());
             }
             "cache_mode" => self.mode = mode(text?)?,
             "cache_dram" => self.dram = Some(text?.parse::<Size>().map_err(|error| error.to_string())?),

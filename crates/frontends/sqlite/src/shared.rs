@@ -5,9 +5,9 @@ use crate::error::Error;
 use crate::options::{Options, policy};
 use crate::record::Recorder;
 use entresol_cache::Block;
-use entresol_cache::{BlockCache, CacheConfig, CacheError, Mode, Objects, Tag};
+use entresol_cache::{BlockCache, CacheConfig, CacheError, Mode, Objects, Tag, default_policy};
 use entresol_core::{Op, Size};
-use entresol_disk::{Caching, Disk, FileDisk, take_room};
+use entresol_disk::{Caching, Disk, FileDisk, patiently, take_room};
 use entresol_files::record::{FileRecord, PairError, Record, RecordPlace, StorePair, compare, read_record};
 use entresol_policy::Info;
 use entresol_store::{Geometry, Layout, StoreError};
@@ -76,13 +76,15 @@ impl Shared {
             None => (Store::Plain(below), u64::from(options.page_bytes)),
             Some(path) => {
                 let mode = if writable { options.mode } else { Mode::ReadOnly };
-                let (info, policy) =
-                    policy(&options.policy).map_err(|why| Error::Parameter { name: "cache_policy".to_owned(), why })?;
-                timed |= info.clock;
                 let identity = identity(database).map_err(at(database))?;
                 check_apart(path, database)?;
                 let place = FileRecord::over(database, Arc::clone(&file) as _, identity).map_err(at(database))?;
                 let (device, geometry) = device(path, &below, options, identity, writable.then_some(&place))?;
+                let given = options.policy.as_deref();
+                let name = given.unwrap_or_else(|| default_policy(geometry.layout, options.dram.is_some()));
+                let wrong = |why| Error::Parameter { name: "cache_policy".to_owned(), why };
+                let (info, policy) = policy(name).map_err(wrong)?;
+                timed |= info.clock;
                 let tiers = tiers(info, geometry.capacity_pages(), options.dram, geometry.page_bytes)?;
                 let mut config = CacheConfig { options: policy, mode, ..CacheConfig::new(info, &tiers) };
                 config.handles = options.handles.unwrap_or(config.handles);
@@ -394,10 +396,10 @@ fn formatted(
     place: Option<&FileRecord>,
 ) -> Result<(FileDisk, Geometry), Error> {
     let at = |source| Error::File { path: path.to_owned(), source };
-    let device = FileDisk::open(path, Caching::Buffered).map_err(at)?;
+    let device = patiently(|| FileDisk::open(path, Caching::Buffered)).map_err(at)?;
     let cache = |source: StoreError| Error::Cache { path: path.to_owned(), source: CacheError::Store(source) };
     if is_blank(&device).map_err(at)? {
-        let geometry = Geometry::for_device(device.size_bytes(), options.page_bytes, Layout::Log).map_err(cache)?;
+        let geometry = Geometry::for_device(device.size_bytes(), options.page_bytes, Layout::Slots).map_err(cache)?;
         let mut uuid = [0; 16];
         File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut uuid)).map_err(at)?;
         make(&device, geometry, below, [uuid, identity], path, place)?;

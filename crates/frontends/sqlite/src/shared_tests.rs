@@ -44,7 +44,7 @@ fn bytes_are_those_of_a_plain_file_across_changes_of_size_and_restarts() {
         std::fs::write(&database, b"").expect("a file");
         let options = Options {
             cache: Some(scratch.path().join("cache")),
-            policy: policy.to_owned(),
+            policy: Some(policy.to_owned()),
             mode: Mode::WriteBack,
             size_bytes: 160 << 10,
             page_bytes: 1024,

@@ -1,13 +1,12 @@
 //! The exact command by which a user can go on after a refusal.
 
 use super::decide::IfLost;
-use crate::chosen::{DEFAULT_MODE, DEFAULT_POLICY};
+use crate::chosen::DEFAULT_MODE;
 use crate::hold::hex;
 use crate::identity::Identity;
 use crate::keyword::Keyword;
 use crate::words::quoted;
 use entresol_files::record::Choices;
-use entresol_store::Layout;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -53,10 +52,8 @@ pub fn format(
         let segment = u64::from(choices.geometry.segment_pages) * u64::from(choices.geometry.page_bytes);
         text += &format!(" --size {}", choices.size_bytes);
         text += &format!(" --page-size {} --segment-size {segment}", choices.geometry.page_bytes);
-        if choices.geometry.layout != Layout::Log {
-            text += &format!(" --layout {}", choices.geometry.layout.name());
-        }
-        if let Some(policy) = choices.policy.as_ref().filter(|policy| *policy != DEFAULT_POLICY) {
+        text += &format!(" --layout {}", choices.geometry.layout.name());
+        if let Some(policy) = &choices.policy {
             text += &format!(" --policy {}", quoted(policy));
         }
         if let Some(mode) = choices.mode.as_ref().filter(|mode| **mode != DEFAULT_MODE.keyword()) {
@@ -70,7 +67,7 @@ pub fn format(
 mod tests {
     use super::*;
     use entresol_files::record::CacheKind;
-    use entresol_store::Geometry;
+    use entresol_store::{Geometry, Layout};
 
     fn words(line: &str) -> Vec<OsString> {
         line.split(' ').map(OsString::from).collect()
@@ -110,7 +107,7 @@ mod tests {
         assert_eq!(format(cache, backing, None, Some(&choices), true), all);
         let plain = Choices { geometry: geometry.with(Layout::Log), policy: None, mode: None, ..choices };
         let fewer = "entresol format --cache 'a cache' --backing disk --identity 00000000000000000000000000000007 --size 4194304 \
-                     --page-size 8192 --segment-size 131072";
+                     --page-size 8192 --segment-size 131072 --layout log";
         assert_eq!(format(cache, backing, Some(7_u128.to_be_bytes()), Some(&plain), false), fewer);
     }
 }

@@ -79,7 +79,7 @@ fn made(arguments: &Arguments, contender: &Contender) -> Result<Connection, Stri
             let (cache, size_bytes) = (Some(file("cache")), 256 << 20);
             let options = Options {
                 cache,
-                policy: (*policy).to_owned(),
+                policy: Some((*policy).to_owned()),
                 mode: Mode::WriteBack,
                 dram: *dram,
                 size_bytes,
