@@ -38,7 +38,8 @@ pub struct CacheOptions {
     pub sync_after: Option<Duration>,
     /// Bytes of a sequential stream after which its rest bypasses the cache; 0: never.
     pub sequential_cutoff: u64,
-    /// Bound on what is written to a cache of the layout segments; none: [`WEAR`].
+    /// Bound on what is written to a cache of the layout segments; none: 1.8 bytes for
+    /// each byte that users write, and 0.04 for each that they read.
     pub wear: Option<Wear>,
     /// Memory for the upper tier of a policy that manages two; none: the policy's own share.
     pub dram: Option<Size>,
