@@ -21,7 +21,8 @@ pub fn is_damage(error: &anyhow::Error) -> bool {
     error.root_cause().is::<Damage>()
 }
 
-/// Longest wait for a lock ([`PATIENCE`]) of a server that follows a killed one: its clients wait, and a device may take long for the last requests.
+/// The same as [`PATIENCE`] of a server that follows a killed one: its clients wait, and a device may take long for the
+/// last requests.
 const PATIENCE_AFTER_KILL: Duration = Duration::from_secs(600);
 
 /// Wait for a lock after which that is said.
