@@ -40,7 +40,7 @@ pub struct FormatArgs {
     /// Layout of the pages: slots, which gives each page a slot of its own; segments, a log whose segments are emptied in
     /// any order, by what their pages are worth to the policy, for flash that is to last; log, which overwrites the oldest
     /// and can grow
-    #[arg(long, value_name = "log|slots|segments", value_parser = layout, default_value = "slots")]
+    #[arg(long, value_name = "log|slots|segments", value_parser = layout, default_value = Layout::default().name())]
     pub layout: Layout,
     /// The policy that `mount`, `run` and `serve` use for it unless given another [default: reuse;
     /// face-gsc over the layout log, and with --dram]

@@ -10,9 +10,9 @@ pub(super) const COPY_BYTES: usize = 4096;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// Appended to a log, many pages at once: for flash, and for other devices that favour long writes.
-    #[default]
     Log = 0,
-    /// Each page in a slot, and a journal of the pages in slots: for devices that favour single pages.
+    /// Each page in a slot, and a journal of the pages in slots: what a new cache has (`lab/results/default.md`).
+    #[default]
     Slots = 1,
     /// Slots that are given in order within segments, and a segment is given again as a whole.
     Segments = 2,

@@ -92,7 +92,7 @@ fn format_there(cache: &Path, backing: &Path, options: FormatOptions) -> Result<
     let page_bytes = if options.page_bytes == 0 { 4096 } else { options.page_bytes };
     Geometry { page_bytes, segment_pages: 4, segments: 8, layout: Layout::Log }.check()?;
     let size = if options.size_bytes == 0 { held.size_bytes() } else { options.size_bytes };
-    let geometry = Geometry::for_device(size, page_bytes, Layout::Slots)?;
+    let geometry = Geometry::for_device(size, page_bytes, Layout::default())?;
     if size > held.size_bytes() {
         OpenOptions::new().write(true).open(cache).and_then(|file| take_room(&file, size)).map_err(named(cache))?;
     }

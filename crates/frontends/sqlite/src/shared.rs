@@ -399,7 +399,8 @@ fn formatted(
     let device = patiently(|| FileDisk::open(path, Caching::Buffered)).map_err(at)?;
     let cache = |source: StoreError| Error::Cache { path: path.to_owned(), source: CacheError::Store(source) };
     if is_blank(&device).map_err(at)? {
-        let geometry = Geometry::for_device(device.size_bytes(), options.page_bytes, Layout::Slots).map_err(cache)?;
+        let geometry =
+            Geometry::for_device(device.size_bytes(), options.page_bytes, Layout::default()).map_err(cache)?;
         let mut uuid = [0; 16];
         File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut uuid)).map_err(at)?;
         make(&device, geometry, below, [uuid, identity], path, place)?;
