@@ -19,17 +19,20 @@ TRACES = {
     "PostgreSQL, TPC-C": "pg_tpcc_w20_sb32m",
     "MariaDB, TPC-C": "my_tpcc_w20_bp64m",
     "PostgreSQL, AuctionMark": "pg_auctionmark_sb16m_first1.2M",
+    "a scan between requests": "generate:ZIPF:seed=3+scan:n=200k+ZIPF:seed=4",
 }
+# Pages in use in the order of their numbers' hashes, and one scan of all of them.
+ZIPF = "zipf:n=1M:pages=200k:write=30:ids=scattered"
 CUTOFFS = ["0", "1MiB", "4MiB"]
-POLICIES = ["lru", "arc", "h-arc"]
+POLICIES = ["lru", "arc", "h-arc", "face-gsc", "reuse"]
 
 
 def simulated(trace, cutoff):
-    path = FOUND / f"{trace}-{cutoff}.csv"
+    path = FOUND / f"{trace.replace(':', '_')}-{cutoff}.csv"
     if not path.exists():
         FOUND.mkdir(parents=True, exist_ok=True)
         program = os.environ.get("ENTRESOL", HERE.parents[1] / "target" / "release" / "entresol")
-        source = RECORDED / f"{trace}.csv.zst"
+        source = trace.replace("ZIPF", ZIPF) if ":" in trace else RECORDED / f"{trace}.csv.zst"
         which = ["--policy", ",".join(POLICIES), "--size", "10%", "--sequential-cutoff", cutoff, "--csv", path]
         subprocess.run([program, "--quiet", "simulate", source, *which], check=True, stdout=subprocess.DEVNULL)
     with open(path, encoding="utf-8") as file:
@@ -37,7 +40,7 @@ def simulated(trace, cutoff):
 
 
 def cutoffs():
-    head = ["trace", "policy"] + [f"{what}, {cutoff}" for what in ("hits, %", "passed, %") for cutoff in CUTOFFS]
+    head = ["trace", "policy"] + [f"{what}, {cutoff}" for what in ("hits, %", "bypassed, %") for cutoff in CUTOFFS]
     lines = []
     for name, trace in TRACES.items():
         found = [simulated(trace, cutoff) for cutoff in CUTOFFS]
