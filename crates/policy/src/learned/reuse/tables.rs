@@ -170,14 +170,28 @@ fn prior(gaps: &Gaps, first_gap: f64) -> Vec<f32> {
         let accesses = ACCESSES[half / GAPS];
         let survival = |bucket: usize| {
             let base = 1.0 + f64::from(bucket_start(bucket)) / (mean * f64::from(accesses));
-            (0..accesses).fold(1.0, |survival, _| survival / base)
+            power(1.0 / base, accesses)
         };
-        prior.extend((0..BUCKETS).map(|bucket| {
-            let later = if bucket + 1 < BUCKETS { survival(bucket + 1) } else { 0.0 };
-            (survival(bucket) - later) as f32
+        let mut now = survival(0);
+        prior.extend((1..=BUCKETS).map(|next| {
+            let later = if next < BUCKETS { survival(next) } else { 0.0 };
+            (std::mem::replace(&mut now, later) - later) as f32
         }));
     }
     prior
+}
+
+/// A number to a power, by multiplications alone: the same on every processor, as `powi` need not be.
+fn power(mut base: f64, mut exponent: u32) -> f64 {
+    let mut product = 1.0;
+    while exponent > 0 {
+        if exponent % 2 == 1 {
+            product *= base;
+        }
+        base *= base;
+        exponent /= 2;
+    }
+    product
 }
 
 /// Benefits and time of a stay, both weighted by the number of pages.
