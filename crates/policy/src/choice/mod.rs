@@ -23,7 +23,7 @@ use crate::candidate::Boxed;
 use crate::info::{Config, Info, OptionInfo};
 use crate::interface::{Choice, ChoiceCandidate, Driver, PageState, Policy, Switch};
 use crate::options::{BuildError, Options};
-use crate::parts::{GROUP_PAGES, Sampler};
+use crate::parts::Sampler;
 use chooser::{Change, Chooser, Limits};
 use entresol_core::{ObjectId, Outcome, Page, Request, Tier};
 use handover::Handover;
@@ -195,8 +195,8 @@ impl Policy for Auto {
         let shadows = recipes.iter().map(|recipe| recipe.build(&small));
         let shadows = shadows.collect::<Result<Vec<_>, BuildError>>()?;
         let rate = (pages as f64 / capacity.max(1) as f64).min(1.0);
-        let group = if recipes.iter().any(|recipe| recipe.info.addresses) { GROUP_PAGES } else { 1 };
-        let sampler = Sampler::new(config.seed, group, 0..(rate * Sampler::RANGE as f64) as u64);
+        let neighbours = recipes.iter().any(|recipe| recipe.info.neighbours);
+        let sampler = Sampler::of_share(config.seed, neighbours, rate);
         let chooser = Chooser::new(recipes.len(), limits);
         Ok(Auto {
             active: built.swap_remove(0),

@@ -107,6 +107,7 @@ impl Policy for TablePlacement {
         options: OPTIONS,
         tiers: &["nvm"],
         addresses: true,
+        neighbours: true,
         live: &["fill=gradual"],
         ..Info::PLAIN
     };

@@ -8,7 +8,8 @@ use crate::parse::Bad;
 use crate::record::TraceError;
 use crate::trace::{Column, Event, EventKind, Mapped, OpByte, Trace};
 use entresol_core::NEVER;
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
+use std::any::Any;
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
@@ -52,6 +53,15 @@ impl Backing {
             Backing::Heap { words, len } => &words.as_bytes()[..*len],
         }
     }
+}
+
+/// Gives the memory of a part of a mapped file back to the system, which reads it again when it is used.
+pub(crate) fn release<T>(owner: &(dyn Any + Send + Sync), part: &[T]) {
+    let Some(Backing::Map(map)) = owner.downcast_ref::<Backing>() else { return };
+    let offset = part.as_ptr().addr() - map.as_ptr().addr();
+    // SAFETY: the map is of a file, read-only, and never written: pages that are dropped are read again with the same
+    // bytes. That it cannot be done costs memory only.
+    let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, size_of_val(part)) };
 }
 
 /// Error in a file: the offset of the byte, and the reason.
