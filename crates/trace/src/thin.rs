@@ -199,7 +199,7 @@ impl Trace {
 
     /// Gives the memory of these requests back to the system, if they are mapped from a file: it is read again when
     /// they are.
-    fn release(&self, range: Range<usize>) {
+    pub(crate) fn release(&self, range: Range<usize>) {
         self.pages.release(range.clone());
         self.ops.release(range.clone());
         if let Some(times) = &self.times_us {
