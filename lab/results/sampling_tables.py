@@ -30,7 +30,7 @@ STREAMS = {
     "P3": "public/P3.lis.zst",
     "P6": "public/P6.lis.zst",
     "Zipf 0.9, generated": "generate:zipf:n=12M:pages=4M:exponent=0.9:seed=1:ids=hashed:write=20",
-    "TPC-C, generated": "generate:tpcc:warehouses=120:n=12M:seed=1",
+    "TPC-C, generated": "generate:tpcc:warehouses=180:n=18M:seed=1",
 }
 RATES = {"0.01": 1, "0.1": 10}
 LARGE = "zipf:n=1000M:pages=20M:exponent=0.9:seed=1:ids=hashed"

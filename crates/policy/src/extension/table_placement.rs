@@ -107,7 +107,6 @@ impl Policy for TablePlacement {
         options: OPTIONS,
         tiers: &["nvm"],
         addresses: true,
-        neighbours: true,
         live: &["fill=gradual"],
         ..Info::PLAIN
     };
