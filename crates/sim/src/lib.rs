@@ -23,7 +23,7 @@ pub use layer::{Layer, LayerRequest, PageCounts};
 pub use mode::Mode;
 pub use parallel::in_parallel;
 pub use row::{Interval, LayerRow, PartRow, Row, TierRow};
-pub use sample::{CACHE_PAGES_MIN, Estimate, SAMPLED_PAGES_MIN, Sample, SampleError, sample_trace, sampler};
+pub use sample::{CACHE_PAGES_MIN, Estimate, SAMPLED_PAGES_MIN, Sample, SampleError, sample_trace};
 pub use spec::{LayerSpec, PolicySpec, SpecError, parse_policies, parse_stack};
 pub use sweep::{Cell, Progress, Skipped, SweepOutcome, sweep};
 pub use timed::{

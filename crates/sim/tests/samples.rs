@@ -4,9 +4,10 @@
 use entresol_core::Random;
 use entresol_core::Size;
 use entresol_policy::catalogue;
+use entresol_policy::parts::Sampler;
 use entresol_sim::{
     Addresses, CACHE_PAGES_MIN, Cell, CellError, CellOptions, Estimate, LayerSpec, PolicySpec, Row, SAMPLED_PAGES_MIN,
-    Sample, SampleError, parse_policies, run_cell, sampler,
+    Sample, SampleError, parse_policies, run_cell,
 };
 use entresol_trace::{Column, Trace, generate};
 
@@ -33,7 +34,7 @@ fn estimates(
     (seed, neighbours, rate): (u64, bool, f64),
     options: &CellOptions,
 ) -> Result<Vec<Result<Estimate, CellError>>, SampleError> {
-    let sampler = sampler(seed, neighbours, rate);
+    let sampler = Sampler::of_share(seed, neighbours, rate);
     let sampled = trace.sampled(&|at| sampler.find(at).is_some());
     let sample = Sample::new(&sampled.trace, &sampled.population, sampler, rate, None)?;
     Ok(sample.estimate(cells, options, 2, &|| ()))

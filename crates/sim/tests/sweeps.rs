@@ -1,10 +1,11 @@
 //! Sweeps, curves, stacks and samples against each other and against plain reasoning.
 
 use entresol_core::{Op, Size};
+use entresol_policy::parts::Sampler;
 use entresol_policy::{Options, catalogue};
 use entresol_sim::{
     Addresses, Cell, CellOptions, LayerSpec, PolicySpec, Row, Sample, lru_curve, parse_policies, parse_stack, run_cell,
-    sampler, sweep,
+    sweep,
 };
 use entresol_trace::{Trace, generate};
 use proptest::prelude::*;
@@ -148,7 +149,7 @@ fn a_sample_is_near_and_says_how_near() {
     let addresses = Addresses::new(&trace);
     for size in [600, 6000] {
         let exact = row(&addresses, &[layer("lru", size)], &CellOptions::default());
-        let sampler = sampler(3, false, 0.1);
+        let sampler = Sampler::of_share(3, false, 0.1);
         let sampled = trace.sampled(&|at| sampler.find(at).is_some());
         let sample = Sample::new(&sampled.trace, &sampled.population, sampler, 0.1, Some(5)).expect("enough pages");
         let lru = layer("lru", size).policy;

@@ -12,7 +12,7 @@ use entresol_render::{
     Axis, Better, Cell, Chart, Column, LineChart, NumberFormat, Page, Progress, Section, Series, Spread, Table,
     TextStyle, Unit,
 };
-use entresol_sim::{CACHE_PAGES_MIN, CellError, Estimate, PolicySpec, Sample, Skipped, sampler};
+use entresol_sim::{CACHE_PAGES_MIN, CellError, Estimate, PolicySpec, Sample, Skipped};
 use entresol_trace::Population;
 
 /// All estimates of one trace.
@@ -59,7 +59,7 @@ fn kinds<'a>(arguments: &SimulateArgs, plan: &'a Plan, rate: f64) -> Vec<Kind<'a
         let own = (0..cells.len()).filter(|at| plan.policies[at / sizes].info.neighbours == neighbours);
         let own: Vec<usize> = own.collect();
         let specs = own.iter().map(|&at| cells[at]).collect();
-        Kind { sampler: sampler(plan.options.seed, neighbours, rate), cells: own, specs }
+        Kind { sampler: Sampler::of_share(plan.options.seed, neighbours, rate), cells: own, specs }
     };
     [false, true].map(kind).into_iter().filter(|kind| !kind.cells.is_empty()).collect()
 }

@@ -31,16 +31,16 @@ pub const SAMPLED_PAGES_MIN: usize = 300;
 pub const CACHE_PAGES_MIN: u64 = 8;
 
 /// An estimate, its standard error, and the interval that holds the true value with a confidence of 95 %.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Interval95 {
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Interval95 {
     /// The estimate.
-    pub value: f64,
+    value: f64,
     /// Its standard error.
-    pub error: f64,
+    error: f64,
     /// Lower end of the interval.
-    pub low: f64,
+    low: f64,
     /// Upper end of the interval.
-    pub high: f64,
+    high: f64,
 }
 
 /// An estimate of a policy at a size.
@@ -107,11 +107,6 @@ pub enum SampleError {
     Cell(#[from] CellError),
 }
 
-/// The pages that a sample of a share `rate` consists of, for policies that look for `neighbours` or do not.
-pub fn sampler(seed: u64, neighbours: bool, rate: f64) -> Sampler {
-    Sampler::of_share(seed, neighbours, rate)
-}
-
 /// The part of a trace for a share `rate` of its pages, renumbered, for policies that look for `neighbours` or do not;
 /// objects keep their lengths. `None` when no page is in the sample.
 ///
@@ -119,7 +114,7 @@ pub fn sampler(seed: u64, neighbours: bool, rate: f64) -> Sampler {
 /// When the rate is not above 0 and at most 1.
 pub fn sample_trace(trace: &Trace, seed: u64, neighbours: bool, rate: f64) -> Option<Trace> {
     assert!(rate > 0.0 && rate <= 1.0, "a sample of {rate} of the pages");
-    let sampler = sampler(seed, neighbours, rate);
+    let sampler = Sampler::of_share(seed, neighbours, rate);
     let sampled = trace.sampled(&|at| sampler.find(at).is_some()).trace;
     (!sampled.is_empty()).then_some(sampled)
 }
