@@ -121,6 +121,7 @@ fn limits(options: &Options, shadow_pages: usize, weights: Weights) -> Result<Li
     let payback: f64 = options.number("payback", 1e-3..=1e9)?;
     Ok(Limits {
         window,
+        first: options.number("first", 1..)?,
         stay: options.number("stay", 1..)?,
         gain: options.number("gain", 0.0..=1.0)?,
         payback: RELEARNED * weights.read / payback,
@@ -138,7 +139,7 @@ impl Policy for Auto {
         options: &[
             OptionInfo {
                 name: "of",
-                default: "lru/arc/s3-fifo/h-arc",
+                default: "reuse/lru/2q/arc/lirs/s3-fifo/w-tinylfu/mq/h-arc",
                 help: "the candidates, NAME or NAME+OPTION=VALUE, the first of which begins: policies of one tier",
             },
             OptionInfo {
@@ -153,12 +154,9 @@ impl Policy for Auto {
                 help: "sampled requests after which it decides, and the past counts for less; 0 takes two for each \
                        page of a shadow, at least 1000",
             },
-            OptionInfo { name: "stay", default: "4", help: "windows that a policy decides for, at least" },
-            OptionInfo {
-                name: "gain",
-                default: "0.05",
-                help: "share of the cost of a request that a change must gain",
-            },
+            OptionInfo { name: "first", default: "8", help: "windows that the first policy decides for, at least" },
+            OptionInfo { name: "stay", default: "4", help: "windows that a later policy decides for, at least" },
+            OptionInfo { name: "gain", default: "0.1", help: "share of the cost of a request that a change must gain" },
             OptionInfo {
                 name: "payback",
                 default: "100",
@@ -167,7 +165,7 @@ impl Policy for Auto {
             },
             OptionInfo {
                 name: "errors",
-                default: "2",
+                default: "3",
                 help: "standard errors by which the predicted gain must exceed nothing",
             },
             OptionInfo { name: "read", default: "1", help: "what reading a page from below costs" },
