@@ -57,7 +57,7 @@ fn what_shadows_cost_a_request() {
     let spec = format!("zipf:n=300k:pages={PAGES}:exponent=0.9:ids=scattered:seed=3:write=30");
     let trace = generate(&spec.parse().expect("a trace specification"));
     // A change that must gain everything is never made: LRU decides in all of them.
-    let never = "auto:of=lru/arc/s3-fifo/h-arc:gain=1";
+    let never = "auto:of=lru/reuse/2q/arc/lirs/s3-fifo/w-tinylfu/mq/h-arc:gain=1";
     let policies = ["lru".to_owned(), format!("{never}:sample=1%"), format!("{never}:sample=5%")];
     let mut took = vec![Vec::new(); policies.len()];
     for round in 0..ROUNDS {

@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use clap::Args;
+use entresol_core::Address;
 use entresol_render::grouped;
 use entresol_service::values::{count, page_size};
 use entresol_trace::{Format, Split};
-use entresol_trace::{GenerateSpec, LoadOptions, Trace, generate, load};
+use entresol_trace::{GenerateSpec, LoadOptions, LoadReport, Population, Trace, generate, load, load_sample};
 use std::path::Path;
 
 /// Options for reading a trace
@@ -71,12 +72,34 @@ pub fn open(path: &Path, read: &ReadArgs, next_use: bool, quiet: bool) -> Result
         return Ok(Named { trace, name: spec.to_owned(), format: "generated".to_owned(), left_out: Vec::new() });
     }
     let loaded = load(path, &read.load_options(next_use))?;
-    let left_out = loaded.report.left_out();
+    Ok(named(path, loaded.trace, &loaded.report, quiet))
+}
+
+fn named(path: &Path, trace: Trace, report: &LoadReport, quiet: bool) -> Named {
+    let left_out = report.left_out();
     if !quiet && !left_out.is_empty() {
         say!("{}: left out or altered: {}", path.display(), left_out.join("; "));
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Named { trace: loaded.trace, name, format: loaded.report.format.name().to_owned(), left_out })
+    Named { trace, name, format: report.format.name().to_owned(), left_out }
+}
+
+/// Reads or generates the sample of a trace that consists of the pages that `keep` returns true for, with the counts of
+/// the whole trace, and reports the parts left out unless `quiet`.
+pub fn open_sample(
+    path: &Path,
+    read: &ReadArgs,
+    keep: &dyn Fn(Address) -> bool,
+    quiet: bool,
+) -> Result<(Named, Population)> {
+    if path.to_str().is_some_and(|text| text.starts_with(GENERATE)) {
+        let named = open(path, read, false, quiet)?;
+        let sampled = named.trace.sampled(keep);
+        return Ok((Named { trace: sampled.trace, ..named }, sampled.population));
+    }
+    let loaded = load_sample(path, &read.load_options(false), keep)?;
+    let sampled = loaded.sampled;
+    Ok((named(path, sampled.trace, &loaded.report, quiet), sampled.population))
 }
 
 /// Generates a trace from its specification.
@@ -93,11 +116,16 @@ pub fn describe(named: &Named) -> String {
 pub fn facts(named: &Named) -> String {
     let trace = &named.trace;
     let writes = (0..trace.len()).filter(|&at| trace.request(at).op.is_write()).count();
+    facts_of(trace, trace.len() as u64, writes as u64, trace.footprint() as u64)
+}
+
+/// Summary in one line of a trace with these counts, of which `trace` may be a sample.
+pub fn facts_of(trace: &Trace, requests: u64, writes: u64, pages: u64) -> String {
     format!(
         "{} page requests ({} writes) to {} pages of {} B, {}",
-        grouped(trace.len() as i128),
-        grouped(writes as i128),
-        grouped(trace.footprint() as i128),
+        grouped(i128::from(requests)),
+        grouped(i128::from(writes)),
+        grouped(i128::from(pages)),
         trace.page_bytes,
         match trace.objects.len() {
             1 => "1 object".to_owned(),

@@ -210,11 +210,40 @@ fn samples_come_with_their_error() {
         scratch.ok(&["-q", "trace", "generate", "zipf:n=50k:pages=40k:seed=2:write=20:ids=scattered", name]);
     }
     let sampled = ["-p", "lru,arc", "-s", "5%,20%", "--sample", "10%", "--samples", "5", "--csv", "out.csv"];
-    let text = scratch.ok(&[&["simulate", "a.etr", "b.etr"], &sampled[..]].concat());
+    let files = ["--json", "out.json", "--html", "out.html"];
+    let text = scratch.ok(&[&["simulate", "a.etr", "b.etr"], &sampled[..], &files].concat());
     assert!(text.contains("± standard error"), "{text}");
     let csv = scratch.read("out.csv");
     assert_eq!(csv.lines().count(), 1 + 2 * 4, "both traces are in the file: {csv}");
     assert!(csv.lines().nth(1).expect("a line").starts_with("a.etr,lru,5%,"), "{csv}");
+    let traces = json(&scratch.read("out.json"));
+    let trace = |i: usize| &traces["traces"][i];
+    assert_eq!(number(&trace(0)["trace"], "requests"), 50_000, "the counts of the trace, not of its sample");
+    for (at, size) in ["5%", "20%", "5%", "20%"].into_iter().enumerate() {
+        let row = &trace(1)["results"][at];
+        assert_eq!((&row["policy"], &row["size"]), (&["lru", "arc"][at / 2].into(), &size.into()));
+        let of = |key: &str| row[key].as_f64().expect("a number");
+        let ends = of("miss_ratio_low")..=of("miss_ratio_high");
+        assert!(ends.contains(&of("miss_ratio")) && *ends.start() >= 0.0 && *ends.end() <= 1.0, "{row}");
+        assert_eq!(row["small"], false);
+    }
+    let html = scratch.read("out.html");
+    assert!(html.contains("Simulation of a.etr, b.etr by a sample") && html.contains("All numbers"));
+}
+
+#[test]
+fn small_samples_are_marked_and_groups_serve_policies_that_look_for_neighbours() {
+    let scratch = Scratch::new();
+    scratch.ok(&["-q", "trace", "generate", "zipf:n=50k:pages=40k:seed=2:write=20:ids=hashed", "t.etr"]);
+    let sampled = ["--sample", "0.05", "--svg", "out.svg", "--csv", "out.csv"];
+    let text = scratch.ok(&[&["simulate", "t.etr", "-p", "lru,bplru", "-s", "0.5%,20%"], &sampled[..]].concat());
+    assert!(text.contains("small: the cache has fewer than 8 sampled pages"), "{text}");
+    let csv = scratch.read("out.csv");
+    let marks: Vec<bool> = csv.lines().skip(1).map(|line| line.ends_with(",small")).collect();
+    assert_eq!(marks, [true, false, true, false], "{csv}");
+    assert!(scratch.read("out.svg").starts_with("<svg"));
+    let large = scratch.ok(&["simulate", "t.etr", "-p", "lru", "-s", "20%", "--sample", "0.05"]);
+    assert!(!large.contains("small"), "{large}");
 }
 
 #[test]

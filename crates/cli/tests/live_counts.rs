@@ -355,7 +355,7 @@ fn the_same_requests_of_long_streams_pass_by() {
 /// The live cache and the simulation decide alike: which candidates, when, and what becomes of the pages held then.
 #[test]
 fn a_policy_that_changes_itself_does_so_alike() {
-    let restless = "sample=100%:window=25:stay=1:gain=0:errors=0:payback=1000000000";
+    let restless = "sample=100%:window=25:first=1:stay=1:gain=0:errors=0:payback=1000000000";
     for (seed, of) in [(3, "lru/arc/h-arc"), (4, "mru/lru/io-cache"), (5, "cflru/s3-fifo/lru-2/sieve")] {
         let trace = trace(seed);
         let policy = parse_policies(&format!("auto:of={of}:{restless}")).expect("a policy").remove(0);

@@ -93,7 +93,7 @@ fn and_else_lines_for_people_of_which_quiet_leaves_the_warnings() {
 #[test]
 fn a_policy_that_changes_its_mind_says_why_and_keeps_what_is_cached() {
     let scratch = formatted();
-    let policy = "auto:of=lru/mru:sample=100%:window=500:payback=1000000";
+    let policy = "auto:of=lru/mru:sample=100%:window=500:first=1:payback=1000000";
     let mut child = start(&scratch, policy, "write-back");
     let mut client = reached(&scratch, &mut child);
     client.write(0, &[7; 16 * PAGE], 1);

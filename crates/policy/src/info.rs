@@ -78,6 +78,9 @@ pub struct Info {
     pub future: bool,
     /// True if the policy uses addresses or neighbours.
     pub addresses: bool,
+    /// True if the policy looks for runs or blocks of neighbouring pages. A sample then consists of groups of
+    /// neighbours, because single pages would show it none.
+    pub neighbours: bool,
     /// True if the policy uses [`Driver::now_us`](crate::Driver::now_us).
     pub clock: bool,
     /// True if the last tier is written as a log: frames are taken in order, round the ring.
@@ -117,6 +120,7 @@ impl Info {
         write_aware: false,
         future: false,
         addresses: false,
+        neighbours: false,
         clock: false,
         log: false,
         stack: false,

@@ -1,7 +1,7 @@
 //! One cell: a policy, or a stack of them, at one size.
 
 use crate::addresses::Addresses;
-use crate::layer::{Layer, LayerBuilder, LayerMode};
+use crate::layer::{Layer, LayerBuilder, LayerMode, PageCounts};
 use crate::mode::Mode;
 use crate::row::{Interval, LayerRow, Row, TierRow};
 use crate::spec::{LayerSpec, PolicySpec};
@@ -103,8 +103,12 @@ pub(crate) struct Stack {
 
 impl Stack {
     pub fn new(layers: &[LayerSpec], size: String, addresses: &Addresses) -> Result<Self, CellError> {
-        let footprint = addresses.trace.footprint() as u64;
-        let placed = layers.iter().map(|layer| Placed::new(layer, addresses.trace.page_bytes, footprint));
+        Stack::over(layers, size, addresses.trace.page_bytes, addresses.trace.footprint() as u64)
+    }
+
+    /// Layers over a trace of `footprint` pages.
+    pub fn over(layers: &[LayerSpec], size: String, page_bytes: u32, footprint: u64) -> Result<Self, CellError> {
+        let placed = layers.iter().map(|layer| Placed::new(layer, page_bytes, footprint));
         let layers = placed.collect::<Result<Vec<_>, _>>()?;
         if let Some(below) = layers.iter().skip(1).find(|layer| layer.spec.info.future) {
             return Err(CellError::FutureBelow { policy: below.spec.info.name });
@@ -143,8 +147,18 @@ pub fn run_cell(
 }
 
 pub(crate) fn run_stack(addresses: &Addresses, stack: &Stack, options: &CellOptions) -> Result<Row, CellError> {
+    run_counted(addresses, stack, options, false).map(|(row, _)| row)
+}
+
+/// Drives a stack, with counts per page of its top layer if `pages`.
+pub(crate) fn run_counted(
+    addresses: &Addresses,
+    stack: &Stack,
+    options: &CellOptions,
+    pages: bool,
+) -> Result<(Row, Vec<PageCounts>), CellError> {
     let started = thread_cpu_time();
-    let mut run = Run::build(addresses, stack, options, false)?;
+    let mut run = Run::build(addresses, stack, options, Recording { pages, ..Recording::default() })?;
     let warm = (addresses.trace.len() as f64 * options.warmup) as usize;
     run.drive(0..warm);
     run.layers.iter_mut().for_each(|layer| layer.reset());
@@ -163,7 +177,16 @@ pub(crate) fn run_stack(addresses: &Addresses, stack: &Stack, options: &CellOpti
     let mut row = run.row(stack, options);
     row.series = series;
     row.cpu_seconds = (thread_cpu_time() - started).as_secs_f64();
-    Ok(row)
+    Ok((row, run.layers[0].pages().to_vec()))
+}
+
+/// Records of a run beside its counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Recording {
+    /// True to keep movements, for a simulation with time.
+    pub log: bool,
+    /// True to count per page of the top layer.
+    pub pages: bool,
 }
 
 /// The layers of a stack during a run.
@@ -182,7 +205,7 @@ impl<'w> Run<'w> {
         addresses: &'w Addresses<'w>,
         stack: &Stack,
         options: &CellOptions,
-        log: bool,
+        Recording { log, pages }: Recording,
     ) -> Result<Self, CellError> {
         let mut layers = Vec::new();
         for (depth, placed) in stack.layers.iter().enumerate() {
@@ -195,7 +218,14 @@ impl<'w> Run<'w> {
             let cuts = options.sequential_cutoff > 0 && lowest;
             let cutoff_pages = cuts.then(|| options.sequential_cutoff.div_ceil(u64::from(addresses.trace.page_bytes)));
             let writes = if lowest { options.mode } else { Mode::WriteBack };
-            let mode = LayerMode { forward, parts: options.parts && depth == 0, log, cutoff_pages, writes };
+            let mode = LayerMode {
+                forward,
+                parts: options.parts && depth == 0,
+                pages: pages && depth == 0,
+                log,
+                cutoff_pages,
+                writes,
+            };
             let builder = LayerBuilder { addresses, mode, log: below };
             let given = &placed.spec.options;
             let own = if writes.is_clean() { given.for_through() } else { given.clone() };

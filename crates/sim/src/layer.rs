@@ -48,6 +48,8 @@ pub trait Layer {
     fn reset(&mut self);
     /// Counts per object and per query, if they are kept.
     fn parts(&self) -> Option<&PartCounts>;
+    /// Counts per page, by page id, if they are kept.
+    fn pages(&self) -> &[PageCounts];
     /// Pages held in a tier.
     fn occupancy(&self, tier: Tier) -> usize;
     /// Visits the policy's gauges.
@@ -77,6 +79,8 @@ pub struct LayerMode {
     pub forward: bool,
     /// True to count per object and per query.
     pub parts: bool,
+    /// True to count per page.
+    pub pages: bool,
     /// True to keep movements for [`Layer::decide`].
     pub log: bool,
     /// Pages of a sequential stream after which the rest of it bypasses the layer; `None` to leave all requests to the
@@ -115,10 +119,16 @@ impl<'w> Visitor for LayerBuilder<'w> {
             log: self.log.map(Box::new),
         };
         let streams = self.mode.cutoff_pages.map(|pages| Box::new(Streams::new(pages)));
-        if !self.mode.forward && !self.mode.parts && !self.mode.log {
+        if !self.mode.forward && !self.mode.parts && !self.mode.pages && !self.mode.log {
             return Box::new(Driven { policy, driver, streams, watch: Watch { parts: None, hits_for_write: 0 } });
         }
-        driver.tap = (self.mode.forward || self.mode.log).then(|| Tap { log: self.mode.log, ..Tap::default() });
+        let pages = if self.mode.pages { self.addresses.trace.footprint() } else { 0 };
+        driver.tap = (self.mode.forward || self.mode.log || self.mode.pages).then(|| Tap {
+            log: self.mode.log,
+            forward: self.mode.forward,
+            pages: vec![PageCounts::default(); pages],
+            ..Tap::default()
+        });
         let parts = self.mode.parts.then(|| PartCounts::new(self.addresses.trace));
         Box::new(Driven { policy, driver, streams, watch: Watch { parts, hits_for_write: 0 } })
     }
@@ -139,11 +149,26 @@ struct Counting<'w> {
     log: Option<Box<Log>>,
 }
 
-/// Record of movements, or of the requests that they cause at the level below.
+/// Counts of one page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageCounts {
+    /// Requests.
+    pub requests: u64,
+    /// Requests that no tier of the layer answered.
+    pub misses: u64,
+    /// Writes of the page to the level below.
+    pub written: u64,
+}
+
+/// Record of movements, of the requests that they cause at the level below, or of the counts per page.
 #[derive(Default)]
 struct Tap {
     /// True to keep the movements themselves.
     log: bool,
+    /// True to keep the requests sent below.
+    forward: bool,
+    /// Counts by page id; empty unless they are kept.
+    pages: Vec<PageCounts>,
     movements: Vec<Movement>,
     sent: Vec<LayerRequest>,
 }
@@ -153,8 +178,15 @@ impl Counting<'_> {
     fn send(&mut self, movement: Movement) {
         let request = |page, op| Request { page, op, sequential: movement.joined };
         let Some(tap) = &mut self.tap else { return };
+        if let Some(page) = tap.pages.get_mut(movement.page.index()) {
+            let writes =
+                matches!(movement.verb, Verb::WriteBack { .. }) || (movement.verb == Verb::Bypass && self.writing);
+            page.written += u64::from(writes);
+        }
         if tap.log {
             tap.movements.push(movement);
+        }
+        if !tap.forward || tap.log {
             return;
         }
         let sent = &mut tap.sent;
@@ -186,7 +218,7 @@ impl Counting<'_> {
 
     /// Sends the read that completes a partial write without a copy, before all other requests that the write causes.
     fn send_completion(&mut self, request: Request, before: usize) {
-        let Some(tap) = &mut self.tap else { return };
+        let Some(tap) = self.tap.as_mut().filter(|tap| tap.forward) else { return };
         let read = Request { op: Op::Read, sequential: false, ..request };
         tap.sent.insert(before, LayerRequest { at: self.at as u32, request: read, for_write: true });
     }
@@ -309,7 +341,14 @@ impl<P: Policy> Driven<'_, P> {
     fn step_watched(&mut self, at: usize, request: Request, for_write: bool) {
         self.driver.for_write = for_write;
         let before = self.driver.tap.as_ref().map_or(0, |tap| tap.sent.len());
+        let at_once = self.driver.counts.write_throughs + self.driver.counts.write_arounds;
         let outcome = self.step(at, request);
+        let at_once = self.driver.counts.write_throughs + self.driver.counts.write_arounds - at_once;
+        if let Some(page) = self.driver.tap.as_mut().and_then(|tap| tap.pages.get_mut(request.page.index())) {
+            page.requests += 1;
+            page.misses += u64::from(!outcome.is_hit());
+            page.written += at_once;
+        }
         self.watch.hits_for_write += u64::from(for_write && outcome.is_hit() && !request.op.is_write());
         if request.op == Op::Update && !outcome.is_hit() {
             self.driver.send_completion(request, before);
@@ -396,10 +435,17 @@ impl<P: Policy> Layer for Driven<'_, P> {
         if let Some(parts) = &mut self.watch.parts {
             parts.reset();
         }
+        if let Some(tap) = &mut self.driver.tap {
+            tap.pages.fill(PageCounts::default());
+        }
     }
 
     fn parts(&self) -> Option<&PartCounts> {
         self.watch.parts.as_ref()
+    }
+
+    fn pages(&self) -> &[PageCounts] {
+        self.driver.tap.as_ref().map_or(&[], |tap| &tap.pages)
     }
 
     fn occupancy(&self, tier: Tier) -> usize {

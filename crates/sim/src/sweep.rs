@@ -94,7 +94,7 @@ impl Cell {
 }
 
 /// Builds the layers once over no pages, so that a cell that cannot run is known before the sweep starts.
-fn check(stack: &Stack, addresses: &Addresses) -> Result<(), CellError> {
+pub(crate) fn check(stack: &Stack, addresses: &Addresses) -> Result<(), CellError> {
     struct Nothing;
     impl catalogue::Visitor for Nothing {
         type Output = ();

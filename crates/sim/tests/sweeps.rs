@@ -1,9 +1,10 @@
 //! Sweeps, curves, stacks and samples against each other and against plain reasoning.
 
 use entresol_core::{Op, Size};
+use entresol_policy::parts::Sampler;
 use entresol_policy::{Options, catalogue};
 use entresol_sim::{
-    Addresses, Cell, CellOptions, LayerSpec, PolicySpec, Row, lru_curve, parse_policies, parse_stack, run_cell, sample,
+    Addresses, Cell, CellOptions, LayerSpec, PolicySpec, Row, Sample, lru_curve, parse_policies, parse_stack, run_cell,
     sweep,
 };
 use entresol_trace::{Trace, generate};
@@ -148,15 +149,19 @@ fn a_sample_is_near_and_says_how_near() {
     let addresses = Addresses::new(&trace);
     for size in [600, 6000] {
         let exact = row(&addresses, &[layer("lru", size)], &CellOptions::default());
-        let options = CellOptions { seed: 3, ..CellOptions::default() };
-        let estimate = sample(&addresses, &[layer("lru", size)], String::new(), &options, 0.1, 5).expect("an estimate");
+        let sampler = Sampler::of_share(3, false, 0.1);
+        let sampled = trace.sampled(&|at| sampler.find(at).is_some());
+        let sample = Sample::new(&sampled.trace, &sampled.population, sampler, 0.1, Some(5)).expect("enough pages");
+        let lru = layer("lru", size).policy;
+        let estimate = sample.estimate(&[(&lru, Size::Pages(size))], &CellOptions::default(), 1, &|| ()).remove(0);
+        let estimate = estimate.expect("an estimate");
         let miss_ratio = 1.0 - exact.hit_ratio();
         let off = (estimate.miss_ratio - miss_ratio).abs();
         println!(
             "{size}: exact {miss_ratio:.4}, estimate {:.4} +- {:.4}",
             estimate.miss_ratio, estimate.miss_ratio_error
         );
-        assert_eq!(estimate.samples, 5);
+        assert_eq!(estimate.samples, 10, "two halves each of five divisions");
         assert!(off < 0.03 && off < 5.0 * estimate.miss_ratio_error, "off by {off}");
     }
 }

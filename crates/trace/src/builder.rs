@@ -5,8 +5,9 @@
 use crate::numbering::{Numbered, Numbering};
 use crate::parse::Bad;
 use crate::record::{PageReads, Record, Unit};
+use crate::thin::{Part, Thinner};
 use crate::trace::{Column, Event, EventKind, Object, ObjectKind, OpByte, Trace};
-use entresol_core::Op;
+use entresol_core::{Address, ObjectId, Op};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -138,6 +139,8 @@ pub struct TraceBuilder {
     options: BuildOptions,
     page_shift: u32,
     pages: Numbering,
+    /// Requests that were taken out.
+    drained: u64,
     ops: Vec<u8>,
     times_us: Vec<u64>,
     objects: Vec<Object>,
@@ -173,6 +176,7 @@ impl TraceBuilder {
             page_shift: page_bytes.trailing_zeros(),
             options,
             pages: Numbering::new(),
+            drained: 0,
             ops: Vec::new(),
             times_us: Vec::new(),
             objects: Vec::new(),
@@ -239,7 +243,8 @@ impl TraceBuilder {
         if self.options.unit != Unit::Pages || self.options.marks || self.last_object.is_none() {
             return 0;
         }
-        let requests = self.options.limit.unwrap_or(u64::MAX).min(REQUESTS_MAX) - self.pages.len() as u64;
+        let limit = self.options.limit.map_or(u64::MAX, |limit| limit - self.drained);
+        let requests = limit.min(REQUESTS_MAX) - self.pages.len() as u64;
         usize::try_from(requests).unwrap_or(usize::MAX).min(self.pages.space())
     }
 
@@ -277,7 +282,35 @@ impl TraceBuilder {
 
     /// True when the limit is reached.
     pub fn is_full(&self) -> bool {
-        self.pages.len() as u64 >= self.options.limit.unwrap_or(u64::MAX)
+        self.requests() >= self.options.limit.unwrap_or(u64::MAX)
+    }
+
+    /// Requests so far.
+    fn requests(&self) -> u64 {
+        self.drained + self.pages.len() as u64
+    }
+
+    /// Requests that were not taken out. Those of a trace with dirty marks cannot be: a mark changes an earlier one.
+    pub(crate) fn drainable(&self) -> usize {
+        if self.options.marks { 0 } else { self.pages.len() }
+    }
+
+    /// Takes the requests out, to a sample.
+    pub(crate) fn drain(&mut self, into: &mut Thinner) {
+        let pages = self.pages.drain();
+        self.drained += pages.len() as u64;
+        let part = Part {
+            pages: &pages,
+            ops: &self.ops,
+            times_us: self.options.times.then_some(&self.times_us[..]),
+            events: &self.events,
+        };
+        into.take(&part, |page| {
+            let (object, block) = self.pages.address(page);
+            Address { object: ObjectId(object), block }
+        });
+        self.ops.clear();
+        self.times_us.clear();
     }
 
     /// The trace, with the counts of its records. Its provenance is empty.
@@ -285,7 +318,7 @@ impl TraceBuilder {
     /// # Errors
     /// When no request was kept.
     pub fn finish(mut self) -> Result<(Trace, Counts), String> {
-        if self.pages.len() == 0 {
+        if self.requests() == 0 {
             return Err("holds no request".to_owned());
         }
         self.counts.queries_unended = self.running.len() as u64;
@@ -488,7 +521,7 @@ impl TraceBuilder {
         let (number, event) = (self.queries, self.events.len());
         self.queries += 1;
         let kind = EventKind::QueryBegin { query: number, label: label.clone(), objects: Vec::new() };
-        self.events.push(Event { at: self.pages.len() as u64, kind });
+        self.events.push(Event { at: self.requests(), kind });
         self.running.push(Query { number, label, event, objects: Vec::new() });
         // The next reference must be noted even if it goes to the same object as the last.
         self.last_object = None;
@@ -506,7 +539,7 @@ impl TraceBuilder {
         };
         let query = self.running.remove(at);
         let kind = EventKind::QueryEnd { query: query.number };
-        self.events.push(Event { at: self.pages.len() as u64, kind });
+        self.events.push(Event { at: self.requests(), kind });
         self.close(query);
     }
 

@@ -13,6 +13,7 @@ mod parse;
 mod record;
 pub mod stat;
 mod text;
+mod thin;
 mod trace;
 
 pub use builder::{BuildOptions, Counts, IO_BYTES_MAX, IO_PAGES_MAX, REQUESTS_MAX, Split, TraceBuilder};
@@ -20,8 +21,11 @@ pub use formats::{Detection, Format, Meta, detect, source};
 pub use generate::{GenerateSpec, PageReference, SpecError, generate};
 pub use input::{Compression, HEAD_BYTES, Input};
 pub use join::JoinError;
-pub use load::{LoadOptions, LoadReport, Loaded, PAGE_BYTES_DEFAULT, build, convert, head, load};
+pub use load::{
+    LoadOptions, LoadReport, Loaded, LoadedSample, PAGE_BYTES_DEFAULT, build, convert, head, load, load_sample,
+};
 pub use parse::Bad;
 pub use record::{PageReads, Record, Source, TraceError, Unit};
 pub use stat::{Stat, StatOptions, lru_miss_ratio_curve, peak_temporal_distance, stat};
+pub use thin::{Octave, Population, Sampled};
 pub use trace::{Column, Event, EventKind, Mapped, Object, ObjectKind, OpByte, Trace};

@@ -6,7 +6,9 @@ use crate::input::{Compression, Input};
 use crate::native;
 use crate::parse::Bad;
 use crate::record::{PageReads, Record, Source, TraceError, Unit};
+use crate::thin::{Sampled, Thinner};
 use crate::trace::Trace;
+use entresol_core::Address;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -17,6 +19,9 @@ const NATIVE_BYTES_MAX: u64 = 64 << 30;
 
 /// Reads that are taken from a source at once: their columns stay within the processor's first-level caches.
 const READS_AT_ONCE: usize = 1024;
+
+/// Requests after which a trace is thinned while it is read.
+const DRAINED_AT_ONCE: usize = 1 << 20;
 
 /// Options for loading a trace.
 ///
@@ -95,11 +100,40 @@ pub struct Loaded {
     pub report: LoadReport,
 }
 
+/// A sample of a trace's pages and the report of the load.
+pub struct LoadedSample {
+    /// The sample, and the counts of the whole trace.
+    pub sampled: Sampled,
+    /// Report of the records read and left out.
+    pub report: LoadReport,
+}
+
+/// Reads a trace file as [`load`] does, and keeps the requests of the pages that `keep` returns true for. The others
+/// are counted and forgotten while the file is read, but for a trace with dirty marks, which is loaded first.
+///
+/// # Errors
+/// See [`load`].
+pub fn load_sample(
+    path: &Path,
+    options: &LoadOptions,
+    keep: &dyn Fn(Address) -> bool,
+) -> Result<LoadedSample, TraceError> {
+    let mut thinner = Thinner::new(keep);
+    let Loaded { trace, report } = read(path, options, Some(&mut thinner))?;
+    // A trace that was not thinned while it was read still has its requests.
+    let sampled = if trace.is_empty() { thinner.finish(trace) } else { trace.sampled(keep) };
+    Ok(LoadedSample { sampled, report })
+}
+
 /// Loads a trace file of any format, compressed or not.
 ///
 /// # Errors
 /// One error that names the file and, where there is one, the line or byte offset; see [`TraceError`].
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, TraceError> {
+    read(path, options, None)
+}
+
+fn read(path: &Path, options: &LoadOptions, thinner: Option<&mut Thinner>) -> Result<Loaded, TraceError> {
     let input = Input::open(path)?;
     let compression = input.compression();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -117,7 +151,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, TraceError> {
     let meta = if format.needs_meta() { Meta::beside(path)? } else { Meta::default() };
     let mut source = source(format, input, meta)?;
     let mut report = LoadReport::new(format, compression);
-    let mut trace = build(path, &mut *source, options, &mut report)?;
+    let mut trace = build_thinned(path, &mut *source, options, &mut report, thinner)?;
     trace.provenance = provenance(&name, options, &trace, &report);
     if options.next_use {
         trace.compute_next_use();
@@ -135,6 +169,17 @@ pub fn build(
     options: &LoadOptions,
     report: &mut LoadReport,
 ) -> Result<Trace, TraceError> {
+    build_thinned(path, source, options, report, None)
+}
+
+/// As [`build`]; with `thinner`, requests go there, and the trace is without any.
+fn build_thinned(
+    path: &Path,
+    source: &mut dyn Source,
+    options: &LoadOptions,
+    report: &mut LoadReport,
+    mut thinner: Option<&mut Thinner>,
+) -> Result<Trace, TraceError> {
     let mut builder = TraceBuilder::new(BuildOptions {
         page_bytes: options.page_bytes.or(source.page_bytes()).unwrap_or(PAGE_BYTES_DEFAULT),
         split: options.split,
@@ -148,11 +193,14 @@ pub fn build(
     if builder.is_full() {
         return Err(TraceError::refused(path, "a limit of 0 requests leaves nothing"));
     }
-    if let Some(requests) = source.requests_expected() {
+    if let Some(requests) = source.requests_expected().filter(|_| thinner.is_none()) {
         builder.reserve(requests);
     }
     let mut reads = PageReads::default();
     loop {
+        if let Some(thinner) = thinner.as_deref_mut().filter(|_| builder.drainable() >= DRAINED_AT_ONCE) {
+            builder.drain(thinner);
+        }
         source.buffered_reads(builder.room_for_reads().min(READS_AT_ONCE), &mut reads);
         if !reads.pages.is_empty() {
             builder.push_reads(&reads);
@@ -170,6 +218,9 @@ pub fn build(
             }
             Err(error) => return Err(too_many_bad(error, options.skip_bad)),
         }
+    }
+    if let Some(thinner) = thinner.filter(|_| builder.drainable() > 0) {
+        builder.drain(thinner);
     }
     report.clock_reversals = source.clock_reversals();
     let (trace, counts) = builder.finish().map_err(|what| TraceError::refused(path, empty(&what, report)))?;

@@ -60,6 +60,18 @@ impl Numbering {
         self.pages.len()
     }
 
+    /// Takes the requests so far out, numbered; the pages stay known.
+    pub fn drain(&mut self) -> Vec<u32> {
+        self.number_all();
+        self.numbered = 0;
+        std::mem::take(&mut self.pages)
+    }
+
+    /// Address of a page: its object and block.
+    pub fn address(&self, page: u32) -> (u32, u64) {
+        (self.page_object[page as usize], self.page_block[page as usize])
+    }
+
     /// Adds a request to the page that is called by its object and place; `block` is its address should it be new.
     ///
     /// # Errors

@@ -43,6 +43,15 @@ impl<T> Column<T> {
     }
 }
 
+impl<T> Column<T> {
+    /// Gives the memory of these entries back to the system, if they are mapped from a native file.
+    pub(crate) fn release(&self, range: std::ops::Range<usize>) {
+        if let Column::Mapped(mapped) = self {
+            crate::native::release(&*mapped._owner, &mapped.slice[range]);
+        }
+    }
+}
+
 impl<T> Deref for Column<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {

@@ -107,6 +107,12 @@ pub struct Policies {
 }
 
 impl Policies {
+    /// True if a policy looks for neighbours, so that a sample has to consist of groups of them.
+    pub(super) fn look_for_neighbours(&self) -> bool {
+        // Without a cache the policy places nothing.
+        [&self.dram, &self.nvm, &self.flash].iter().any(|policy| policy.info.neighbours)
+    }
+
     /// Parses policies with options, as `simulate --policy` takes them.
     ///
     /// # Errors

@@ -14,11 +14,9 @@ use super::candidate::Candidate;
 use super::catalogue::Catalogue;
 use super::choose::{Limits, Objective};
 use super::measure::{Measured, Workload};
-use entresol_sim::{Addresses, sample_trace};
+use entresol_sim::{Addresses, in_parallel, sample_trace};
 use entresol_trace::Trace;
 use serde::Serialize;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Candidates decided together. The number is fixed, so the result does not depend on the number of threads.
 const BATCH: usize = 8;
@@ -117,7 +115,9 @@ pub fn search(
         .ok_or_else(|| AdviceError::Trace(format!("a sample of {} of the pages is empty", options.sample)))?;
     let addresses = Addresses::new(&sampled);
     let small = workload.with(&addresses);
-    let smaller = candidates.iter().map(|candidate| candidate.sampled(options.sample)).collect();
+    // The share of the pages that the sample has, which is not quite the one asked for.
+    let share = sampled.footprint() as f64 / workload.addresses.trace.footprint() as f64;
+    let smaller = candidates.iter().map(|candidate| candidate.sampled(share)).collect();
     let estimates = decide(catalogue, smaller, &small, options, done)?;
     let finalists = best(&estimates, options);
     let times = workload.shortest(catalogue, candidates.iter())?;
@@ -145,8 +145,11 @@ pub fn search(
 /// would favour larger caches, one with too many of them smaller caches.
 fn fair_sample(workload: &Workload, rate: f64) -> Option<Trace> {
     let trace = workload.addresses.trace;
-    let off = |sample: &Trace| (sample.len() as f64 / trace.len() as f64 / rate).ln().abs();
-    let samples = (0..SAMPLES).filter_map(|i| sample_trace(trace, workload.seed.wrapping_add(i), rate));
+    let share = |of: usize, all: usize| of as f64 / all as f64;
+    let off =
+        |sample: &Trace| (share(sample.len(), trace.len()) / share(sample.footprint(), trace.footprint())).ln().abs();
+    let neighbours = workload.policies.look_for_neighbours();
+    let samples = (0..SAMPLES).filter_map(|i| sample_trace(trace, workload.seed.wrapping_add(i), neighbours, rate));
     samples.min_by(|a, b| off(a).total_cmp(&off(b)))
 }
 
@@ -201,23 +204,4 @@ fn decide(
         }
     }
     Ok(tried)
-}
-
-/// Applies `work` to all items on several threads; the results keep the order.
-pub(super) fn in_parallel<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, items.len().max(1)) {
-            scope.spawn(|| {
-                while let Some((at, item)) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, items.get(at)?)))
-                {
-                    *results[at].lock().expect("no thread panics with it") = Some(work(item));
-                }
-            });
-        }
-    });
-    let results = results.into_iter().map(|slot| slot.into_inner().expect("no thread panicked with it"));
-    results.map(|result| result.expect("every item was done")).collect()
 }

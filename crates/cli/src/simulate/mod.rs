@@ -48,7 +48,7 @@ pub fn run(arguments: &SimulateArgs, quiet: bool) -> Result<()> {
     }
     let plan = Plan::new(arguments)?;
     if let Some(rate) = arguments.sample {
-        return estimate::run(arguments, &plan.policies, &plan.options, rate, plan.lenient, quiet);
+        return estimate::run(arguments, &plan, rate, quiet);
     }
     let mut journal = Journal::open(arguments.json.as_deref(), &fingerprint(arguments))?;
     if journal.len() > 0 && !quiet {

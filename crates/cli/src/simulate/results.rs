@@ -103,14 +103,34 @@ pub fn baseline(arguments: &SimulateArgs, all: &[TraceResults]) -> Option<String
 
 /// The trace, as results describe it.
 #[derive(Serialize)]
-struct TraceInfo<'a> {
+pub struct TraceInfo<'a> {
     name: &'a str,
     format: &'a str,
     provenance: &'a str,
     page_bytes: u32,
-    requests: usize,
-    footprint_pages: usize,
+    requests: u64,
+    footprint_pages: u64,
     left_out: &'a [String],
+}
+
+impl<'a> TraceInfo<'a> {
+    /// A trace.
+    pub fn of(named: &'a Named) -> Self {
+        TraceInfo::of_sample(named, named.trace.len() as u64, named.trace.footprint() as u64)
+    }
+
+    /// A trace with so many requests and pages, of which `named` is a sample.
+    pub fn of_sample(named: &'a Named, requests: u64, footprint_pages: u64) -> Self {
+        TraceInfo {
+            name: &named.name,
+            format: &named.format,
+            provenance: &named.trace.provenance,
+            page_bytes: named.trace.page_bytes,
+            requests,
+            footprint_pages,
+            left_out: &named.left_out,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -129,16 +149,7 @@ struct Results<'a, R> {
 }
 
 impl<'a, R> Results<'a, R> {
-    fn new(named: &'a Named, rows: &'a [R], skipped: &'a [Skipped]) -> Self {
-        let trace = TraceInfo {
-            name: &named.name,
-            format: &named.format,
-            provenance: &named.trace.provenance,
-            page_bytes: named.trace.page_bytes,
-            requests: named.trace.len(),
-            footprint_pages: named.trace.footprint(),
-            left_out: &named.left_out,
-        };
+    fn new(trace: TraceInfo<'a>, rows: &'a [R], skipped: &'a [Skipped]) -> Self {
         let skip =
             |skip: &'a Skipped| SkippedInfo { policy: &skip.policy, size: &skip.size, reason: skip.error.to_string() };
         Results { trace, command: output::command_line(), results: rows, skipped: skipped.iter().map(skip).collect() }
@@ -146,8 +157,10 @@ impl<'a, R> Results<'a, R> {
 }
 
 /// Rows and skipped cells as JSON, one item per trace.
-pub fn json<'a, R: Serialize + 'a>(all: impl Iterator<Item = (&'a Named, &'a [R], &'a [Skipped])>) -> Result<Vec<u8>> {
-    let mut each: Vec<Results<R>> = all.map(|(named, rows, skipped)| Results::new(named, rows, skipped)).collect();
+pub fn json<'a, R: Serialize + 'a>(
+    all: impl Iterator<Item = (TraceInfo<'a>, &'a [R], &'a [Skipped])>,
+) -> Result<Vec<u8>> {
+    let mut each: Vec<Results<R>> = all.map(|(trace, rows, skipped)| Results::new(trace, rows, skipped)).collect();
     // A single trace keeps the published format; each of several has its own object of that form.
     Ok(match each.len() {
         1 => serde_json::to_vec_pretty(&each.remove(0))?,
@@ -158,7 +171,7 @@ pub fn json<'a, R: Serialize + 'a>(all: impl Iterator<Item = (&'a Named, &'a [R]
 /// Writes the files that were asked for.
 pub fn write(arguments: &SimulateArgs, all: &[TraceResults]) -> Result<()> {
     let base = baseline(arguments, all);
-    let rows = || all.iter().map(|results| (&results.named, &results.rows[..], &results.skipped[..]));
+    let rows = || all.iter().map(|results| (TraceInfo::of(&results.named), &results.rows[..], &results.skipped[..]));
     output::write_asked(&arguments.json, || json(rows()))?;
     output::write_asked(&arguments.csv, || Ok(report::table(all, true).to_csv()))?;
     output::write_asked(&arguments.html, || Ok(report::page(all, base.as_deref()).to_html()))?;

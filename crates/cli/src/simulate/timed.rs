@@ -1,7 +1,7 @@
 //! `entresol simulate --tiers`: simulation with time over device models.
 
 use super::args::SimulateArgs;
-use super::results;
+use super::results::{self, TraceInfo};
 use super::timed_report;
 use crate::output;
 use crate::tiers::{Devices, Tiers};
@@ -73,7 +73,7 @@ pub fn run(arguments: &SimulateArgs, tiers: &Tiers, quiet: bool) -> Result<()> {
         let named = trace_source::open(path, &arguments.read, needs_future, quiet)?;
         all.push(plan.simulate(named, quiet)?);
     }
-    let rows = || all.iter().map(|results| (&results.named, &results.rows[..], &results.skipped[..]));
+    let rows = || all.iter().map(|results| (TraceInfo::of(&results.named), &results.rows[..], &results.skipped[..]));
     output::write_asked(&arguments.json, || results::json(rows()))?;
     output::write_asked(&arguments.csv, || Ok(timed_report::requests(&all, true).to_csv()))?;
     output::write_asked(&arguments.html, || Ok(timed_report::page(&all).to_html()))?;

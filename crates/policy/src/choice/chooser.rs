@@ -14,7 +14,7 @@
 //!    is the gain of the pages of a part and `n_p` the number of requests for them. Requests for one page are
 //!    correlated, pages of different parts are not; so pages are counted, not requests.
 //!
-//! and the active candidate has stayed `stay` windows. Of several candidates the one with the least cost is taken. The
+//! and the active candidate has stayed `stay` windows, the first one `first`. Of several candidates the one with the least cost is taken. The
 //! short memory is asked first. The long one counts only for candidates that gain in the short one too, because the
 //! past that it remembers may be over. So there is at most one change in `stay` windows, whatever the requests.
 
@@ -28,7 +28,10 @@ pub const KEPT: [f64; 2] = [0.5, 0.9375];
 pub struct Limits {
     /// Sampled requests between two decisions.
     pub window: u64,
-    /// Fewest windows that a candidate stays active.
+    /// Windows before the first change. An empty cache, and shadows that have learned nothing yet, show little of how
+    /// the candidates will do.
+    pub first: u64,
+    /// Fewest windows that a candidate stays active after a change.
     pub stay: u64,
     /// Smallest gain, as a share of the cost of a request.
     pub gain: f64,
@@ -127,8 +130,8 @@ pub struct Chooser {
     memories: [Memory; 2],
     /// Requests in this window so far.
     window: u64,
-    /// Windows since the active candidate became so. The first candidate was not chosen, and need not stay.
-    stayed: u64,
+    /// Windows that the active candidate stays at least.
+    staying: u64,
 }
 
 impl Chooser {
@@ -136,7 +139,7 @@ impl Chooser {
     pub fn new(candidates: usize, limits: Limits) -> Self {
         let sums = vec![Sums { costs: [0.0; PARTS], hits: 0.0 }; candidates];
         let memories = KEPT.map(|kept| Memory { sums: sums.clone(), requests: [0.0; PARTS], kept });
-        Chooser { limits, active: 0, memories, window: 0, stayed: limits.stay }
+        Chooser { limits, active: 0, memories, window: 0, staying: limits.first }
     }
 
     /// The candidate that is active.
@@ -172,11 +175,11 @@ impl Chooser {
             return None;
         }
         self.window = 0;
-        self.stayed += 1;
-        let change = if free && self.stayed >= self.limits.stay { self.best_change() } else { None };
+        self.staying = self.staying.saturating_sub(1);
+        let change = if free && self.staying == 0 { self.best_change() } else { None };
         if let Some(change) = change {
             self.active = change.to;
-            self.stayed = 0;
+            self.staying = self.limits.stay;
         }
         self.memories.iter_mut().for_each(Memory::fade);
         change

@@ -23,7 +23,7 @@ use crate::candidate::Boxed;
 use crate::info::{Config, Info, OptionInfo};
 use crate::interface::{Choice, ChoiceCandidate, Driver, PageState, Policy, Switch};
 use crate::options::{BuildError, Options};
-use crate::parts::{GROUP_PAGES, Sampler};
+use crate::parts::Sampler;
 use chooser::{Change, Chooser, Limits};
 use entresol_core::{ObjectId, Outcome, Page, Request, Tier};
 use handover::Handover;
@@ -121,6 +121,7 @@ fn limits(options: &Options, shadow_pages: usize, weights: Weights) -> Result<Li
     let payback: f64 = options.number("payback", 1e-3..=1e9)?;
     Ok(Limits {
         window,
+        first: options.number("first", 1..)?,
         stay: options.number("stay", 1..)?,
         gain: options.number("gain", 0.0..=1.0)?,
         payback: RELEARNED * weights.read / payback,
@@ -138,7 +139,7 @@ impl Policy for Auto {
         options: &[
             OptionInfo {
                 name: "of",
-                default: "lru/arc/s3-fifo/h-arc",
+                default: "reuse/lru/2q/arc/lirs/s3-fifo/w-tinylfu/mq/h-arc",
                 help: "the candidates, NAME or NAME+OPTION=VALUE, the first of which begins: policies of one tier",
             },
             OptionInfo {
@@ -153,12 +154,9 @@ impl Policy for Auto {
                 help: "sampled requests after which it decides, and the past counts for less; 0 takes two for each \
                        page of a shadow, at least 1000",
             },
-            OptionInfo { name: "stay", default: "4", help: "windows that a policy decides for, at least" },
-            OptionInfo {
-                name: "gain",
-                default: "0.05",
-                help: "share of the cost of a request that a change must gain",
-            },
+            OptionInfo { name: "first", default: "8", help: "windows that the first policy decides for, at least" },
+            OptionInfo { name: "stay", default: "4", help: "windows that a later policy decides for, at least" },
+            OptionInfo { name: "gain", default: "0.1", help: "share of the cost of a request that a change must gain" },
             OptionInfo {
                 name: "payback",
                 default: "100",
@@ -167,7 +165,7 @@ impl Policy for Auto {
             },
             OptionInfo {
                 name: "errors",
-                default: "2",
+                default: "3",
                 help: "standard errors by which the predicted gain must exceed nothing",
             },
             OptionInfo { name: "read", default: "1", help: "what reading a page from below costs" },
@@ -195,8 +193,8 @@ impl Policy for Auto {
         let shadows = recipes.iter().map(|recipe| recipe.build(&small));
         let shadows = shadows.collect::<Result<Vec<_>, BuildError>>()?;
         let rate = (pages as f64 / capacity.max(1) as f64).min(1.0);
-        let group = if recipes.iter().any(|recipe| recipe.info.addresses) { GROUP_PAGES } else { 1 };
-        let sampler = Sampler::new(config.seed, group, 0..(rate * Sampler::RANGE as f64) as u64);
+        let neighbours = recipes.iter().any(|recipe| recipe.info.neighbours);
+        let sampler = Sampler::of_share(config.seed, neighbours, rate);
         let chooser = Chooser::new(recipes.len(), limits);
         Ok(Auto {
             active: built.swap_remove(0),

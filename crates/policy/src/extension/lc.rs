@@ -114,6 +114,7 @@ impl Policy for Lc {
         min_pages: &[0, 1],
         write_aware: true,
         addresses: true,
+        neighbours: true,
         ..Info::PLAIN
     };
 

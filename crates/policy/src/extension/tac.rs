@@ -93,6 +93,7 @@ impl Policy for Tac {
         min_pages: &[0, 1],
         write_aware: true,
         addresses: true,
+        neighbours: true,
         ..Info::PLAIN
     };
 

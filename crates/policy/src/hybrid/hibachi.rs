@@ -311,6 +311,7 @@ impl Policy for Hibachi {
         top_share: 0.5,
         write_aware: true,
         addresses: true,
+        neighbours: true,
         ..Info::PLAIN
     };
 

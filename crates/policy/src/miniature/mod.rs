@@ -14,8 +14,8 @@ use crate::catalogue;
 use crate::info::{Config, Info};
 use crate::interface::Driver;
 use crate::options::{BuildError, Options};
+use crate::parts::Sampler;
 use crate::parts::slots::{ByAddress, Slots};
-use crate::parts::{GROUP_PAGES, Sampler};
 use entresol_core::{Address, Demand, Movement, NEVER, ObjectId, PARTS, Page, Request, Shadow, Tier};
 
 /// Factor on the expected number of known sampled pages: the size of a sample varies.
@@ -121,13 +121,12 @@ impl Miniatures {
         let slots_max = known.min(sampled).min(config.pages.max(1));
         let small = Config { pages: slots_max, tiers, ..config.clone() };
         let empty = catalogue::build(info, &small, options, AnyPolicy)?;
-        let group = if info.addresses { GROUP_PAGES } else { 1 };
         Ok(Miniatures {
             all: Vec::new(),
             empty,
             tunables: tunables.clone(),
             slots: Slots::new(ByAddress::default(), slots_max),
-            sampler: Sampler::new(config.seed, group, 0..(rate * Sampler::RANGE as f64) as u64),
+            sampler: Sampler::of_share(config.seed, info.neighbours, rate),
             rate,
             objects: config.objects.max(1) as u32,
             terms,

@@ -21,5 +21,4 @@ pub use heap::IndexHeap;
 pub use lists::{ListId, Lists};
 pub use ring::Ring;
 pub use runs::{Run, Runs};
-pub(crate) use sampler::GROUP_PAGES;
 pub use sampler::Sampler;

@@ -5,7 +5,7 @@ use entresol_core::{Address, Random};
 use std::ops::Range;
 
 /// Pages that are sampled together where a policy looks for neighbours: the largest erase block of a write buffer.
-pub(crate) const GROUP_PAGES: u64 = 128;
+const GROUP_PAGES: u64 = 128;
 
 /// A sample of all possible pages.
 #[derive(Clone, Debug)]
@@ -18,6 +18,13 @@ pub struct Sampler {
 impl Sampler {
     /// Number of hash values; a sample is a range of them, and disjoint ranges are disjoint samples.
     pub const RANGE: u64 = 1 << 24;
+
+    /// The sample of a share of the pages for policies of which some look for `neighbours`
+    /// ([`Info::neighbours`](crate::Info::neighbours)), or of which none does.
+    pub fn of_share(seed: u64, neighbours: bool, share: f64) -> Self {
+        let group_pages = if neighbours { GROUP_PAGES } else { 1 };
+        Sampler::new(seed, group_pages, 0..(share * Self::RANGE as f64) as u64)
+    }
 
     /// The sample of pages whose hash is in `values`. Groups of `group_pages` neighbours are in it together or not at
     /// all, for policies that look for runs and blocks.

@@ -259,6 +259,7 @@ impl<const LONGEST: bool> Policy for RunCache<LONGEST> {
         options: if LONGEST { OPTIONS.split_at(2).0 } else { OPTIONS },
         write_aware: true,
         addresses: true,
+        neighbours: true,
         clock: true,
         simulated: &["max-dirty-seconds"],
         ..Info::PLAIN

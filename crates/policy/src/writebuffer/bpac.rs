@@ -110,6 +110,7 @@ impl Policy for Bpac {
         tiers: &["buffer"],
         write_aware: true,
         addresses: true,
+        neighbours: true,
         ..Info::PLAIN
     };
 

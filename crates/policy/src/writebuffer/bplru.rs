@@ -56,6 +56,7 @@ impl Order for BplruOrder {
         tiers: &["buffer"],
         write_aware: true,
         addresses: true,
+        neighbours: true,
         ..Info::PLAIN
     };
 

@@ -58,6 +58,7 @@ impl Order for ClcOrder {
         tiers: &["buffer"],
         write_aware: true,
         addresses: true,
+        neighbours: true,
         ..Info::PLAIN
     };
 

@@ -35,6 +35,7 @@ impl Order for FabOrder {
         tiers: &["buffer"],
         write_aware: true,
         addresses: true,
+        neighbours: true,
         ..Info::PLAIN
     };
 

@@ -68,6 +68,7 @@ impl Order for LbClockOrder {
         tiers: &["buffer"],
         write_aware: true,
         addresses: true,
+        neighbours: true,
         ..Info::PLAIN
     };
 

@@ -57,6 +57,7 @@ impl Order for WrbOrder {
         tiers: &["buffer"],
         write_aware: true,
         addresses: true,
+        neighbours: true,
         ..Info::PLAIN
     };
 

@@ -7,7 +7,7 @@ use super::report::{DeviceRow, LatencyRow, TimedRow};
 use super::tuning::{Tuned, Tuning};
 use super::work::{Done, Op, Owner, Station, Works, histogram, record};
 use crate::addresses::Addresses;
-use crate::cell::{CellError, CellOptions, Run, Stack, Totals, thread_cpu_time};
+use crate::cell::{CellError, CellOptions, Recording, Run, Stack, Totals, thread_cpu_time};
 use crate::row::{Interval, Row};
 use crate::spec::LayerSpec;
 use crate::sweep::Cell;
@@ -172,7 +172,7 @@ fn run_timed_stack<'a>(
         return Err(TimedError::NoTimes);
     }
     let began = thread_cpu_time();
-    let run = Run::build(addresses, stack, options, true)?;
+    let run = Run::build(addresses, stack, options, Recording { log: true, ..Recording::default() })?;
     let tiers: Vec<Vec<usize>> = stack.layers.iter().map(|placed| placed.tiers.clone()).collect();
     let planner = Planner::new(addresses, run, &tiers, &timed.touched_bytes);
     let stations = stations(&planner, stack, &tiers, hierarchy, addresses.trace.page_bytes)?;

@@ -2,7 +2,7 @@
 
 use super::work::Station;
 use crate::addresses::Addresses;
-use crate::cell::{CellError, CellOptions, Run};
+use crate::cell::{CellError, CellOptions, Recording, Run};
 use crate::sweep::Cell;
 use entresol_device::Nanos;
 use entresol_policy::Tunable;
@@ -33,7 +33,7 @@ impl Cell {
     /// # Errors
     /// When the policy cannot be built.
     pub fn knobs(&self, layer: usize, addresses: &Addresses, options: &CellOptions) -> Result<Vec<Knob>, CellError> {
-        let run = Run::build(addresses, &self.stack, options, false)?;
+        let run = Run::build(addresses, &self.stack, options, Recording::default())?;
         let info = run.layers[layer].info();
         let knob =
             |(at, tunable): (usize, &Tunable)| Knob::new(tunable.option, tunable.levels, run.layers[layer].tunable(at));

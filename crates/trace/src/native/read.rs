@@ -8,12 +8,13 @@ use crate::parse::Bad;
 use crate::record::TraceError;
 use crate::trace::{Column, Event, EventKind, Mapped, OpByte, Trace};
 use entresol_core::NEVER;
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
+use std::any::Any;
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::Xxh3;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Maps a native trace. The file must not be changed while the trace is in use; replacing it by rename, as
@@ -52,6 +53,24 @@ impl Backing {
             Backing::Heap { words, len } => &words.as_bytes()[..*len],
         }
     }
+
+    /// Gives the memory of a range of a mapped file back to the system, which reads it again when it is used.
+    fn release(&self, range: Range<usize>) {
+        let Backing::Map(map) = self else { return };
+        // SAFETY: the map is of a file, read-only, and never written: pages that are dropped are read again with the
+        // same bytes. That it cannot be done costs memory only.
+        let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len()) };
+    }
+}
+
+/// Bytes of a mapped file that are checked at once; their memory is given back before the next are.
+const CHECKED_AT_ONCE: usize = 64 << 20;
+
+/// Gives the memory of a part of a column back to the system, if `owner` is a mapped native file.
+pub(crate) fn release<T>(owner: &(dyn Any + Send + Sync), part: &[T]) {
+    let Some(backing) = owner.downcast_ref::<Backing>() else { return };
+    let offset = part.as_ptr().addr() - backing.bytes().as_ptr().addr();
+    backing.release(offset..offset + size_of_val(part));
 }
 
 /// Error in a file: the offset of the byte, and the reason.
@@ -90,7 +109,7 @@ fn parse(backing: &Arc<Backing>) -> Result<Trace, Wrong> {
         return wrong(0, "the native format needs a little-endian machine");
     }
     let bytes = backing.bytes();
-    let header = header(bytes)?;
+    let header = header(backing)?;
     let section = |kind: Kind| header.sections[kind as usize].clone();
     let need = |kind: Kind| match section(kind) {
         Some(range) => Ok(range),
@@ -114,10 +133,8 @@ fn parse(backing: &Arc<Backing>) -> Result<Trace, Wrong> {
     let start = |kind: Kind| section(kind).map_or(0, |range| range.start);
     check_requests(&trace, start(Kind::Pages), start(Kind::Ops))?;
     check_pages(&trace, start(Kind::PageObject), start(Kind::PageBlock))?;
-    if let Some(times) = &trace.times_us
-        && let Some(i) = times.windows(2).position(|pair| pair[0] > pair[1])
-    {
-        return wrong(start(Kind::Times) + (i + 1) * 8, "the time runs backwards");
+    if let Some(times) = &trace.times_us {
+        check_times(&trace, times, start(Kind::Times))?;
     }
     if let Some(next_use) = &trace.next_use {
         check_next_use(&trace, next_use, start(Kind::NextUse))?;
@@ -126,7 +143,8 @@ fn parse(backing: &Arc<Backing>) -> Result<Trace, Wrong> {
     Ok(trace)
 }
 
-fn header(bytes: &[u8]) -> Result<Header, Wrong> {
+fn header(backing: &Backing) -> Result<Header, Wrong> {
+    let bytes = backing.bytes();
     if bytes.len() < HEADER_BYTES {
         return wrong(bytes.len(), format!("the file ends within the header of {HEADER_BYTES} bytes"));
     }
@@ -171,13 +189,14 @@ fn header(bytes: &[u8]) -> Result<Header, Wrong> {
     let mut header = Header { requests, footprint, page_bytes, sections: Default::default() };
     let mut end = table_end;
     for i in 0..count {
-        end = entry(bytes, HEADER_BYTES + i * ENTRY_BYTES, end, &mut header)?;
+        end = entry(backing, HEADER_BYTES + i * ENTRY_BYTES, end, &mut header)?;
     }
     Ok(header)
 }
 
 /// Reads the entry of the table at `at`; the section must lie beyond `after`. Returns its end.
-fn entry(bytes: &[u8], at: usize, after: usize, header: &mut Header) -> Result<usize, Wrong> {
+fn entry(backing: &Backing, at: usize, after: usize, header: &mut Header) -> Result<usize, Wrong> {
+    let bytes = backing.bytes();
     let code = le32(bytes, at);
     let Some(kind) = Kind::ALL.into_iter().find(|kind| *kind as u32 == code) else {
         return wrong(at, format!("unknown kind of section, {code}"));
@@ -204,7 +223,13 @@ fn entry(bytes: &[u8], at: usize, after: usize, header: &mut Header) -> Result<u
         return wrong(at + 8, format!("the section of {} lies at {offset}, {length} bytes", kind.name()));
     }
     let range = offset as usize..(offset + length) as usize;
-    if xxh3_64(&bytes[range.clone()]) != le64(bytes, at + 24) {
+    let mut hasher = Xxh3::new();
+    for from in range.clone().step_by(CHECKED_AT_ONCE) {
+        let part = from..range.end.min(from + CHECKED_AT_ONCE);
+        hasher.update(&bytes[part.clone()]);
+        backing.release(part);
+    }
+    if hasher.digest() != le64(bytes, at + 24) {
         return wrong(range.start, format!("the checksum of the section of {} does not match", kind.name()));
     }
     let end = range.end;
@@ -229,21 +254,46 @@ fn column<T: FromBytes + Immutable + KnownLayout>(
 /// Pages are numbered in order of first appearance, each page appears, and the operation bytes are ones we write.
 fn check_requests(trace: &Trace, pages_at: usize, ops_at: usize) -> Result<(), Wrong> {
     let mut seen = 0u32;
-    for (i, &page) in trace.pages.iter().enumerate() {
-        if page >= seen {
-            if page > seen {
-                return wrong(pages_at + i * 4, format!("page {page} appears before page {seen}"));
+    for part in parts(trace.len()) {
+        for i in part.clone() {
+            let page = trace.pages[i];
+            if page >= seen {
+                if page > seen {
+                    return wrong(pages_at + i * 4, format!("page {page} appears before page {seen}"));
+                }
+                seen += 1;
             }
-            seen += 1;
         }
+        trace.release(part);
     }
     if seen as usize != trace.footprint() {
         return wrong(pages_at, format!("{seen} pages appear, the header says {}", trace.footprint()));
     }
-    match trace.ops.iter().position(|&byte| !OpByte(byte).is_valid()) {
-        Some(i) => wrong(ops_at + i, format!("unknown operation {:#04x}", trace.ops[i])),
-        None => Ok(()),
+    for part in parts(trace.len()) {
+        if let Some(i) = trace.ops[part.clone()].iter().position(|&byte| !OpByte(byte).is_valid()) {
+            let at = part.start + i;
+            return wrong(ops_at + at, format!("unknown operation {:#04x}", trace.ops[at]));
+        }
+        trace.release(part);
     }
+    Ok(())
+}
+
+/// Ranges of requests that are checked at once.
+fn parts(requests: usize) -> impl Iterator<Item = Range<usize>> {
+    const AT_ONCE: usize = CHECKED_AT_ONCE / size_of::<u64>();
+    (0..requests).step_by(AT_ONCE).map(move |from| from..requests.min(from + AT_ONCE))
+}
+
+fn check_times(trace: &Trace, times: &[u64], at: usize) -> Result<(), Wrong> {
+    for part in parts(trace.len()) {
+        let with_next = part.start..trace.len().min(part.end + 1);
+        if let Some(i) = times[with_next].windows(2).position(|pair| pair[0] > pair[1]) {
+            return wrong(at + (part.start + i + 1) * 8, "the time runs backwards");
+        }
+        trace.release(part);
+    }
+    Ok(())
 }
 
 fn check_pages(trace: &Trace, objects_at: usize, blocks_at: usize) -> Result<(), Wrong> {
