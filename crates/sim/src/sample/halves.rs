@@ -44,7 +44,7 @@ impl Halves {
     pub fn contains(self, half: usize, hash: u64) -> bool {
         // Rows of a Hadamard matrix (Sylvester): each pair of divisions agrees on half of the bins.
         let division = half as u64 / 2 + 1;
-        u64::from((hash % BINS & division).count_ones()) % 2 == half as u64 % 2
+        u64::from(((hash % BINS) & division).count_ones()) % 2 == half as u64 % 2
     }
 
     /// The interval of an estimate from its values for the halves. `unsampled` is the share of the pages that are not
