@@ -36,7 +36,7 @@ fn estimates(
 ) -> Result<Vec<Result<Estimate, CellError>>, SampleError> {
     let sampler = Sampler::of_share(seed, neighbours, rate);
     let sampled = trace.sampled(&|at| sampler.find(at).is_some());
-    let sample = Sample::new(&sampled.trace, &sampled.population, sampler, rate, None)?;
+    let sample = Sample::new(&sampled.trace, &sampled.population, sampler, rate, 4)?;
     Ok(sample.estimate(cells, options, 2, &|| ()))
 }
 

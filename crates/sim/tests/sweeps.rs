@@ -151,7 +151,7 @@ fn a_sample_is_near_and_says_how_near() {
         let exact = row(&addresses, &[layer("lru", size)], &CellOptions::default());
         let sampler = Sampler::of_share(3, false, 0.1);
         let sampled = trace.sampled(&|at| sampler.find(at).is_some());
-        let sample = Sample::new(&sampled.trace, &sampled.population, sampler, 0.1, Some(5)).expect("enough pages");
+        let sample = Sample::new(&sampled.trace, &sampled.population, sampler, 0.1, 5).expect("enough pages");
         let lru = layer("lru", size).policy;
         let estimate = sample.estimate(&[(&lru, Size::Pages(size))], &CellOptions::default(), 1, &|| ()).remove(0);
         let estimate = estimate.expect("an estimate");
@@ -161,7 +161,7 @@ fn a_sample_is_near_and_says_how_near() {
             "{size}: exact {miss_ratio:.4}, estimate {:.4} +- {:.4}",
             estimate.miss_ratio, estimate.miss_ratio_error
         );
-        assert_eq!(estimate.samples, 10, "two halves each of five divisions");
+        assert_eq!(estimate.samples, 20, "two halves each of ten divisions");
         assert!(off < 0.03 && off < 5.0 * estimate.miss_ratio_error, "off by {off}");
     }
 }

@@ -15,21 +15,28 @@ pub enum Column<T: 'static> {
 
 /// A slice and the owner of its memory.
 pub struct Mapped<T: 'static> {
-    /// Valid as long as `_owner`; never handed out for longer than `self` is borrowed.
+    /// Valid as long as `owner`; never handed out for longer than `self` is borrowed.
     slice: &'static [T],
-    _owner: Arc<dyn Any + Send + Sync>,
+    owner: Owner,
+    release: Release,
 }
+
+/// Owner of a slice's memory.
+pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
+/// Function that gives memory of an owner back to the system, from an address on and so many bytes. The next use of it
+/// finds the same contents.
+pub(crate) type Release = fn(&Owner, usize, usize);
 
 impl<T> Mapped<T> {
     /// Keeps `slice` together with its owner.
     ///
     /// # Safety
     /// The memory of `slice` must stay where it is, and unchanged, until `owner` is dropped.
-    pub(crate) unsafe fn new(slice: &[T], owner: Arc<dyn Any + Send + Sync>) -> Self {
+    pub(crate) unsafe fn new(slice: &[T], owner: Owner, release: Release) -> Self {
         // SAFETY: the caller promises that the memory is valid as long as `owner`, which is kept beside the slice, and
         // the slice is private: it leaves only through `Deref`, bound to a borrow of `self`.
         let slice: &'static [T] = unsafe { std::slice::from_raw_parts(slice.as_ptr(), slice.len()) };
-        Mapped { slice, _owner: owner }
+        Mapped { slice, owner, release }
     }
 }
 
@@ -47,7 +54,8 @@ impl<T> Column<T> {
     /// Gives the memory of these entries back to the system, if they are mapped from a native file.
     pub(crate) fn release(&self, range: std::ops::Range<usize>) {
         if let Column::Mapped(mapped) = self {
-            crate::native::release(&*mapped._owner, &mapped.slice[range]);
+            let part = &mapped.slice[range];
+            (mapped.release)(&mapped.owner, part.as_ptr().addr(), size_of_val(part));
         }
     }
 }

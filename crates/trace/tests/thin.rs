@@ -7,9 +7,11 @@ use entresol_core::{Address, Page, Random};
 use entresol_trace::{LoadOptions, Population, Sampled, Trace, generate, load, load_sample, native};
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use zerocopy::IntoBytes;
 
-fn columns(trace: &Trace) -> (&[u32], &[u8], Option<&[u64]>, &[u32], &[u64]) {
-    (&trace.pages, &trace.ops, trace.times_us.as_deref(), &trace.page_object, &trace.page_block)
+fn columns(trace: &Trace) -> [&[u8]; 5] {
+    let times = trace.times_us.as_deref().unwrap_or(&[]);
+    [trace.pages.as_bytes(), &trace.ops, times.as_bytes(), trace.page_object.as_bytes(), trace.page_block.as_bytes()]
 }
 
 fn assert_same(a: &Sampled, b: &Sampled) {
@@ -20,7 +22,7 @@ fn assert_same(a: &Sampled, b: &Sampled) {
 }
 
 fn every_fifth(at: Address) -> bool {
-    Random::mix(at.block ^ 77) % 5 == 0
+    Random::mix(at.block ^ 77).is_multiple_of(5)
 }
 
 #[test]

@@ -79,10 +79,10 @@ pub struct SimulateArgs {
     /// Estimate from a sample of this share of the pages, e.g. 0.01, instead of simulating every request
     #[arg(long, value_name = "SHARE", value_parser = sample_share, conflicts_with_all = ["dram", "interval", "parts", "drain"])]
     pub sample: Option<f64>,
-    /// Number of times that the sample is divided into halves; their spread gives the error [default: 8, 4 of a sample
-    /// of more than 2 million requests; at most 63 are made]
-    #[arg(long, value_name = "N", requires = "sample", value_parser = clap::value_parser!(u64).range(2..))]
-    pub samples: Option<u64>,
+    /// Number of pairs of divisions of the sample into halves, or of single divisions if it has more than 2 million
+    /// requests; the spread of the halves gives the error
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "sample", value_parser = clap::value_parser!(u64).range(2..))]
+    pub samples: u64,
     /// Most threads [default: one per processor]
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,

@@ -78,8 +78,7 @@ fn estimate(
         // With one kind, all pages that were read are of its sample.
         let apart = (kinds.len() > 1).then(|| named.trace.sampled(&|at| kind.sampler.find(at).is_some()).trace);
         let trace = apart.as_ref().unwrap_or(&named.trace);
-        let halvings = arguments.samples.map(|halvings| halvings as usize);
-        let sample = Sample::new(trace, &population, kind.sampler.clone(), rate, halvings)?;
+        let sample = Sample::new(trace, &population, kind.sampler.clone(), rate, arguments.samples as usize)?;
         let total = sample.simulations(kind.cells.len());
         let bar = Progress::start(&named.name, Some(total), Unit::Items("simulations"), quiet);
         let rows = sample.estimate(&kind.specs, &plan.options, plan.threads, &|| bar.advance(1));

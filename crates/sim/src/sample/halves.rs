@@ -12,9 +12,7 @@ use super::Interval95;
 const BINS: u64 = 64;
 /// Most divisions into two halves.
 const HALVINGS_MAX: usize = BINS as usize - 1;
-/// Number of divisions of a sample, and of one with more requests than [`LARGE`], where each costs much.
-const HALVINGS: usize = 8;
-const HALVINGS_LARGE: usize = 4;
+/// Requests of a sample that is divided half as often, because each division costs much.
 const LARGE: usize = 2_000_000;
 /// Shifts from whole to half that an interval has room for. An error that halves when the cache doubles is one shift; one
 /// that falls with the square root is 2.4.
@@ -32,9 +30,9 @@ impl Halves {
         Halves { halvings: halvings.clamp(2, HALVINGS_MAX) }
     }
 
-    /// As many divisions as the requests of a sample suggest.
-    pub fn usual(requests: usize) -> Self {
-        Halves::new(if requests > LARGE { HALVINGS_LARGE } else { HALVINGS })
+    /// Two divisions for each of `samples`, or one of a sample with many requests.
+    pub fn of(samples: usize, requests: usize) -> Self {
+        Halves::new(if requests > LARGE { samples } else { samples.saturating_mul(2) })
     }
 
     /// Number of halves: two for each division.
@@ -46,7 +44,7 @@ impl Halves {
     pub fn contains(self, half: usize, hash: u64) -> bool {
         // Rows of a Hadamard matrix (Sylvester): each pair of divisions agrees on half of the bins.
         let division = half as u64 / 2 + 1;
-        u64::from((hash % BINS & division).count_ones()) % 2 == half as u64 % 2
+        u64::from(((hash % BINS) & division).count_ones()) % 2 == half as u64 % 2
     }
 
     /// The interval of an estimate from its values for the halves. `unsampled` is the share of the pages that are not

@@ -130,7 +130,7 @@ pub struct Sample<'t> {
 
 impl<'t> Sample<'t> {
     /// The sample `trace` of a trace with the counts `population`: its pages are those that `sampler` finds, a share
-    /// `rate`. `halvings` is the number of times that it is divided for the interval, by default as many as cost little.
+    /// `rate`. For the interval it is divided into halves in two times `samples` ways, or in `samples` if it is large.
     ///
     /// # Errors
     /// When the sample has too few pages.
@@ -139,14 +139,13 @@ impl<'t> Sample<'t> {
         population: &'t Population,
         sampler: Sampler,
         rate: f64,
-        halvings: Option<usize>,
+        samples: usize,
     ) -> Result<Self, SampleError> {
         let (sampled, pages) = (trace.footprint(), population.pages);
         if sampled < SAMPLED_PAGES_MIN {
             return Err(SampleError::TooFewPages { rate, sampled, pages });
         }
-        let halves = halvings.map_or_else(|| Halves::usual(trace.len()), Halves::new);
-        Ok(Sample { trace, population, sampler, rate, halves })
+        Ok(Sample { trace, population, sampler, rate, halves: Halves::of(samples, trace.len()) })
     }
 
     /// Estimates the cells, each a policy at a size, on `threads` threads. The sample is divided once for all cells.

@@ -136,7 +136,7 @@ mod tests {
             println!("seed {seed}");
             let mut random = Random::new(seed);
             let salt = random.below(1 << 30);
-            let sampled = trace.sampled(&|at| Random::mix(at.block ^ salt) % 50 == 0);
+            let sampled = trace.sampled(&|at| Random::mix(at.block ^ salt).is_multiple_of(50));
             let octaves = Octaves::new(&sampled.population, &sampled.trace);
             let mut requests = vec![0u64; sampled.trace.footprint()];
             sampled.trace.pages.iter().for_each(|&page| requests[page as usize] += 1);

@@ -8,7 +8,6 @@ mod read;
 mod spool;
 mod write;
 
-pub(crate) use read::release;
 pub use read::{from_bytes, open};
 pub use spool::Spool;
 pub use write::write;

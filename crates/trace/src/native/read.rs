@@ -6,10 +6,9 @@ use crate::builder::REQUESTS_MAX;
 use crate::page_map::PAGES_MAX;
 use crate::parse::Bad;
 use crate::record::TraceError;
-use crate::trace::{Column, Event, EventKind, Mapped, OpByte, Trace};
+use crate::trace::{Column, Event, EventKind, Mapped, OpByte, Owner, Trace};
 use entresol_core::NEVER;
 use memmap2::{Mmap, UncheckedAdvice};
-use std::any::Any;
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
@@ -66,11 +65,11 @@ impl Backing {
 /// Bytes of a mapped file that are checked at once; their memory is given back before the next are.
 const CHECKED_AT_ONCE: usize = 64 << 20;
 
-/// Gives the memory of a part of a column back to the system, if `owner` is a mapped native file.
-pub(crate) fn release<T>(owner: &(dyn Any + Send + Sync), part: &[T]) {
+/// Gives the memory of a part of a column back to the system.
+fn release(owner: &Owner, address: usize, bytes: usize) {
     let Some(backing) = owner.downcast_ref::<Backing>() else { return };
-    let offset = part.as_ptr().addr() - backing.bytes().as_ptr().addr();
-    backing.release(offset..offset + size_of_val(part));
+    let offset = address - backing.bytes().as_ptr().addr();
+    backing.release(offset..offset + bytes);
 }
 
 /// Error in a file: the offset of the byte, and the reason.
@@ -248,7 +247,7 @@ fn column<T: FromBytes + Immutable + KnownLayout>(
     let owner = Arc::clone(backing);
     // SAFETY: the slice lies in `backing`, whose bytes neither move nor change until it is dropped: it is never borrowed
     // mutably once it is in an Arc, a Vec's heap block and a map stay where they are, and the Arc is kept as the owner.
-    Ok(Column::Mapped(unsafe { Mapped::new(slice, owner) }))
+    Ok(Column::Mapped(unsafe { Mapped::new(slice, owner, release) }))
 }
 
 /// Pages are numbered in order of first appearance, each page appears, and the operation bytes are ones we write.

@@ -146,5 +146,5 @@ fn mapped<T: FromBytes + Immutable + KnownLayout>(written: BufWriter<File>) -> i
     let map = Arc::new(unsafe { Mmap::map(&file) }?);
     let slice = <[T]>::ref_from_bytes(&map[..]).expect("whole entries, from the start of a memory page on");
     // SAFETY: a map stays where it is until it is dropped, and the Arc is kept as the owner.
-    Ok(Column::Mapped(unsafe { Mapped::new(slice, Arc::<Mmap>::clone(&map)) }))
+    Ok(Column::Mapped(unsafe { Mapped::new(slice, Arc::<Mmap>::clone(&map), |_, _, _| ()) }))
 }
