@@ -9,17 +9,15 @@ file. The policies of a grid draw at random only where a probability is neither 
 """
 
 import json
-import os
 import statistics
 import subprocess
 import sys
 
 import figures_003
-from face_tables import HERE, renew, table
+from face_tables import ENTRESOL, HERE, renew, table
 
 ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "live"
-ENTRESOL = os.environ.get("ENTRESOL", ROOT / "target" / "release" / "entresol")
 
 # The program's default first: it is run with the grid.
 SEEDS = (42, 1, 2)

@@ -14,11 +14,10 @@ import json
 import os
 import subprocess
 
-from face_tables import HERE, renew, table
+from face_tables import ENTRESOL, HERE, renew, table
 
 ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "built"
-ENTRESOL = os.environ.get("ENTRESOL", ROOT / "target" / "release" / "entresol")
 SCRATCH = os.environ.get("BUILT_SCRATCH", "/dev/shm")
 
 LOAD = ["--db", "postgresql", "--memory", "16MiB"]

@@ -5,50 +5,39 @@
 the page.
 """
 
-import csv
-import os
-import subprocess
+from face_tables import HERE, RESULTS, renew, simulated, table
 
-from face_tables import HERE, RESULTS, renew, table
-
-RECORDED = HERE.parents[2] / "shared" / "data" / "traces" / "recorded"
-FOUND = RESULTS / "cutoff"
-TRACES = {
-    "PostgreSQL, TPC-H": "pg_tpch_sf1_sb64m",
-    "MariaDB, TPC-H": "my_tpch_sf1_bp64m",
-    "PostgreSQL, TPC-C": "pg_tpcc_w20_sb32m",
-    "MariaDB, TPC-C": "my_tpcc_w20_bp64m",
-    "PostgreSQL, AuctionMark": "pg_auctionmark_sb16m_first1.2M",
-    "a scan between requests": "generate:ZIPF:seed=3+scan:n=200k+ZIPF:seed=4",
-}
 # Pages in use in the order of their numbers' hashes, and one scan of all of them.
 ZIPF = "zipf:n=1M:pages=200k:write=30:ids=scattered"
+STREAMS = {
+    "PostgreSQL, TPC-H": "recorded/pg_tpch_sf1_sb64m.csv.zst",
+    "MariaDB, TPC-H": "recorded/my_tpch_sf1_bp64m.csv.zst",
+    "PostgreSQL, TPC-C": "recorded/pg_tpcc_w20_sb32m.csv.zst",
+    "MariaDB, TPC-C": "recorded/my_tpcc_w20_bp64m.csv.zst",
+    "PostgreSQL, AuctionMark": "recorded/pg_auctionmark_sb16m_first1.2M.csv.zst",
+    "a scan between requests": f"generate:{ZIPF}:seed=3+scan:n=200k+{ZIPF}:seed=4",
+}
 CUTOFFS = ["0", "1MiB", "4MiB"]
 POLICIES = ["lru", "arc", "h-arc", "face-gsc", "reuse"]
 
 
-def simulated(trace, cutoff):
-    path = FOUND / f"{trace.replace(':', '_')}-{cutoff}.csv"
-    if not path.exists():
-        FOUND.mkdir(parents=True, exist_ok=True)
-        program = os.environ.get("ENTRESOL", HERE.parents[1] / "target" / "release" / "entresol")
-        source = trace.replace("ZIPF", ZIPF) if ":" in trace else RECORDED / f"{trace}.csv.zst"
-        which = ["--policy", ",".join(POLICIES), "--size", "10%", "--sequential-cutoff", cutoff, "--csv", path]
-        subprocess.run([program, "--quiet", "simulate", source, *which], check=True, stdout=subprocess.DEVNULL)
-    with open(path, encoding="utf-8") as file:
-        return {row["policy"]: row for row in csv.DictReader(file)}
+def found(stream, cutoff):
+    """Rows by policy."""
+    path = RESULTS / "cutoff" / f"{stream.replace(', ', '-')}-{cutoff}.json"
+    options = ["--policy", ",".join(POLICIES), "--size", "10%", "--sequential-cutoff", cutoff]
+    return {row["policy"]: row for row in simulated(path, STREAMS[stream], *options)}
 
 
 def cutoffs():
     head = ["trace", "policy"] + [f"{what}, {cutoff}" for what in ("hits, %", "bypassed, %") for cutoff in CUTOFFS]
     lines = []
-    for name, trace in TRACES.items():
-        found = [simulated(trace, cutoff) for cutoff in CUTOFFS]
+    for stream in STREAMS:
+        each = [found(stream, cutoff) for cutoff in CUTOFFS]
         for policy in POLICIES:
-            rows = [one[policy] for one in found]
-            hits = [f"{100 * float(row['hit_ratio']):.1f}" for row in rows]
-            passed = [f"{100 * int(row['bypasses']) / int(row['requests']):.1f}" for row in rows]
-            lines.append([name, policy] + hits + passed)
+            rows = [one[policy] for one in each]
+            hits = [f"{100 * (row['read_hits'] + row['write_hits']) / row['requests']:.1f}" for row in rows]
+            bypassed = [f"{100 * row['bypasses'] / row['requests']:.1f}" for row in rows]
+            lines.append([stream, policy] + hits + bypassed)
     return table(head, lines)
 
 

@@ -5,18 +5,14 @@
 program) and renews the page.
 """
 
-import json
-import os
 import statistics
-import subprocess
 
-from face_tables import HERE, RESULTS, renew, table
+from face_tables import HERE, RESULTS, renew, simulated, table
 from layouts_live import interval, late, worn
 from tpcc_tables import device, hit_ratio, read
 
-TRACE = HERE.parents[2] / "shared" / "data" / "traces" / "recorded" / "pg_tpcc_w20_sb32m.csv.zst"
+TRACE = "recorded/pg_tpcc_w20_sb32m.csv.zst"
 FOUND = RESULTS / "default"
-RELEASE = HERE.parents[1] / "target" / "release"
 # Flash of several kinds, a network volume and a disk as the device of the cache.
 CACHES = ["p4800x", "p3700", "s3500", "840-pro", "850-evo", "gp3-16000", "gp3-3000", "face-disk"]
 DRIVES = ["p3700", "s3500", "840-pro", "850-evo"]
@@ -47,18 +43,13 @@ def live(drive, mode):
 
 def rate(cache, backing, mode, layout):
     """Requests a second in the second half of the first 600,000."""
-    path = FOUND / f"{cache}-{backing}-{mode}-{layout}.json"
-    if not path.exists():
-        FOUND.mkdir(parents=True, exist_ok=True)
-        program = os.environ.get("ENTRESOL", RELEASE / "entresol")
-        command = [program, "--quiet", "simulate", TRACE, "--limit", "600000", "--warmup", "0.5", "--policy", "reuse"]
-        command += ["--tiers", f"cache={cache}:10%,backing={backing}", "--clients", "12", "--mode", mode, "--json", path]
-        if cache in DRIVES:
-            command += ["--waf", "curve"]
-        if layout == "segments":
-            command += ["--layout", layout, "--wear", WEAR]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    [row] = json.loads(path.read_text())["results"]
+    options = ["--limit", "600000", "--warmup", "0.5", "--policy", "reuse", "--clients", "12", "--mode", mode]
+    options += ["--tiers", f"cache={cache}:10%,backing={backing}"]
+    if cache in DRIVES:
+        options += ["--waf", "curve"]
+    if layout == "segments":
+        options += ["--layout", layout, "--wear", WEAR]
+    [row] = simulated(FOUND / f"{cache}-{backing}-{mode}-{layout}.json", TRACE, *options)
     return row["timed"]["requests_per_second"]
 
 

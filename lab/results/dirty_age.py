@@ -13,10 +13,9 @@ import statistics
 import subprocess
 import sys
 
-from face_tables import HERE, RESULTS, renew, table
+from face_tables import ENTRESOL, HERE, RESULTS, renew, table
 
 OUT = RESULTS / "dirty-age"
-ENTRESOL = os.environ.get("ENTRESOL", HERE.parents[1] / "target" / "release" / "entresol")
 SCRATCH = os.environ.get("DIRTY_AGE_SCRATCH", "/dev/shm")
 ROUNDS = 5
 LOAD = ["--db", "postgresql", "--warehouses", 1, "--clients", 8, "--memory", "16MiB", "--policy", "face-gsc", "--cache-size", "30%"]

@@ -6,14 +6,32 @@ The pages name the commands that fill target/results. A table stands between `<!
 """
 
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parents[1] / "target" / "results"
+SHARED = HERE.parents[2] / "shared" / "data" / "traces"
+ENTRESOL = os.environ.get("ENTRESOL", HERE.parents[1] / "target" / "release" / "entresol")
 PAGES = ["face-lc-multi-tier.md", "write-buffers-and-stacks.md", "io-cache-hibachi.md"]
 TRACES = ["pg-tpcc", "my-tpcc", "filebench", "postmark", "iozone", "tencent", "fio-zipf", "fio-pareto"]
+
+
+def entresol(*arguments):
+    """Runs the program."""
+    subprocess.run([ENTRESOL, "--quiet", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
+
+
+def simulated(path, source, *options):
+    """Simulates a trace of ../shared, or a generated one, unless the results are there."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        trace = source if source.startswith("generate:") else SHARED / source
+        entresol("simulate", trace, *options, "--json", path)
+    return json.loads(path.read_text())["results"]
 
 
 def rows(name):

@@ -13,12 +13,11 @@ import os
 import subprocess
 import sys
 
-from face_tables import HERE, renew, table
+from face_tables import ENTRESOL, HERE, renew, table
 from record_pool import record
 
 ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "003"
-ENTRESOL = os.environ.get("ENTRESOL", ROOT / "target" / "release" / "entresol")
 RECORDED = ROOT.parent / "shared" / "data" / "traces" / "recorded"
 SCRATCH = os.environ.get("FIGURES_SCRATCH", "/dev/shm")
 

@@ -5,14 +5,8 @@
 program) and renews the page.
 """
 
-import json
-import os
-import subprocess
+from face_tables import HERE, RESULTS, renew, simulated, table
 
-from face_tables import HERE, RESULTS, renew, table
-
-TRACES = HERE.parents[2] / "shared" / "data" / "traces"
-FOUND = RESULTS / "choice"
 STREAMS = {
     "TPC-C above PostgreSQL's pool": "recorded/pg_tpcc_w20_prebuf.csv.zst",
     "PostgreSQL, TPC-C": "recorded/pg_tpcc_w20_sb32m.csv.zst",
@@ -32,20 +26,14 @@ SIZES = ["2%", "5%", "10%", "20%"]
 FIXED = ["reuse", "lru", "2q", "arc", "lirs", "s3-fifo", "w-tinylfu", "mq", "h-arc"]
 BEFORE = "auto:of=lru/arc/s3-fifo/h-arc:first=1:gain=0.05:errors=2"
 FETCHES = "auto:write=0:admission=0"
-AUTOS = ["auto", BEFORE, FETCHES]
+POLICIES = FIXED + ["auto", BEFORE, FETCHES]
 
 
-def simulated(stream):
-    """Rows by size, each in the order of the policies."""
-    path = FOUND / f"{stream.replace(' ', '-').replace(',', '')}.json"
-    if not path.exists():
-        FOUND.mkdir(parents=True, exist_ok=True)
-        program = os.environ.get("ENTRESOL", HERE.parents[1] / "target" / "release" / "entresol")
-        source = STREAMS[stream] if ":" in STREAMS[stream] else TRACES / STREAMS[stream]
-        command = [program, "--quiet", "simulate", source, "--size", ",".join(SIZES), "--policy", ",".join(FIXED + AUTOS)]
-        subprocess.run(command + ["--json", path], check=True, stdout=subprocess.DEVNULL)
-    rows = json.loads(path.read_text())["results"]
-    return {size: [row for row in rows if row["size"] == size] for size in SIZES}
+def cells(stream):
+    """Rows by policy, for each size."""
+    path = RESULTS / "choice" / f"{stream.replace(' ', '-').replace(',', '')}.json"
+    rows = simulated(path, STREAMS[stream], "--size", ",".join(SIZES), "--policy", ",".join(POLICIES))
+    return {size: dict(zip(POLICIES, (row for row in rows if row["size"] == size), strict=True)) for size in SIZES}
 
 
 def fetches(row):
@@ -57,46 +45,47 @@ def cost(row):
     return fetches(row) + written / row["requests"]
 
 
-def over(row, best, figure):
-    ratio = figure(row) / figure(best)
-    return f"**{ratio:.3f}**" if ratio > 1.02 else f"{ratio:.3f}"
+def best(rows, figure):
+    """The candidate with the least."""
+    return min((rows[name] for name in FIXED), key=figure)
 
 
-def switches(row):
-    return f"{dict(row['gauges'])['switches']:.0f}"
+def ratio(rows, name, figure):
+    return figure(rows[name]) / figure(best(rows, figure))
+
+
+def over(rows, name, figure):
+    found = ratio(rows, name, figure)
+    return f"**{found:.3f}**" if found > 1.02 else f"{found:.3f}"
 
 
 def recorded():
     lines = []
     for stream in STREAMS:
-        for size, rows in simulated(stream).items():
-            fixed, (auto, before, by_fetches) = rows[: len(FIXED)], rows[len(FIXED) :]
-            best, least = min(fixed, key=cost), min(fixed, key=fetches)
-            reuse, lru = fixed[FIXED.index("reuse")], fixed[FIXED.index("lru")]
-            line = [stream, size, best["policy"], f"{cost(best):.4f}", over(lru, best, cost), over(reuse, best, cost)]
-            line += [over(before, best, cost), over(auto, best, cost), switches(auto)]
-            line += [least["policy"], over(reuse, least, fetches), over(by_fetches, least, fetches)]
-            lines.append(line)
+        for size, rows in cells(stream).items():
+            line = [stream, size, best(rows, cost)["policy"], f"{cost(best(rows, cost)):.4f}"]
+            line += [over(rows, name, cost) for name in ("lru", "reuse", BEFORE, "auto")]
+            line += [f"{dict(rows['auto']['gauges'])['switches']:.0f}", best(rows, fetches)["policy"]]
+            lines.append(line + [over(rows, name, fetches) for name in ("reuse", FETCHES)])
     head = "stream, cache, best, its cost, lru, reuse, auto before, auto, switches, fewest fetches, reuse, auto by fetches"
     return table(head.split(", "), lines)
 
 
 def summary():
-    cells = [rows for stream in STREAMS for rows in simulated(stream).values()]
+    all_cells = [rows for stream in STREAMS for rows in cells(stream).values()]
     lines = []
-    for name, at, figure in [
-        ("lru", FIXED.index("lru"), cost),
-        ("auto before", len(FIXED) + 1, cost),
-        ("auto", len(FIXED), cost),
-        ("reuse", FIXED.index("reuse"), cost),
-        ("auto by fetches", len(FIXED) + 2, fetches),
-        ("reuse, fetches alone", FIXED.index("reuse"), fetches),
+    for title, name, figure in [
+        ("lru", "lru", cost),
+        ("auto before", BEFORE, cost),
+        ("auto", "auto", cost),
+        ("reuse", "reuse", cost),
+        ("auto by fetches", FETCHES, fetches),
+        ("reuse, fetches alone", "reuse", fetches),
     ]:
-        lru = FIXED.index("lru")
-        ratios = [figure(rows[at]) / min(map(figure, rows[: len(FIXED)])) for rows in cells]
-        worse = sum(figure(rows[at]) > 1.01 * figure(rows[lru]) for rows in cells)
-        within = f"{sum(ratio <= 1.02 for ratio in ratios)} of {len(ratios)}"
-        lines.append([name, f"{sum(ratios) / len(ratios):.3f}", f"{max(ratios):.3f}", within, worse])
+        ratios = [ratio(rows, name, figure) for rows in all_cells]
+        worse = sum(figure(rows[name]) > 1.01 * figure(rows["lru"]) for rows in all_cells)
+        within = f"{sum(found <= 1.02 for found in ratios)} of {len(ratios)}"
+        lines.append([title, f"{sum(ratios) / len(ratios):.3f}", f"{max(ratios):.3f}", within, worse])
     return table(["policy", "mean", "worst", "within 1.02", "cells in which LRU has 1 % less"], lines)
 
 

@@ -16,11 +16,11 @@ import subprocess
 import sys
 import time
 
-from face_tables import HERE, RESULTS, renew, table
+from face_tables import ENTRESOL, HERE, RESULTS, renew, table
 from stalls import wait_for
 
 OUT = RESULTS / "restart-cost.json"
-PROGRAM = os.environ.get("ENTRESOL", str(HERE.parents[1] / "target" / "release" / "entresol"))
+PROGRAM = str(ENTRESOL)
 SCRATCH = pathlib.Path(os.environ.get("RESTART_COST_SCRATCH", "/dev/shm")) / "restart-cost"
 PROCESSOR = os.cpu_count() - 1
 ROUNDS = 11

@@ -5,14 +5,11 @@
 and renews the page. An interrupted run goes on where it ended.
 """
 
-import json
 import math
-import os
-import subprocess
 
-from face_tables import HERE, RESULTS, renew, table
+import face_tables
+from face_tables import HERE, RESULTS, label, renew, table
 
-TRACES = HERE.parents[2] / "shared" / "data" / "traces"
 FOUND = RESULTS / "reuse"
 SIZES = ["5%", "10%", "20%"]
 # Streams with writes. Those that no choice of a constant was made on are marked.
@@ -46,16 +43,10 @@ IN_SEGMENTS = ["--layout", "segments", "--wear", WEAR, "--warmup", "0.5"]
 def simulated(source, policies, which, sizes=SIZES):
     """Rows by policy with its options and size. `which` is half, whole, cold or segments."""
     path = FOUND / f"{source.split('/')[-1].split('.')[0]}-{which}.json"
-    if not path.exists():
-        FOUND.mkdir(parents=True, exist_ok=True)
-        program = os.environ.get("ENTRESOL", HERE.parents[1] / "target" / "release" / "entresol")
-        arguments = [TRACES / source, "--policy", ",".join(policies), "--size", ",".join(sizes), "-j", "1"]
-        given = {"half": ["--warmup", "0.5"], "whole": [], "cold": ["--limit", str(COLD)], "segments": IN_SEGMENTS}
-        arguments += given[which]
-        command = [program, "--quiet", "simulate", *arguments, "--json", path]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    found = json.loads(path.read_text())["results"]
-    return {(row["policy"] + (f":{row['options']}" if row["options"] else ""), row["size"]): row for row in found}
+    given = {"half": ["--warmup", "0.5"], "whole": [], "cold": ["--limit", COLD], "segments": IN_SEGMENTS}
+    options = ["--policy", ",".join(policies), "--size", ",".join(sizes), "-j", "1", *given[which]]
+    found = face_tables.simulated(path, source, *options)
+    return {(label(row), row["size"]): row for row in found}
 
 
 def written(source, which):

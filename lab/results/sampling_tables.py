@@ -10,11 +10,9 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-from face_tables import HERE, RESULTS, renew, table
+from face_tables import ENTRESOL, HERE, RESULTS, SHARED, entresol, renew, table
 
-TRACES = HERE.parents[2] / "shared" / "data" / "traces"
 FOUND = RESULTS / "sampling"
 POLICIES = ["lru", "s3-fifo"]
 SIZES = ["1%", "5%", "10%", "20%"]
@@ -35,15 +33,6 @@ RATES = {"0.01": 1, "0.1": 10}
 LARGE = "zipf:n=1000M:pages=16M:exponent=0.9:seed=1:ids=hashed"
 
 
-def program():
-    return os.environ.get("ENTRESOL", HERE.parents[1] / "target" / "release" / "entresol")
-
-
-def entresol(*arguments):
-    command = [program(), "--quiet", *map(str, arguments)]
-    return subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
 def native(name):
     """The trace in the native format, which is mapped and not parsed for each draw."""
     source = STREAMS[name]
@@ -54,7 +43,7 @@ def native(name):
         if source.startswith("generate:"):
             entresol("trace", "generate", source.removeprefix("generate:"), path)
         else:
-            entresol("trace", "convert", TRACES / source, path)
+            entresol("trace", "convert", SHARED / source, path)
     return path
 
 
@@ -176,7 +165,7 @@ def measure_large():
         entresol("trace", "generate", LARGE, trace)
     cells = ["-p", ",".join(POLICIES), "-s", ",".join(SIZES), "-j", "1", "--sample", "0.01"]
     json_file = FOUND / "large.json"
-    command = [program(), "--quiet", "simulate", trace, *cells, "--json", json_file]
+    command = [ENTRESOL, "--quiet", "simulate", trace, *cells, "--json", json_file]
     process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status != 0:

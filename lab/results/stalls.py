@@ -19,10 +19,10 @@ import sys
 import threading
 import time
 
-from face_tables import HERE, RESULTS, renew, table
+from face_tables import ENTRESOL, HERE, RESULTS, renew, table
 
 OUT = RESULTS / "stalls"
-PROGRAMS = {"before": os.environ.get("BEFORE"), "after": os.environ.get("ENTRESOL", HERE.parents[1] / "target" / "release" / "entresol")}
+PROGRAMS = {"before": os.environ.get("BEFORE"), "after": ENTRESOL}
 SCRATCH = pathlib.Path(os.environ.get("STALLS_SCRATCH", "/dev/shm")) / "stalls"
 ROUNDS = 5
 GIB = 1 << 30

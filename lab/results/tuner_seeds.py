@@ -8,17 +8,15 @@ they are not there.
 """
 
 import json
-import os
 import statistics
 import subprocess
 import sys
 
-from face_tables import HERE, renew, table
+from face_tables import ENTRESOL, HERE, renew, table
 from figures_003 import ABOUT, trace
 
 ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "tune"
-ENTRESOL = os.environ.get("ENTRESOL", ROOT / "target" / "release" / "entresol")
 RECORDED = ROOT.parent / "shared" / "data" / "traces" / "recorded"
 
 SEEDS = (1, 2, 3)

@@ -1,7 +1,8 @@
 //! `entresol simulate --sample`: estimates with their errors.
 
 use super::args::SimulateArgs;
-use super::results::{self, TraceInfo};
+use super::report::over_sizes;
+use super::results::{self, TraceInfo, distinct};
 use super::{Plan, text};
 use crate::output;
 use crate::trace_source::{self, Named};
@@ -9,8 +10,7 @@ use anyhow::{Context, Result};
 use entresol_core::{Address, Size};
 use entresol_policy::parts::Sampler;
 use entresol_render::{
-    Axis, Better, Cell, Chart, Column, LineChart, NumberFormat, Page, Progress, Section, Series, Spread, Table,
-    TextStyle, Unit,
+    Better, Cell, Chart, Column, LineChart, Page, Progress, Section, Series, Table, TextStyle, Unit,
 };
 use entresol_sim::{CACHE_PAGES_MIN, CellError, Estimate, PolicySpec, Sample, Skipped};
 use entresol_trace::Population;
@@ -132,15 +132,8 @@ impl Estimates {
     /// The miss ratios over the size of the cache.
     fn miss_ratios(&self) -> Chart {
         let page_bytes = f64::from(self.named.trace.page_bytes);
-        let size = Axis::new("cache size, all tiers", NumberFormat::Bytes).spread(Spread::Log2);
-        let y = Axis::new("misses per request", NumberFormat::Percent).at_least(0.0, 0.0);
-        let mut names: Vec<String> = Vec::new();
-        self.rows.iter().map(label).for_each(|name| {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        });
-        let chart = LineChart::new("Miss ratio", size, y).best(names.len(), Better::Lower);
+        let names = distinct(&self.rows, label);
+        let chart = over_sizes("Miss ratio", "misses per request").best(names.len(), Better::Lower);
         let series = names.into_iter().map(|name| {
             let own: Vec<&Estimate> = self.rows.iter().filter(|row| label(row) == name).collect();
             Series::new(name, own.into_iter().map(|row| (row.capacity_pages as f64 * page_bytes, row.miss_ratio)))
@@ -181,7 +174,7 @@ fn page(all: &[Estimates]) -> Page {
 
 /// Name of an estimate's policy with its options.
 fn label(row: &Estimate) -> String {
-    if row.options.is_empty() { row.policy.clone() } else { format!("{}:{}", row.policy, row.options) }
+    results::name(&row.policy, &row.options)
 }
 
 /// A row per estimate; a file has a column for the trace.

@@ -23,6 +23,12 @@ const CROP_MEDIANS: f64 = 1.4;
 /// Up to this many policies, traces share one heat map, as in 000 fig. 4.3 and 4.4.
 const SHARED_HEAT_POLICIES: usize = 8;
 
+/// An empty chart of a share of the requests over the size of the cache.
+pub fn over_sizes(title: &str, y: &str) -> LineChart {
+    let size = Axis::new("cache size, all tiers", NumberFormat::Bytes).spread(Spread::Log2);
+    LineChart::new(title, size, Axis::new(y, NumberFormat::Percent).at_least(0.0, 0.0))
+}
+
 /// The page of all traces.
 pub fn page(all: &[TraceResults], base: Option<&str>) -> Page {
     let title = all.iter().map(|results| results.named.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -109,9 +115,7 @@ impl Curves<'_> {
     fn chart(&self, title: &str, y: &str, roles: &[Role], all: bool, figure: &dyn Fn(&Row) -> f64) -> Chart {
         let page_bytes = f64::from(self.results.named.trace.page_bytes);
         let rows: Vec<&Row> = self.results.rows.iter().filter(|row| roles.contains(&Role::of(row))).collect();
-        let size = Axis::new("cache size, all tiers", NumberFormat::Bytes).spread(Spread::Log2);
-        let y = Axis::new(y, NumberFormat::Percent).at_least(0.0, 0.0);
-        let mut chart = LineChart::new(title, size, y).best(BEST, Better::Lower);
+        let mut chart = over_sizes(title, y).best(BEST, Better::Lower);
         if let Some(limit) = crop(&rows, figure) {
             chart = chart.crop(limit);
         }

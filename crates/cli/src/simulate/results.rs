@@ -62,8 +62,13 @@ impl Role {
 
 /// Name of a row's policy with its options.
 pub fn label(row: &Row) -> String {
-    let options = row.options.trim_matches('+');
-    if options.is_empty() { row.policy.clone() } else { format!("{}:{options}", row.policy) }
+    name(&row.policy, &row.options)
+}
+
+/// Name of policies with their options.
+pub fn name(policy: &str, options: &str) -> String {
+    let options = options.trim_matches('+');
+    if options.is_empty() { policy.to_owned() } else { format!("{policy}:{options}") }
 }
 
 /// The size under which a row is compared with others: as given, or the sum for a stack.
@@ -72,7 +77,7 @@ pub fn size(row: &Row) -> String {
 }
 
 /// The distinct values of `of`, in order of first appearance.
-pub fn distinct<'r>(rows: impl IntoIterator<Item = &'r Row>, of: impl Fn(&Row) -> String) -> Vec<String> {
+pub fn distinct<'r, R: 'r>(rows: impl IntoIterator<Item = &'r R>, of: impl Fn(&R) -> String) -> Vec<String> {
     let mut values: Vec<String> = Vec::new();
     for value in rows.into_iter().map(of) {
         if !values.contains(&value) {

@@ -14,9 +14,10 @@
 //!    is the gain of the pages of a part and `n_p` the number of requests for them. Requests for one page are
 //!    correlated, pages of different parts are not; so pages are counted, not requests.
 //!
-//! and the active candidate has stayed `stay` windows, the first one `first`. Of several candidates the one with the least cost is taken. The
-//! short memory is asked first. The long one counts only for candidates that gain in the short one too, because the
-//! past that it remembers may be over. So there is at most one change in `stay` windows, whatever the requests.
+//! and the active candidate has stayed `stay` windows, the first one `first`. Of several candidates the one with the
+//! least cost is taken. The short memory is asked first. The long one counts only for candidates that gain in the
+//! short one too, because the past that it remembers may be over. So there is at most one change in `stay` windows,
+//! whatever the requests.
 
 pub use entresol_core::PARTS;
 
@@ -130,7 +131,7 @@ pub struct Chooser {
     memories: [Memory; 2],
     /// Requests in this window so far.
     window: u64,
-    /// Windows that the active candidate stays at least.
+    /// Fewest windows that the active candidate still stays.
     staying: u64,
 }
 
