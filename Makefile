@@ -305,6 +305,22 @@ bench-default: $(LAB)
 			--json target/bench/default-postgresql-$(DEFAULT_CACHE)-$$mode.json --html target/bench/default-postgresql-$(DEFAULT_CACHE)-$$mode.html || exit 1; \
 	done
 
+# Point reads and point updates by pgbench, keys by a Zipf law, over an emulated volume of a cloud: without a cache, with the next larger volume, with
+# a cache of half the database in both modes. The server has 450 MiB, page cache included. Five rounds that take turns; 25 minutes a script, as
+# root, 4 GB in /dev/shm. lab/results/volume.md has the tables.
+.PHONY: bench-volume
+VOLUME_SCRIPTS := select update
+VOLUME_CACHE := 840-pro
+bench-volume: $(LAB)
+	@mkdir -p target/bench
+	for script in $(VOLUME_SCRIPTS); do \
+		$(LAB) bench pgbench --scale 100 --script lab/benches/volume/$$script.sql --check lab/benches/volume/$$script-check.sql \
+			--clients 16 --warmup 40s --duration 15s --repeat 5 --memory 32MiB --memory-bound 450MiB --page-cache on --passthrough off \
+			--cache-size 50% --policy none,none@gp3-16000,reuse@write-through,reuse@write-back \
+			--backing-profile gp3-3000 --cache-profile $(VOLUME_CACHE) --waf curve --scratch /dev/shm \
+			--json target/bench/volume-$$script.json --html target/bench/volume-$$script.html || exit 1; \
+	done
+
 # Queries of TPC-H on MariaDB over an emulated NAND SSD, without a cache and under three policies of three sizes in front of an
 # emulated Optane SSD: a mixed sequence, each query once, and tables placed as wholes beside. Half an hour; the databases lie in
 # /dev/shm.

@@ -5,11 +5,8 @@
 program) and renews the page.
 """
 
-import statistics
-
 from face_tables import HERE, RESULTS, renew, simulated, table
-from layouts_live import interval, late, worn
-from tpcc_tables import device, hit_ratio, read
+from layouts_live import live
 
 TRACE = "recorded/pg_tpcc_w20_sb32m.csv.zst"
 FOUND = RESULTS / "default"
@@ -20,25 +17,6 @@ BACKINGS = ["gp3-3000", "io2", "face-raid0x16", "face-disk"]
 MODES = ["write-through", "write-back"]
 WEAR = "amplification=1.8+0.04"
 BASE = "none"
-
-
-def live(drive, mode):
-    rounds = {}
-    for run in read(f"default-postgresql-{drive}-{mode}"):
-        rounds.setdefault(run["cache"], []).append(run)
-    lines = []
-    for cache, its in rounds.items():
-        rates = [run["new_orders_per_minute"] for run in its]
-        line = [cache, f"{statistics.median(rates):.0f}"]
-        line.append(interval([mine / base["new_orders_per_minute"] for mine, base in zip(rates, rounds[BASE])]))
-        if its[0]["cache_device"]:
-            line += [hit_ratio(its[len(its) // 2]), f"{statistics.median(map(worn, its)):.0f}"]
-            line.append(device(its[0]["cache_device"], its[0]["looked_s"])["waf"])
-        else:
-            line += ["–"] * 3
-        lines.append(line + [f"{max(map(late, its)):.1f} %"])
-    head = f"cache, new orders/min (median), against {BASE}, hit ratio, KiB programmed an order, WAF, late at most"
-    return table(head.split(", "), lines)
 
 
 def rate(cache, backing, mode, layout):
@@ -65,5 +43,9 @@ def layouts():
 
 
 if __name__ == "__main__":
-    made = {"layouts": layouts, "write_through": lambda: live("p3700", MODES[0]), "write_back": lambda: live("840-pro", MODES[1])}
+    made = {
+        "layouts": layouts,
+        "write_through": lambda: live("default-postgresql-p3700-write-through", BASE),
+        "write_back": lambda: live("default-postgresql-840-pro-write-back", BASE),
+    }
     renew(HERE / "default.md", made)

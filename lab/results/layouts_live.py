@@ -24,42 +24,45 @@ def interval(ratios):
     return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 
 
-def worn(run):
-    """KiB programmed into the cache device for each new order."""
-    orders = run["new_orders_per_minute"] * run["looked_s"] / 60
-    return run["cache_device"]["media_written_bytes"] / 1024 / orders
-
-
 def late(run):
     figures = (device(run[which], run["looked_s"]) for which in ("backing_device", "cache_device"))
     return max(its["late"] for its in figures if its)
 
 
-def layouts(database):
-    def tell():
-        rounds = {}
-        for run in read(f"layouts-{database}"):
-            rounds.setdefault(run["cache"], []).append(run)
-        head = f"cache, new orders/min (median), against {BASE}, hit ratio, KiB programmed an order, against {BASE}, WAF, late at most"
-        lines = []
-        for cache, its in rounds.items():
-            rates = [run["new_orders_per_minute"] for run in its]
-            line = [cache, f"{statistics.median(rates):.0f}"]
-            line.append(interval([mine / base["new_orders_per_minute"] for mine, base in zip(rates, rounds[BASE])]))
-            line.append(hit_ratio(its[len(its) // 2]))
-            if its[0]["cache_device"]:
-                line.append(f"{statistics.median(map(worn, its)):.0f}")
-                line.append(interval([worn(mine) / worn(base) for mine, base in zip(its, rounds[BASE])]))
-                line.append(device(its[0]["cache_device"], its[0]["looked_s"])["waf"])
-            else:
-                line += ["–"] * 3
-            lines.append(line + [f"{max(map(late, its)):.1f} %"])
-        return table(head.split(", "), lines)
-
-    return tell
+def amount(kib):
+    return f"{kib:.0f}" if kib >= 10 else f"{kib:.2f}"
 
 
-TABLES = {database: layouts(database) for database in DATABASES}
+def live(name, base, rate="new_orders_per_minute", unit="new orders/min", a_second=1 / 60):
+    """A line a contender: medians of its rounds, and how it compares with the base in the same round."""
+    rounds = {}
+    for run in read(name):
+        rounds.setdefault(run["cache"], []).append(run)
+    one = unit.split("/")[0].removesuffix("s")
+
+    def worn(run):
+        """KiB programmed into the cache device for each operation."""
+        return run["cache_device"]["media_written_bytes"] / 1024 / (run[rate] * run["looked_s"] * a_second)
+
+    bases = rounds[base]
+    head = ["cache", f"{unit} (median)", f"against {base}", "hit ratio", f"KiB programmed a {one}", f"flash against {base}", "WAF", "late at most"]
+    lines = []
+    for cache, its in rounds.items():
+        line = [cache, f"{statistics.median(run[rate] for run in its):.0f}"]
+        line.append(interval([mine[rate] / other[rate] for mine, other in zip(its, bases)]))
+        if its[0]["cache_device"]:
+            line += [hit_ratio(its[len(its) // 2]), amount(statistics.median(map(worn, its)))]
+            flash = [worn(mine) / worn(other) for mine, other in zip(its, bases) if other["cache_device"]]
+            line += [interval(flash) if flash else "–", device(its[0]["cache_device"], its[0]["looked_s"])["waf"]]
+        else:
+            line += ["–"] * 4
+        lines.append(line + [f"{max(map(late, its)):.1f} %"])
+    if not bases[0]["cache_device"]:
+        head, *lines = [row[:5] + row[6:] for row in [head, *lines]]
+    return table(head, lines)
+
+
+TABLES = {database: lambda database=database: live(f"layouts-{database}", BASE) for database in DATABASES}
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:

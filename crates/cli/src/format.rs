@@ -4,6 +4,7 @@ use crate::arguments::keyword;
 use anyhow::Result;
 use clap::Args;
 use entresol_cache::Mode;
+use entresol_policy::Wear;
 use entresol_service::format::{FormatOptions, Formatted, format};
 use entresol_service::identity::{self, Identity};
 use entresol_service::memory;
@@ -39,9 +40,14 @@ pub struct FormatArgs {
     pub segment_size: Option<u64>,
     /// Layout of the pages: slots, which gives each page a slot of its own; segments, a log whose segments are emptied in
     /// any order, by what their pages are worth to the policy, for flash that is to last; log, which overwrites the oldest
-    /// and can grow
-    #[arg(long, value_name = "log|slots|segments", value_parser = layout, default_value = Layout::default().name())]
-    pub layout: Layout,
+    /// and can grow [default: slots; segments with --wear]
+    #[arg(long, value_name = "log|slots|segments", value_parser = layout)]
+    pub layout: Option<Layout>,
+    /// The bound on what is written to the cache that these commands use unless given another: 1DWPD (times its size a
+    /// day), 200GB (a day), amplification=1.8 (bytes for each byte that users write), or unbounded. A cache in segments
+    /// keeps it [default: that of the layout]
+    #[arg(long, value_name = "BOUND")]
+    pub wear: Option<Wear>,
     /// The policy that `mount`, `run` and `serve` use for it unless given another [default: reuse;
     /// face-gsc over the layout log, and with --dram]
     #[arg(long, value_name = "POLICY")]
@@ -57,9 +63,9 @@ pub struct FormatArgs {
 impl FormatArgs {
     fn options(&self) -> FormatOptions {
         let FormatArgs { cache, backing, policy, .. } = self;
-        let FormatArgs { identity, size, page_size, segment_size, layout, mode, force, .. } = *self;
+        let FormatArgs { identity, size, page_size, segment_size, layout, wear, mode, force, .. } = *self;
         let (cache, backing, policy) = (cache.clone(), backing.clone(), policy.clone());
-        FormatOptions { cache, backing, identity, size, page_size, segment_size, layout, policy, mode, force }
+        FormatOptions { cache, backing, identity, size, page_size, segment_size, layout, wear, policy, mode, force }
     }
 }
 
@@ -75,6 +81,9 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
             geometry.capacity_pages(),
             arguments.backing.display()
         );
+        if let Some(wear) = arguments.wear.filter(|_| arguments.layout.is_none() && layout == Layout::Segments) {
+            say!("{name}: layout segments, which keeps the bound {wear} (--wear)");
+        }
         if let Some(ServerPages { server, page_bytes: own }) = server {
             if own == page_bytes && arguments.page_size.is_none() {
                 say!("{name}: page size {own}, {server}'s (--page-size)");

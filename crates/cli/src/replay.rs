@@ -1,19 +1,23 @@
 //! `entresol replay`: runs a trace through the live cache, and compares the counts with a simulation.
 
+use crate::arguments::keyword;
 use crate::output;
 use crate::trace_source;
 use crate::trace_source::ReadArgs;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_cache::Block;
-use entresol_cache::{BlockCache, CacheConfig, CacheStats, Maintenance, Tag};
+use entresol_cache::{BlockCache, CacheConfig, CacheStats, Maintenance, Mode, Tag};
 use entresol_core::{Op, Page, Size};
 use entresol_disk::{Caching, FileDisk};
+use entresol_policy::{LogLayout, Wear};
 use entresol_render::{Cell, Column, Progress, Table, TextStyle, Unit, percent};
 use entresol_service::values;
-use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, Row, parse_policies, run_cell};
-use entresol_store::{Geometry, Layout as StoreLayout};
-use entresol_trace::Trace;
+use entresol_sim::{
+    Addresses, CellOptions, LayerSpec, Mode as SimulatedMode, PolicySpec, Row, parse_policies, run_cell,
+};
+use entresol_store::{Geometry, Layout};
+use entresol_trace::{Column as TraceColumn, Trace};
 use std::path::{Path, PathBuf};
 
 /// Run a trace through a live cache, check every byte it reads, and compare it with its simulation
@@ -39,7 +43,13 @@ pub struct ReplayArgs {
     pub segment_size: Option<u64>,
     /// Layout of the pages on the cache device
     #[arg(long, value_name = "log|slots|segments", value_parser = values::layout, default_value = "log")]
-    pub layout: StoreLayout,
+    pub layout: Layout,
+    /// With --layout segments: bound on what is written to the cache, simulated and live, as `mount` has it
+    #[arg(long, value_name = "BOUND", default_value = "unbounded")]
+    pub wear: Wear,
+    /// Treatment of writes, simulated and live, as `mount` has it
+    #[arg(long, value_parser = keyword::<SimulatedMode>(), default_value = "write-back")]
+    pub mode: SimulatedMode,
     /// Length of a sequential stream after which its pages bypass the cache, simulated and live; 0: never
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = values::bytes_or_none)]
     pub sequential_cutoff: u64,
@@ -73,15 +83,18 @@ pub fn run(arguments: &ReplayArgs, quiet: bool) -> Result<()> {
     if let Some(path) = &arguments.json {
         output::check_writable(path)?;
     }
+    if arguments.wear != Wear::Unbounded && arguments.layout != Layout::Segments {
+        bail!("--wear is for --layout segments");
+    }
     let policies = parse_policies(&arguments.policy)?;
     let needs_future = policies.iter().any(|policy| policy.info.future);
-    let named = trace_source::open(&arguments.trace, &arguments.read, needs_future, quiet)?;
-    let layout = Layout::of(&named.trace)?;
+    let mut named = trace_source::open(&arguments.trace, &arguments.read, needs_future, quiet)?;
+    let backing_pages = lay_out(&mut named.trace)?;
     let addresses = Addresses::new(&named.trace);
     let mut outcomes = Vec::new();
     for policy in &policies {
         for &size in &arguments.size {
-            outcomes.push(one(&addresses, &layout, policy, size, arguments, quiet)?);
+            outcomes.push(one(&addresses, backing_pages, policy, size, arguments, quiet)?);
         }
     }
     output::write_asked(&arguments.json, || {
@@ -91,55 +104,45 @@ pub fn run(arguments: &ReplayArgs, quiet: bool) -> Result<()> {
     output::print(&text(&outcomes))
 }
 
-/// Layout of a trace's objects in one range of bytes: one object after the other, so that neighbouring pages stay
-/// neighbours. A gap between objects keeps them from becoming neighbours. Each object begins at a multiple of
-/// [`ALIGNED_PAGES`], for policies that work on extents.
-struct Layout {
-    /// First page of each object.
-    bases: Vec<u64>,
-    pages: u64,
-}
-
+/// Objects begin at multiples of so many pages, for policies that work on extents.
 const ALIGNED_PAGES: u64 = 4096;
 
-impl Layout {
-    fn of(trace: &Trace) -> Result<Self> {
-        let mut lengths = vec![0u64; trace.objects.len().max(1)];
-        for page in 0..trace.footprint() as u32 {
-            let address = trace.address(Page(page));
-            let length = &mut lengths[address.object.0 as usize];
-            *length = (*length).max(address.block.saturating_add(1));
-        }
-        let mut bases = Vec::new();
-        let mut pages = 0u64;
-        for length in lengths {
-            bases.push(pages);
-            pages = pages.saturating_add(length + 1).next_multiple_of(ALIGNED_PAGES);
-        }
-        // A file system with a lower limit reports that itself.
-        let bytes = pages.checked_mul(trace.page_bytes.into()).filter(|&bytes| i64::try_from(bytes).is_ok());
-        if bytes.is_none() {
-            bail!("the trace's addresses span {pages} pages, more than one file can have");
-        }
-        Ok(Layout { bases, pages })
+/// Lays the objects of a trace out in one range of bytes, as the live cache has them: one after the other, so that neighbouring
+/// pages stay neighbours. A gap between objects keeps them from becoming neighbours. Returns the pages of the range.
+fn lay_out(trace: &mut Trace) -> Result<u64> {
+    let addresses: Vec<_> = (0..trace.footprint() as u32).map(|page| trace.address(Page(page))).collect();
+    let mut lengths = vec![0u64; trace.objects.len().max(1)];
+    for address in &addresses {
+        let length = &mut lengths[address.object.0 as usize];
+        *length = (*length).max(address.block.saturating_add(1));
     }
-
-    fn page(&self, trace: &Trace, page: Page) -> u64 {
-        let address = trace.address(page);
-        self.bases[address.object.0 as usize] + address.block
+    let mut bases = Vec::new();
+    let mut pages = 0u64;
+    for length in lengths {
+        bases.push(pages);
+        pages = pages.saturating_add(length + 1).next_multiple_of(ALIGNED_PAGES);
     }
+    // A file system with a lower limit reports that itself.
+    let bytes = pages.checked_mul(trace.page_bytes.into()).filter(|&bytes| i64::try_from(bytes).is_ok());
+    if bytes.is_none() {
+        bail!("the trace's addresses span {pages} pages, more than one file can have");
+    }
+    let blocks = addresses.iter().map(|address| bases[address.object.0 as usize] + address.block);
+    trace.page_block = TraceColumn::Owned(blocks.collect());
+    trace.page_object = TraceColumn::Owned(vec![0; addresses.len()]);
+    Ok(pages)
 }
 
 fn one(
     addresses: &Addresses,
-    layout: &Layout,
+    backing_pages: u64,
     policy: &PolicySpec,
     size: Size,
     arguments: &ReplayArgs,
     quiet: bool,
 ) -> Result<Outcome> {
     let name = policy.info.name;
-    let sizes = match (policy.info.tiers.len(), arguments.dram) {
+    let mut sizes = match (policy.info.tiers.len(), arguments.dram) {
         (1, None) => vec![size],
         (1, Some(_)) => bail!("--dram: policy '{name}' manages one tier, the cache"),
         (_, Some(dram)) => vec![dram, size],
@@ -147,36 +150,47 @@ fn one(
     };
     let trace = addresses.trace;
     let pages = |size: &Size| size.pages(trace.page_bytes, trace.footprint() as u64) as usize;
+    let last = sizes.last_mut().expect("a policy has a tier");
+    let geometry = geometry(pages(last) as u64, trace.page_bytes, arguments.segment_size, arguments.layout)?;
+    let &ReplayArgs { seed, mode, wear, sequential_cutoff, .. } = arguments;
+    let log = (geometry.layout == Layout::Segments).then(|| {
+        // All segments are in use, also where the last would be needed in part only.
+        *last = Size::Pages(geometry.capacity_pages());
+        LogLayout { segment_bytes: Some(geometry.segment_bytes()), wear }
+    });
     let tiers: Vec<usize> = sizes.iter().map(pages).collect();
-    let sequential_cutoff = arguments.sequential_cutoff;
-    let options = CellOptions { seed: arguments.seed, sequential_cutoff, ..CellOptions::default() };
+    let options = CellOptions { seed, sequential_cutoff, log, mode, ..CellOptions::default() };
     let layer = LayerSpec { policy: policy.clone(), sizes };
     let simulated = run_cell(addresses, &[layer], size.to_string(), &options)?;
     let config = CacheConfig {
         options: policy.options.clone(),
         // As many handles as the simulator has; a live cache would otherwise recycle them.
         handles: trace.footprint(),
-        seed: arguments.seed,
+        seed,
+        mode: match mode {
+            SimulatedMode::WriteBack => Mode::WriteBack,
+            SimulatedMode::WriteThrough => Mode::WriteThrough,
+            SimulatedMode::WriteAround => Mode::WriteAround,
+        },
+        wear,
         // Maintenance in the requests makes all counts repeatable.
         maintenance: Maintenance::Requests,
         ..CacheConfig::new(policy.info, &tiers)
     };
-    let space = *tiers.last().expect("a policy has a tier") as u64;
-    let geometry = geometry(space, trace.page_bytes, arguments.segment_size, arguments.layout)?;
     let cache = nameless(&arguments.dir, "cache", geometry.size_bytes())?;
-    let backing = nameless(&arguments.dir, "backing", layout.pages * u64::from(trace.page_bytes))?;
+    let backing = nameless(&arguments.dir, "backing", backing_pages * u64::from(trace.page_bytes))?;
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16])?;
     let cache = BlockCache::open(cache, backing, [2; 16], &config)?;
     cache.set_sequential_cutoff(sequential_cutoff)?;
     let bar = Progress::start(&format!("{name} {size}"), Some(trace.len() as u64), Unit::Items("requests"), quiet);
     let started = std::time::Instant::now();
-    drive(trace, layout, &cache, arguments.flush_every, &bar).with_context(|| format!("{name} {size}"))?;
+    drive(trace, &cache, arguments.flush_every, &bar).with_context(|| format!("{name} {size}"))?;
     let live = cache.stats()?;
     Ok(Outcome { size, simulated, live, page_bytes: trace.page_bytes.into(), seconds: started.elapsed().as_secs_f64() })
 }
 
 /// Geometry of a store with room for so many pages.
-fn geometry(pages: u64, page_bytes: u32, segment_bytes: Option<u64>, layout: StoreLayout) -> Result<Geometry> {
+fn geometry(pages: u64, page_bytes: u32, segment_bytes: Option<u64>, layout: Layout) -> Result<Geometry> {
     let wanted = pages * u64::from(page_bytes);
     let mut size = wanted + wanted / 3;
     loop {
@@ -220,14 +234,14 @@ impl Stamps {
     }
 }
 
-fn drive(trace: &Trace, layout: &Layout, cache: &BlockCache, flush_every: u64, bar: &Progress) -> Result<()> {
+fn drive(trace: &Trace, cache: &BlockCache, flush_every: u64, bar: &Progress) -> Result<()> {
     let page_bytes = trace.page_bytes as usize;
     let mut stamps = vec![Stamps::default(); trace.footprint()];
     let (mut bytes, mut expected) = (vec![0; page_bytes], vec![0; page_bytes]);
     let mut writes = 0u64;
     for at in 0..trace.len() {
         let request = trace.request(at);
-        let offset = layout.page(trace, request.page) * page_bytes as u64;
+        let offset = trace.address(request.page).block * page_bytes as u64;
         let now_us = trace.times_us.as_ref().map_or(at as u64, |times| times[at]);
         let tag = Tag { sequential: request.sequential, now_us };
         let stamp = &mut stamps[request.page.index()];

@@ -6,6 +6,9 @@ use common::Scratch;
 
 const TRACE: &str = "generate:zipf:n=4000:pages=800:seed=3:write=40:update=30 | loop:n=1000:pages=90:base=300:write=60";
 
+/// A trace of several objects, to which `reuse` pays attention.
+const OBJECTS: &str = "generate:tpcc:warehouses=1:n=6000:seed=5";
+
 #[test]
 fn a_replay_counts_what_the_simulation_counts_and_writes_a_table_with_every_batch() {
     let scratch = Scratch::new();
@@ -28,10 +31,27 @@ fn a_replay_counts_what_the_simulation_counts_and_writes_a_table_with_every_batc
 }
 
 #[test]
+fn a_replay_counts_alike_in_each_mode_and_layout() {
+    let scratch = Scratch::new();
+    for (layout, wear) in [("slots", "unbounded"), ("segments", "unbounded"), ("segments", "amplification=1.2")] {
+        let mut shown = Vec::new();
+        for mode in ["write-back", "write-through", "write-around"] {
+            let options = ["--layout", layout, "--wear", wear, "--mode", mode, "--size", "20%,300p"];
+            shown.push(scratch.ok(&[&["-q", "replay", OBJECTS, "-p", "reuse,lru"][..], &options].concat()));
+        }
+        for (at, text) in shown.iter().enumerate() {
+            assert_eq!(text.matches(" yes ").count(), 4, "{layout}, {wear}: {text}");
+            assert!(!shown[..at].contains(text), "{layout}, {wear}: modes write alike: {text}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_replayed_is_refused() {
     let scratch = Scratch::new();
     for (policy, extra, why) in [
         ("lru", &["--dram", "5%"][..], "manages one tier"),
+        ("lru", &["--wear", "1DWPD"][..], "--wear is for --layout segments"),
         ("face", &[][..], "--dram gives its size"),
         ("min", &[][..], "needs to know the future"),
         ("table-placement", &[][..], "queries"),

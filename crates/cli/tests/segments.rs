@@ -173,6 +173,26 @@ fn a_cache_of_segments_has_a_bound_unless_it_is_said_otherwise() {
 }
 
 #[test]
+fn a_bound_on_wear_given_to_format_makes_segments_and_holds_at_every_start() {
+    let scratch = Scratch::new();
+    scratch.file("disk", vec![0; BACKING]);
+    let format: Vec<_> = "format --cache cache --backing disk --size 2MiB --wear 1DWPD".split(' ').collect();
+    let refused = scratch.refused(&[&format[..], &["--layout", "slots"]].concat());
+    says(&refused, &["--wear: a cache of the layout slots keeps no bound; one of the layout segments does"]);
+    let made = scratch.run(&format);
+    says(&String::from_utf8_lossy(&made.stderr), &["layout segments, which keeps the bound 1DWPD (--wear)"]);
+    for (options, is_bounded) in [(&[][..], true), (&["--wear", "unbounded"], false), (&[], true)] {
+        let mut child = start_with(&scratch, "reuse", options);
+        let client = reached(&scratch, &mut child);
+        assert_eq!(Figures::of(&scratch).allowed.is_some(), is_bounded, "{options:?}");
+        drop(client);
+        child.stdout.take();
+        let said = terminate(child);
+        assert_eq!(said.contains("wear 1DWPD, as given to `format`"), is_bounded, "{said}");
+    }
+}
+
+#[test]
 fn a_bound_on_wear_is_refused_where_the_layout_cannot_keep_it() {
     for layout in ["log", "slots"] {
         let scratch = format(layout);

@@ -147,5 +147,6 @@ pub(crate) fn choices(cache: &Path, geometry: Geometry, size_bytes: u64, kept: &
     let device = metadata(path.parent().unwrap_or(Path::new("/")))?.dev();
     let kind = if metadata(&path)?.file_type().is_block_device() { CacheKind::BlockDevice } else { CacheKind::File };
     let (policy, mode) = (kept.policy.clone(), kept.mode.map(|mode| mode.keyword().to_owned()));
-    Ok(Choices { geometry, size_bytes, path: Some(path), kind, device, policy, mode })
+    let wear = kept.wear.map(|wear| wear.to_string());
+    Ok(Choices { geometry, size_bytes, path: Some(path), kind, device, policy, mode, wear })
 }

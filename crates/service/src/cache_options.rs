@@ -85,14 +85,14 @@ impl CacheOptions {
         }
     }
 
-    /// Policy and mode of a start with these options; `kept` are those given to `entresol format`. Settings that were
+    /// Policy, mode and bound on wear of a start with these options; `kept` are those given to `entresol format`. Settings that were
     /// changed while a former server ran come before both.
     ///
     /// # Errors
     /// If this program does not know such a setting.
     pub(crate) fn chosen(&self, kept: &Kept, settings: Option<&Settings>) -> Result<Chosen> {
-        let new = || Chosen::new(self.policy.as_deref(), self.mode, self.dram.is_some(), kept);
-        settings.map_or_else(|| Ok(new()), Settings::chosen)
+        let new = || Chosen::new(self.policy.as_deref(), self.mode, self.wear, self.dram.is_some(), kept);
+        settings.map_or_else(|| Ok(new()), |settings| settings.chosen(self.wear))
     }
 
     /// Applies the options that are not part of the cache's configuration, or those settings.

@@ -1,8 +1,9 @@
-//! Policy and mode of a start: those of the command line, else those of the backing record, else the defaults.
+//! Policy, mode and bound on wear of a start: those of the command line, else those of the backing record, else the defaults.
 
 use super::keyword::Keyword;
 use entresol_cache::{Mode, default_policy};
 use entresol_files::record::Record;
+use entresol_policy::Wear;
 use entresol_store::Layout;
 
 /// The mode of a cache for which none was given.
@@ -10,13 +11,14 @@ pub(crate) const DEFAULT_MODE: Mode = Mode::WriteThrough;
 /// The other mode that a user may want, and its price.
 const OTHER_MODE: &str = "`--mode write-back` makes writes fast too, and loses the newest with the cache device";
 
-/// Policy, mode and layout by a backing record: the policy given to `entresol format`, the mode last used or given to
-/// `format`, and the layout, as far as they are known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Settings by a backing record, as far as they are known: policy and bound on wear as given to `entresol format`, the
+/// mode last used or given to `format`, and the layout.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Kept {
     pub(crate) policy: Option<String>,
     pub(crate) mode: Option<Mode>,
     pub(crate) layout: Option<Layout>,
+    pub(crate) wear: Option<Wear>,
 }
 
 impl Kept {
@@ -29,25 +31,35 @@ impl Kept {
         // Earlier versions noted no mode; only write-back leaves a backing store without some bytes.
         let mode = mode.or((!record.complete).then_some(Mode::WriteBack));
         let layout = choices.map(|choices| choices.geometry.layout);
-        Kept { policy: choices.and_then(|choices| choices.policy.clone()), mode, layout }
+        // So is a bound in words of a later version.
+        let wear = choices.and_then(|choices| choices.wear.as_ref()).and_then(|wear| wear.parse().ok());
+        Kept { policy: choices.and_then(|choices| choices.policy.clone()), mode, layout, wear }
     }
 }
 
-/// Policy and mode of one start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Policy, mode and bound on wear of one start.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
     /// The policy, with its options.
     pub policy: String,
     /// Treatment of writes.
     pub mode: Mode,
+    /// Bound on what is written to the cache, where one was chosen.
+    pub wear: Option<Wear>,
     /// The values that were not given with the start, in words.
     said: Vec<String>,
 }
 
 impl Chosen {
-    /// For a start with this policy and mode, as far as they are given, and with or without memory for a tier above the
-    /// cache.
-    pub(crate) fn new(policy: Option<&str>, mode: Option<Mode>, has_memory_tier: bool, kept: &Kept) -> Self {
+    /// For a start with this policy, mode and bound on wear, as far as they are given, and with or without memory for a
+    /// tier above the cache.
+    pub(crate) fn new(
+        policy: Option<&str>,
+        mode: Option<Mode>,
+        wear: Option<Wear>,
+        has_memory_tier: bool,
+        kept: &Kept,
+    ) -> Self {
         let mut said = Vec::new();
         let policy = policy.map(str::to_owned).or_else(|| {
             kept.policy.clone().inspect(|policy| said.push(format!("policy {policy}, as given to `format`")))
@@ -61,12 +73,13 @@ impl Chosen {
             ));
             kept.mode.unwrap_or(DEFAULT_MODE)
         });
-        Chosen { policy, mode, said }
+        let wear = wear.or_else(|| kept.wear.inspect(|wear| said.push(format!("wear {wear}, as given to `format`"))));
+        Chosen { policy, mode, wear, said }
     }
 
-    /// Policy and mode that were set while a former server ran.
-    pub(crate) fn as_set(policy: &str, mode: Mode) -> Self {
-        Chosen { policy: policy.to_owned(), mode, said: Vec::new() }
+    /// Settings that were made while a former server ran.
+    pub(crate) fn as_set(policy: &str, mode: Mode, wear: Option<Wear>) -> Self {
+        Chosen { policy: policy.to_owned(), mode, wear, said: Vec::new() }
     }
 
     /// A line that names the values that were not given with the start, but for the default policy; none if there are
@@ -86,8 +99,8 @@ mod tests {
         let modes = [None, Some(Mode::WriteThrough)];
         for (given, kept) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             let kept_before = [None, Some("mq")][kept].map(str::to_owned);
-            let kept_before = Kept { policy: kept_before, mode: [None, Some(Mode::ReadOnly)][kept], layout: None };
-            let chosen = Chosen::new(told[given], modes[given], false, &kept_before);
+            let kept_before = Kept { policy: kept_before, mode: [None, Some(Mode::ReadOnly)][kept], ..Kept::default() };
+            let chosen = Chosen::new(told[given], modes[given], None, false, &kept_before);
             let (policy, mode, said) = match (given, kept) {
                 (1, _) => ("arc", Mode::WriteThrough, None),
                 (_, 1) => ("mq", Mode::ReadOnly, Some("policy mq, as given to `format`; mode read-only, as before")),
@@ -112,7 +125,7 @@ mod tests {
             (Some(Layout::Slots), true, "face-gsc"),
         ] {
             let kept = Kept { layout, ..Kept::default() };
-            assert_eq!(Chosen::new(None, None, has_memory_tier, &kept).policy, expected, "{layout:?}");
+            assert_eq!(Chosen::new(None, None, None, has_memory_tier, &kept).policy, expected, "{layout:?}");
         }
     }
 }

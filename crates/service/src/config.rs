@@ -20,9 +20,8 @@ pub(crate) fn config(
     settings: Option<&Settings>,
 ) -> Result<CacheConfig> {
     let spec = one_policy(&chosen.policy)?;
-    let set = settings.and_then(|settings| settings.wear.as_ref()).map(|set| set.parse()).transpose()?;
     let keeps_bound = geometry.layout == Layout::Segments;
-    let wear = set.or(options.wear).unwrap_or(if keeps_bound { WEAR } else { Wear::Unbounded });
+    let wear = chosen.wear.unwrap_or(if keeps_bound { WEAR } else { Wear::Unbounded });
     if wear != Wear::Unbounded && !keeps_bound {
         let layout = geometry.layout.name();
         bail!("--wear: this cache has the layout {layout}; only one of the layout segments can keep a bound");

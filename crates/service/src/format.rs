@@ -14,6 +14,7 @@ use entresol_disk::{Caching, Disk, FileDisk, take_room};
 use entresol_files::Backing;
 use entresol_files::record::{Record, RecordPlace};
 use entresol_fsck::{Bytes, SurveyError, survey};
+use entresol_policy::Wear;
 use entresol_store::{Geometry, Layout};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileTypeExt;
@@ -38,14 +39,26 @@ pub struct FormatOptions {
     pub page_size: Option<u64>,
     /// Bytes of a segment, a multiple of the page size; none: those of the layout, less in a small cache.
     pub segment_size: Option<u64>,
-    /// Layout of the pages.
-    pub layout: Layout,
+    /// Layout of the pages; none: segments where there is a bound on wear, which no other keeps, else slots.
+    pub layout: Option<Layout>,
+    /// Bound on what is written to the cache, of starts that name none.
+    pub wear: Option<Wear>,
     /// Policy of a start that names none; none: that of the layout.
     pub policy: Option<String>,
     /// Mode of a first start that names none; none: write-through.
     pub mode: Option<Mode>,
     /// True if an existing cache is overwritten, dirty pages that only it may have included.
     pub force: bool,
+}
+
+impl FormatOptions {
+    fn is_bounded(&self) -> bool {
+        self.wear.is_some_and(|wear| wear != Wear::Unbounded)
+    }
+
+    fn layout(&self) -> Layout {
+        self.layout.unwrap_or(if self.is_bounded() { Layout::Segments } else { Layout::default() })
+    }
 }
 
 /// A new cache, with what was chosen for its user.
@@ -65,6 +78,9 @@ pub fn format(options: &FormatOptions) -> Result<Formatted> {
     let name = options.cache.display();
     check_apart(&options.cache, &options.backing)?;
     options.policy.as_deref().map(one_policy).transpose().context("--policy")?;
+    if let Some(layout) = options.layout.filter(|&layout| options.is_bounded() && layout != Layout::Segments) {
+        bail!("--wear: a cache of the layout {} keeps no bound; one of the layout segments does", layout.name());
+    }
     let backing = below(options)?;
     let exists = options.cache.exists();
     let size = match (options.size, exists) {
@@ -93,7 +109,7 @@ fn geometry(options: &FormatOptions, size: u64, page_size: u64) -> Result<Geomet
     let page_bytes = u32::try_from(page_size).unwrap_or(u32::MAX);
     let probe = Geometry { page_bytes, segment_pages: 4, segments: 8, layout: Layout::Log };
     probe.check()?;
-    let layout = options.layout;
+    let layout = options.layout();
     let Some(segment) = options.segment_size else {
         let geometry = Geometry::for_device(size, page_bytes, layout)?;
         geometry.check()?;
@@ -144,7 +160,8 @@ fn make(options: &FormatOptions, size: u64, geometry: Geometry, backing: &Below)
     let name = || options.cache.display().to_string();
     let cache = hold(&options.cache, Caching::Buffered)?;
     let uuid = random()?;
-    let kept = Kept { policy: options.policy.clone(), mode: options.mode, layout: Some(geometry.layout) };
+    let (policy, &FormatOptions { mode, wear, .. }) = (options.policy.clone(), options);
+    let kept = Kept { policy, mode, layout: Some(geometry.layout), wear };
     let choices = backing_record::choices(&options.cache, geometry, size, &kept)?;
     match backing {
         Below::File { held, identity, place } => {

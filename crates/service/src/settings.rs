@@ -5,6 +5,7 @@ use super::holder::Holder;
 use super::keyword::Keyword;
 use anyhow::{Context, Result};
 use entresol_cache::Mode;
+use entresol_policy::Wear;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Duration;
@@ -52,12 +53,13 @@ impl Settings {
         holder.keep_value(NAME, self)
     }
 
-    /// Policy and mode of the start.
+    /// Policy, mode and bound on wear of the start; `given` is the bound for which a former server had no setting.
     ///
     /// # Errors
-    /// For a mode that this program does not know.
-    pub(crate) fn chosen(&self) -> Result<Chosen> {
+    /// For a mode or a bound that this program does not know.
+    pub(crate) fn chosen(&self, given: Option<Wear>) -> Result<Chosen> {
         let mode = Mode::named(&self.mode).with_context(|| format!("mode: '{}' is not known", self.mode))?;
-        Ok(Chosen::as_set(&self.policy, mode))
+        let wear = self.wear.as_ref().map(|wear| wear.parse()).transpose()?.or(given);
+        Ok(Chosen::as_set(&self.policy, mode, wear))
     }
 }

@@ -117,7 +117,7 @@ impl Bench<'_> {
                 opened = Some(found.opened);
             }
             let started = Instant::now();
-            self.testbed.server.start(&self.testbed.ended)?;
+            self.testbed.start_server()?;
             let ready_s = started.elapsed().as_secs_f64();
             note("checks");
             mounted.ask("hurry")?;

@@ -223,7 +223,7 @@ impl<'a> Bench<'a> {
             On::Directory => {
                 self.testbed.place.renew()?;
                 self.testbed.server.move_to(&self.testbed.place.work());
-                self.testbed.server.start(&self.testbed.ended)?;
+                self.testbed.start_server()?;
                 None
             }
         };

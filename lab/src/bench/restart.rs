@@ -181,7 +181,7 @@ impl Bench<'_> {
         let started = Instant::now();
         let (mut mounted, found) = self.testbed.devices.mount(&self.testbed.place, variant)?;
         let mounted_s = started.elapsed().as_secs_f64();
-        self.testbed.server.start(&self.testbed.ended).with_context(|| format!("{}, the restart", variant.name()))?;
+        self.testbed.start_server().with_context(|| format!("{}, the restart", variant.name()))?;
         let answered_s = started.elapsed().as_secs_f64();
         let recovery = mounted.ask("figures")?;
         let plan = self.plan(first_client + CLIENTS_A_ROUND, Duration::ZERO, self.arguments.run.duration);

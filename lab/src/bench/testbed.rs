@@ -7,7 +7,7 @@ use super::witness::Findings;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_bench::driver::Database;
-use entresol_bench::server::{MariaDbServer, Owner, PostgreSqlServer, Server, Setup, SqliteFile};
+use entresol_bench::server::{MariaDbServer, MemoryBound, Owner, PostgreSqlServer, Server, Setup, SqliteFile};
 use entresol_cache::Mode;
 use entresol_cli::shared as output;
 use entresol_cli::shared::Waf;
@@ -75,6 +75,10 @@ pub struct TestbedArgs {
     /// Memory of the database's own buffer pool
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes)]
     pub memory: u64,
+    /// For root: bound on the memory that the server's processes use together, their share of the page cache above the
+    /// mount included. The process that mounts is outside
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub memory_bound: Option<u64>,
     /// Number of repetitions; all runs take turns
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeat: u32,
@@ -108,8 +112,8 @@ pub struct RunArgs {
     /// Warm-up of each run before that
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub warmup: Duration,
-    /// Variants to compare, separated by commas: policies (`entresol policies` lists them), one with a layout of its own
-    /// as reuse@segments, or none for no cache
+    /// Variants to compare, separated by commas: policies (`entresol policies` lists them), one with a layout or a mode of
+    /// its own as reuse@segments@write-through, none for no cache, or none@PROFILE for none over another emulated device
     #[arg(long, value_name = "LIST", default_value = "none,face-gsc", value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Pages that the cache keeps, of the loaded database; the log that they lie in takes a third more
@@ -210,6 +214,8 @@ const LOADING_BYTES: u64 = 256 << 20;
 /// Server, place and devices of a benchmark's runs. Fields are dropped in order: the server, then the place.
 pub struct Testbed {
     pub server: Box<dyn Server>,
+    /// Bound on the server's memory.
+    bound: Option<MemoryBound>,
     pub place: Place,
     pub devices: Devices,
     pub variants: Vec<Variant>,
@@ -240,7 +246,9 @@ impl Testbed {
         if arguments.ssd_only {
             variants.push(Variant::SsdOnly);
         }
-        for name in [&arguments.backing_profile, &arguments.cache_profile].into_iter().flatten() {
+        let profiles =
+            [&arguments.backing_profile, &arguments.cache_profile].into_iter().filter_map(|its| its.as_deref());
+        for name in profiles.chain(variants.iter().filter_map(Variant::profile)) {
             Waf::profile(arguments.waf, name)?;
         }
         // SQLite runs in this process, which must have access to the mount.
@@ -277,13 +285,17 @@ impl Testbed {
             witness: false,
             volatile: None,
         };
+        if arguments.memory_bound.is_some() && arguments.db == Db::Sqlite {
+            bail!("--memory-bound: SQLite has no server");
+        }
+        let bound = arguments.memory_bound.map(MemoryBound::new).transpose()?;
         let mut loader = make(arguments.memory.max(LOADING_BYTES))?;
         loader.create()?;
         loader.start(&ended)?;
         load(&*loader.database(), &ended).map_err(|error| said(&*loader, error))?;
         loader.stop()?;
         let loaded_bytes = place.loaded_bytes()?;
-        Ok(Testbed { server, place, devices, variants, ended, loaded_bytes, quiet })
+        Ok(Testbed { server, bound, place, devices, variants, ended, loaded_bytes, quiet })
     }
 
     /// Mounts a fresh copy of the database as the variant says and starts the server there; also returns the server's
@@ -293,8 +305,14 @@ impl Testbed {
         let (mounted, _) = self.devices.mount(&self.place, variant)?;
         self.server.move_to(&self.place.mountpoint());
         let started = Instant::now();
-        self.server.start(&self.ended)?;
+        self.start_server()?;
         Ok((mounted, started.elapsed()))
+    }
+
+    /// Starts the server where it is, and bounds its memory.
+    pub fn start_server(&mut self) -> Result<()> {
+        self.server.start(&self.ended)?;
+        Ok(self.bound.as_ref().map_or(Ok(()), |bound| bound.take(&self.server.processes()))?)
     }
 
     /// Findings of the witness of the run under way, if there is one.
@@ -320,6 +338,7 @@ impl Testbed {
         };
         vec![
             ("its own buffer pool", mib(arguments.memory)),
+            ("memory of its processes", arguments.memory_bound.map_or("not bounded".to_owned(), mib)),
             ("backing device", device(&arguments.backing_profile)),
             ("cache device", device(&arguments.cache_profile)),
             ("pages of a cache", self.layouts()),

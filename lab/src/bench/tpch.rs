@@ -210,7 +210,7 @@ impl<'a> Bench<'a> {
             Variant::Cached(_) => {
                 sizes.iter().map(|&size| Case { variant: variant.clone(), size: Some(size) }).collect()
             }
-            Variant::None | Variant::SsdOnly => vec![Case { variant: variant.clone(), size: None }],
+            Variant::None | Variant::Other(_) | Variant::SsdOnly => vec![Case { variant: variant.clone(), size: None }],
         };
         Ok(self.testbed.variants.iter().flat_map(of).collect())
     }

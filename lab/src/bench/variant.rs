@@ -21,9 +21,20 @@ pub struct Cached {
     pub policy: String,
     /// Layout of this cache alone.
     layout: Option<Layout>,
+    /// Handling of writes by this cache alone.
+    mode: Option<Mode>,
     /// Longest time that a page may differ from the backing store.
     pub dirty_age: Limit,
     /// Name of the variant in tables: the policy, and the bound where several are compared.
+    name: String,
+}
+
+/// A backing device other than that of the other variants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Other {
+    /// Profile that it is emulated by.
+    profile: String,
+    /// Name of the variant in tables.
     name: String,
 }
 
@@ -32,6 +43,8 @@ pub struct Cached {
 pub enum Variant {
     /// The backing device alone.
     None,
+    /// Another backing device alone.
+    Other(Other),
     /// The cache device alone.
     SsdOnly,
     /// A cache.
@@ -39,24 +52,44 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// Parses one name of `--policy`, a policy or `POLICY@LAYOUT`: a cache for each of these bounds on ages.
+    /// Parses one name of `--policy`: `none`, `none@PROFILE`, or a policy, after each `@` a layout or a mode of its own.
+    /// A policy gives a cache for each of these bounds on ages.
     pub fn parse(name: &str, dirty_ages: &[Limit]) -> Result<Vec<Self>> {
         if name == "none" {
             return Ok(vec![Variant::None]);
         }
-        let (policy, its) = name.split_once('@').map_or((name, None), |(policy, its)| (policy, Some(its)));
+        if let Some(profile) = name.strip_prefix("none@") {
+            return Ok(vec![Variant::Other(Other { profile: profile.to_owned(), name: name.to_owned() })]);
+        }
+        let mut parts = name.split('@');
+        let policy = parts.next().unwrap_or_default();
         one_policy(policy)?;
-        let its = its.map(layout).transpose().map_err(anyhow::Error::msg)?;
+        let (mut its, mut mode) = (None, None);
+        for part in parts {
+            match Mode::named(part) {
+                Some(found) => mode = Some(found),
+                None => its = Some(layout(part).map_err(anyhow::Error::msg)?),
+            }
+        }
         let cached = |&dirty_age: &Limit| {
             let name = if dirty_ages.len() > 1 { format!("{name}, age {dirty_age}") } else { name.to_owned() };
-            Variant::Cached(Cached { policy: policy.to_owned(), layout: its, dirty_age, name })
+            Variant::Cached(Cached { policy: policy.to_owned(), layout: its, mode, dirty_age, name })
         };
         Ok(dirty_ages.iter().map(cached).collect())
+    }
+
+    /// Profile of a device that no other variant has.
+    pub fn profile(&self) -> Option<&str> {
+        match self {
+            Variant::Other(other) => Some(&other.profile),
+            _ => None,
+        }
     }
 
     pub fn name(&self) -> &str {
         match self {
             Variant::None => "none",
+            Variant::Other(other) => &other.name,
             Variant::SsdOnly => "ssd-only",
             Variant::Cached(cached) => &cached.name,
         }
@@ -104,7 +137,11 @@ impl Devices {
         option("seed", self.seed.to_string());
         option("page-cache", word(self.page_cache));
         option("passthrough", word(self.passthrough));
-        let backing = if *variant == Variant::SsdOnly { &self.cache_profile } else { &self.backing_profile };
+        let backing = match variant {
+            Variant::SsdOnly => self.cache_profile.as_ref(),
+            Variant::Other(other) => Some(&other.profile),
+            _ => self.backing_profile.as_ref(),
+        };
         if let Some(profile) = backing {
             option("backing-profile", profile.clone());
         }
@@ -115,7 +152,7 @@ impl Devices {
             option("record", text(place.recording()));
         }
         option("page-size", self.page_size.to_string());
-        if let Variant::Cached(Cached { policy, dirty_age, .. }) = variant {
+        if let Variant::Cached(Cached { policy, mode, dirty_age, .. }) = variant {
             option("cache", text(place.cache()));
             option("pages", self.pages.to_string());
             option("policy", policy.clone());
@@ -125,7 +162,7 @@ impl Devices {
                     option("wear", self.wear.to_string());
                 }
             }
-            option("mode", self.mode.keyword().to_owned());
+            option("mode", mode.unwrap_or(self.mode).keyword().to_owned());
             option("sequential-cutoff", self.sequential_cutoff.to_string());
             option("dirty-age", dirty_age.to_string());
             if let Some(dram) = self.dram {
@@ -146,5 +183,21 @@ impl Devices {
             arguments.extend(["--volatile".to_owned(), format!("{}ms", takes.as_millis())]);
         }
         Mounted::start(&arguments, &place.mountpoint(), place.run(), place.owner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_gives_a_layout_a_mode_and_another_device() {
+        let parse = |name: &str| Variant::parse(name, &[Limit(None)]).map(|found| found[0].clone());
+        let Ok(Variant::Cached(cached)) = parse("reuse@segments@write-through") else { panic!("a cache") };
+        assert_eq!((cached.policy.as_str(), cached.layout), ("reuse", Some(Layout::Segments)));
+        assert_eq!((cached.mode, cached.name.as_str()), (Some(Mode::WriteThrough), "reuse@segments@write-through"));
+        assert_eq!(parse("none").ok(), Some(Variant::None));
+        assert_eq!(parse("none@gp3-16000").expect("a device").profile(), Some("gp3-16000"));
+        assert!(parse("reuse@tape").is_err() && parse("no-such-policy").is_err());
     }
 }

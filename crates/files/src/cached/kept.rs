@@ -149,6 +149,7 @@ mod tests {
             device: 5,
             policy: Some("arc".into()),
             mode: Some("write-through".into()),
+            wear: None,
         };
         let generation = Generation { number: 1, nonce: 9 };
         Record { cache: [7; 16], generation, complete: true, volume: None, choices: Some(choices) }

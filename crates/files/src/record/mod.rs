@@ -52,6 +52,8 @@ pub struct Choices {
     pub policy: Option<String>,
     /// The mode used last, else the one given, if any.
     pub mode: Option<String>,
+    /// The bound on wear, if given.
+    pub wear: Option<String>,
 }
 
 /// Kind of storage under a cache.
@@ -118,8 +120,9 @@ const VERSION: u8 = 1;
 const FIXED: usize = 64;
 /// Longest record in bytes: an extended attribute of ext4 has to fit into a block beside others.
 pub const RECORD_BYTES_MAX: usize = 2048;
-/// Bytes of the choices before their texts.
+/// Bytes of the choices before their texts, the last eight of which are the texts' lengths.
 const CHOICES_FIXED: usize = 48;
+const TEXTS: usize = 4;
 /// Longest sum of all their texts in bytes.
 const TEXTS_MAX: usize = RECORD_BYTES_MAX - FIXED - CHOICES_FIXED - 4;
 
@@ -228,15 +231,18 @@ impl Choices {
         for number in [self.size_bytes, self.device] {
             bytes.extend(number.to_le_bytes());
         }
-        bytes.resize(CHOICES_FIXED - 6, 0);
+        bytes.resize(CHOICES_FIXED - 2 * TEXTS, 0);
         // Texts that do not fit are left out, the longest first.
         let path = self.path.as_ref().map_or(&[][..], |path| path.as_os_str().as_bytes());
         let text = |text: &Option<String>| text.clone().unwrap_or_default().into_bytes();
-        let mut texts = [path.to_vec(), text(&self.policy), text(&self.mode)];
+        let mut texts: [_; TEXTS] = [path.to_vec(), text(&self.policy), text(&self.mode), text(&self.wear)];
         while texts.iter().map(Vec::len).sum::<usize>() > TEXTS_MAX {
-            texts.iter_mut().max_by_key(|text| text.len()).expect("three of them").clear();
+            texts.iter_mut().max_by_key(|text| text.len()).expect("four of them").clear();
         }
-        texts.iter().for_each(|text| bytes.extend((text.len() as u16).to_le_bytes()));
+        // The bound on wear is younger than the others: its length is in bytes that were zero.
+        for at in [3, 0, 1, 2] {
+            bytes.extend((texts[at].len() as u16).to_le_bytes());
+        }
         texts.iter().for_each(|text| bytes.extend(text));
         bytes
     }
@@ -259,15 +265,17 @@ impl Choices {
         let segment_pages = take_u32(&mut rest)?;
         let geometry = Geometry { page_bytes, segment_pages, segments: take_u32(&mut rest)?, layout };
         let (size_bytes, device) = (take_u64(&mut rest)?, take_u64(&mut rest)?);
-        take(&mut rest, CHOICES_FIXED - 6 - 32)?;
-        let lengths = [take_u16(&mut rest)?, take_u16(&mut rest)?, take_u16(&mut rest)?];
-        let [path, policy, mode] = lengths.map(|length| take(&mut rest, length.into()));
+        take(&mut rest, CHOICES_FIXED - 2 * TEXTS - 32)?;
+        let wear = take_u16(&mut rest)?;
+        let lengths = [take_u16(&mut rest)?, take_u16(&mut rest)?, take_u16(&mut rest)?, wear];
+        let [path, policy, mode, wear] = lengths.map(|length| take(&mut rest, length.into()));
         let path = Some(path?).filter(|path| !path.is_empty());
         let path = path.map(|path| PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())));
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
-        let (policy, mode) = (text(policy?)?, text(mode?)?);
+        let (policy, mode, wear) = (text(policy?)?, text(mode?)?, text(wear?)?);
         let given = |text: String| Some(text).filter(|text| !text.is_empty());
-        Some(Choices { geometry, size_bytes, path, kind, device, policy: given(policy), mode: given(mode) })
+        let (policy, mode, wear) = (given(policy), given(mode), given(wear));
+        Some(Choices { geometry, size_bytes, path, kind, device, policy, mode, wear })
     }
 }
 
@@ -285,6 +293,7 @@ mod tests {
             device: 0x1_0000_0203,
             policy: Some("lru".into()),
             mode: None,
+            wear: Some("1DWPD".into()),
         };
         Record {
             cache: [7; 16],

@@ -59,6 +59,9 @@ pub fn format(
         if let Some(mode) = choices.mode.as_ref().filter(|mode| **mode != DEFAULT_MODE.keyword()) {
             text += &format!(" --mode {mode}");
         }
+        if let Some(wear) = &choices.wear {
+            text += &format!(" --wear {wear}");
+        }
     }
     text + if force { " --force" } else { "" }
 }
@@ -91,7 +94,7 @@ mod tests {
 
     #[test]
     fn format_is_told_what_it_was_told_before() {
-        let geometry = Geometry { page_bytes: 8192, segment_pages: 16, segments: 20, layout: Layout::Slots };
+        let geometry = Geometry { page_bytes: 8192, segment_pages: 16, segments: 20, layout: Layout::Segments };
         let choices = Choices {
             geometry,
             size_bytes: 4 << 20,
@@ -100,12 +103,13 @@ mod tests {
             device: 1,
             policy: Some("arc".to_owned()),
             mode: Some("write-back".to_owned()),
+            wear: Some("1DWPD".to_owned()),
         };
         let (cache, backing) = (Path::new("a cache"), Path::new("disk"));
         let all = "entresol format --cache 'a cache' --backing disk --size 4194304 --page-size 8192 --segment-size 131072 \
-                   --layout slots --policy arc --mode write-back --force";
+                   --layout segments --policy arc --mode write-back --wear 1DWPD --force";
         assert_eq!(format(cache, backing, None, Some(&choices), true), all);
-        let plain = Choices { geometry: geometry.with(Layout::Log), policy: None, mode: None, ..choices };
+        let plain = Choices { geometry: geometry.with(Layout::Log), policy: None, mode: None, wear: None, ..choices };
         let fewer = "entresol format --cache 'a cache' --backing disk --identity 00000000000000000000000000000007 --size 4194304 \
                      --page-size 8192 --segment-size 131072 --layout log";
         assert_eq!(format(cache, backing, Some(7_u128.to_be_bytes()), Some(&plain), false), fewer);

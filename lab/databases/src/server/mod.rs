@@ -4,12 +4,14 @@
 //! also on a mount. Its socket and its log are in a directory of their own with a short path, as sockets need one.
 
 mod mariadb;
+mod memory;
 mod postgresql;
 mod process;
 mod sqlite;
 mod user;
 
 pub use mariadb::MariaDbServer;
+pub use memory::MemoryBound;
 pub use postgresql::PostgreSqlServer;
 pub use process::{Guarded, last_lines, processor_time, processor_time_but};
 pub use sqlite::SqliteFile;
@@ -92,6 +94,9 @@ pub trait Server: Send {
 
     /// True if the server's process is still there; SQLite has none.
     fn is_running(&mut self) -> bool;
+
+    /// Ids of the server's processes; SQLite has none.
+    fn processes(&mut self) -> Vec<u32>;
 
     /// Processor time that the server's processes have spent since the start.
     fn processor_time(&mut self) -> Duration;

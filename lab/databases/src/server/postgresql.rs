@@ -157,6 +157,10 @@ impl Server for PostgreSqlServer {
         self.process.as_mut().is_some_and(|process| process.try_wait().is_none())
     }
 
+    fn processes(&mut self) -> Vec<u32> {
+        self.process.as_mut().map_or_else(Vec::new, Guarded::processes)
+    }
+
     fn processor_time(&mut self) -> Duration {
         self.process.as_mut().map_or(Duration::ZERO, Guarded::processor_time)
     }

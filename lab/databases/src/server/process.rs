@@ -60,10 +60,15 @@ impl Guarded {
         }
     }
 
+    /// Ids of the process and its descendants.
+    pub fn processes(&mut self) -> Vec<u32> {
+        let own = self.child.id();
+        std::iter::once(own).chain(descendants(own)).collect()
+    }
+
     /// Processor time of the process and its descendants, as far as they exist or were waited for.
     pub fn processor_time(&mut self) -> Duration {
-        let own = self.child.id();
-        std::iter::once(own).chain(descendants(own)).map(processor_time).sum()
+        self.processes().into_iter().map(processor_time).sum()
     }
 
     /// Kills the process and its descendants, and waits until they are gone.

@@ -51,6 +51,10 @@ impl Server for SqliteFile {
         false
     }
 
+    fn processes(&mut self) -> Vec<u32> {
+        Vec::new()
+    }
+
     fn processor_time(&mut self) -> Duration {
         Duration::ZERO
     }
