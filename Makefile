@@ -560,7 +560,7 @@ book-long: bench-tpcc figures-003
 figures-000: figures-002 page-recorded-tpch-heuristicdb page-recorded-tpcc
 figures-001: page-face-lc-multi-tier page-face-lc-with-time bench-tpcc-modes bench-tpcc-money bench-tpcc-disks bench-restart
 	python3 lab/results/tpcc_tables.py
-figures-002: page-trace-statistics bench-tpch
+figures-002: probe-models page-trace-statistics bench-tpch
 	python3 lab/results/tpch_tables.py
 figures-004: page-write-buffers-and-stacks page-io-cache-hibachi page-trace-statistics burst-figures
 
@@ -570,6 +570,14 @@ SIMULATED_PAGES := $(SIMULATED:%=page-%)
 .PHONY: $(SIMULATED_PAGES)
 $(SIMULATED_PAGES): page-%: $(ENTRESOL)
 	python3 lab/results/book.py run lab/results/$*.md
+
+# The experiments of 002 on the models of its drives: lab/results/probe-models.md.
+.PHONY: probe-models
+probe-models: $(ENTRESOL)
+	@mkdir -p target/results
+	$(ENTRESOL) -q probe --model p4800x --size 1GiB --json target/results/probe-p4800x.json
+	$(ENTRESOL) -q probe --model p3700-2tb --size 2GiB --json target/results/probe-p3700-2tb.json
+	python3 lab/results/probe_models.py
 
 # Figures 5.6 to 5.8 of 004.
 .PHONY: burst-figures
