@@ -565,3 +565,37 @@ test-power-cuts: deps
 		grep seeds $$done.log; mv $$done.log $$done; \
 	done; done
 	ENTRESOL_MUTANTS_BINARY=$$(ls -t $(CURDIR)/target/mutants/*/entresol | head -n 1) $(CUTS_TEST) --nocapture --test-threads=1 _is_found
+
+# The papers' book: what renews the pages that lab/results/book.md names, paper by paper. Databases lie in /dev/shm, over FUSE. Half an hour of figures-000 and
+# figures-002 is bench-tpch, a quarter of an hour of figures-001 is bench-restart. `book-long` has what takes longer: bench-tpcc an hour (001, figure 8, live),
+# figures-003 three quarters of an hour.
+.PHONY: book book-long figures-000 figures-001 figures-002 figures-004
+book: figures-000 figures-001 figures-002 figures-004
+book-long: bench-tpcc figures-003
+	python3 lab/results/tpcc_tables.py
+figures-000: figures-002 page-recorded-tpch-heuristicdb page-recorded-tpcc
+figures-001: page-face-lc-multi-tier page-face-lc-with-time bench-tpcc-modes bench-tpcc-money bench-tpcc-disks bench-restart
+	python3 lab/results/tpcc_tables.py
+figures-002: probe-models page-trace-statistics bench-tpch
+	python3 lab/results/tpch_tables.py
+figures-004: page-write-buffers-and-stacks page-io-cache-hibachi page-trace-statistics burst-figures
+
+# The commands of a page of results, which simulate and renew its tables.
+SIMULATED := trace-statistics recorded-tpch-heuristicdb recorded-tpcc face-lc-multi-tier face-lc-with-time write-buffers-and-stacks io-cache-hibachi
+SIMULATED_PAGES := $(SIMULATED:%=page-%)
+.PHONY: $(SIMULATED_PAGES)
+$(SIMULATED_PAGES): page-%: $(ENTRESOL)
+	python3 lab/results/book.py run lab/results/$*.md
+
+# The experiments of 002 on the models of its drives: lab/results/probe-models.md.
+.PHONY: probe-models
+probe-models: $(ENTRESOL)
+	@mkdir -p target/results
+	$(ENTRESOL) -q probe --model p4800x --size 1GiB --json target/results/probe-p4800x.json
+	$(ENTRESOL) -q probe --model p3700-2tb --size 2GiB --json target/results/probe-p3700-2tb.json
+	python3 lab/results/probe_models.py
+
+# Figures 5.6 to 5.8 of 004.
+.PHONY: burst-figures
+burst-figures: $(ENTRESOL)
+	for workload in medium heavy; do $(ENTRESOL) burst simulate --workload $$workload --fit --figures || exit 1; done
