@@ -205,6 +205,8 @@ fn no_advice_without_a_reason_and_what_would_do() {
         with(&["--budget", "50"])
             .contains("the cheapest hierarchy that holds the data is 4 GB DRAM over 256 GB SSD for $91.20")
     );
+    assert!(with(&["--budget", "91.199999"]).contains("for $91.20"));
+    assert!(with(&["--budget", "1e10"]).contains("at most 1000000000.00"));
     assert!(with(&["--budget", "900", "--max-p99", "0.001"]).contains("the nearest is"));
     let short = scratch.refused(&["advise", "hierarchy", TRACE, "--budget", "900", "--warmup", "90%"]);
     assert!(short.contains("too short to decide") && short.contains("--warmup 0.5"), "{short}");
@@ -220,6 +222,44 @@ fn no_advice_without_a_reason_and_what_would_do() {
     assert!(of("prices.toml", "1GB").contains("--footprint says how much"));
     assert!(of("prices.toml", "20%").contains("a number of bytes"));
     assert!(refused(&["--budget", "900"]).contains("--footprint"), "as large as it is it tells nothing");
+}
+
+/// The cheapest price is the sum of 40 and 20.48, which is more than 60.48 in doubles.
+#[test]
+fn a_price_as_printed_is_a_budget_for_it() {
+    let scratch = Scratch::new();
+    let advise = ["-q", "advise", "hierarchy", HOT, "--footprint", "400GB", "--objective", "price", "--budget"];
+    let line = scratch.refused(&[&advise[..], &["60.47"]].concat());
+    assert!(line.contains("4 GB DRAM over 1024 GB HDD for $60.48"), "{line}");
+    let text = scratch.ok(&[&advise[..], &["60.48"]].concat());
+    assert!(text.contains("buy 4 GB DRAM over 1024 GB HDD for $60.48\n"), "{text}");
+    scratch.ok(&[&advise[..], &["10000", "--json", "all.json"]].concat());
+    let advice: Value = serde_json::from_str(&scratch.read("all.json")).expect("json");
+    for entry in advice["candidates"].as_array().expect("candidates") {
+        let price = entry["dollars"].to_string();
+        assert!(price.split_once('.').is_some_and(|(_, cents)| cents.len() <= 2), "{price} is no sum of cents");
+    }
+}
+
+#[test]
+fn devices_that_cost_nothing_have_no_throughput_for_a_dollar() {
+    let scratch = Scratch::new();
+    let free = PRICES.replace("dollars_per_gb = 10.0", "dollars_per_gb = 0").replace("= 0.2", "= 0");
+    scratch.file("free.toml", free);
+    let advise =
+        ["-q", "advise", "hierarchy", HOT, "--catalogue", "free.toml", "--footprint", "160GB", "--budget", "1"];
+    let text = scratch.ok(&[&advise[..], &["--what-if", "--json", "free.json", "--html", "free.html"]].concat());
+    assert!(text.contains("DRAM over 256 GB SSD for $0.00") && !text.contains("for a dollar"), "{text}");
+    for told in [&text, &scratch.read("free.html")] {
+        // Infinity as an integer.
+        assert!(!told.replace('\u{202f}', "").contains(&i128::MAX.to_string()), "{told}");
+    }
+    let advice: Value = serde_json::from_str(&scratch.read("free.json")).expect("json");
+    let best = &advice["candidates"][advice["choice"]["best"].as_u64().expect("a place") as usize];
+    assert_eq!(best["fate"]["simulated"]["per_dollar"], Value::Null, "{best}");
+    // What costs nothing beats any price.
+    let text = scratch.ok(&[&advise[..9], &["900", "--objective", "per-dollar"]].concat());
+    assert!(text.contains("for $0.00\n"), "{text}");
 }
 
 /// Flash that is slower than the backing store, once with too little space beside its pages and once with enough.
