@@ -289,6 +289,26 @@ fn traces_are_generated_converted_measured_and_looked_at() {
     assert!(formats.lines().any(|line| line == "msr") && formats.lines().count() >= 18, "{formats}");
 }
 
+/// A name means the same in a row and in its intervals.
+#[test]
+fn write_backs_of_intervals_are_those_of_the_row() {
+    let scratch = Scratch::new();
+    let trace = "generate:zipf:n=20k:pages=2k:seed=5:write=60";
+    for mode in ["write-back", "write-through"] {
+        let more = ["--interval", "3000", "--mode", mode, "-p", "lru,tac,h-arc", "-s", "5%", "--json", "series.json"];
+        scratch.ok(&[&["-q", "simulate", trace], &more[..]].concat());
+        for row in json(&scratch.read("series.json"))["results"].as_array().expect("results") {
+            let sum =
+                |name: &str| row["series"].as_array().expect("intervals").iter().map(|i| number(i, name)).sum::<u64>();
+            let absent = |name: &str| row[name].as_u64().unwrap_or(0);
+            let at_once = absent("write_bypasses") + absent("write_throughs") + absent("write_arounds");
+            assert_eq!(sum("write_backs"), number(row, "write_backs"), "{mode}: {row}");
+            assert_eq!(sum("written_below"), number(row, "write_backs") + at_once, "{mode}: {row}");
+            assert!(mode == "write-back" || at_once > 0, "{mode}: {row}");
+        }
+    }
+}
+
 #[test]
 fn the_catalogue_describes_itself() {
     let scratch = Scratch::new();
@@ -300,6 +320,8 @@ fn the_catalogue_describes_itself() {
     for part in ["Flash as cache extension", "pages=mixed", "scan=", "tiers", "dram"] {
         assert!(one.contains(part), "'{part}' is not in {one}");
     }
+    assert!(scratch.ok(&["policies", "min"]).contains("a bound for policies that admit every page"));
+    assert!(scratch.ok(&["policies", "h-arc"]).contains("for reads alone it remembers one evicted page at most"));
     for name in all.lines().skip(2).map(|line| line.split_whitespace().next().expect("a name")) {
         assert!(scratch.ok(&["policies", name]).starts_with(&format!("{name}: ")));
     }
