@@ -66,6 +66,22 @@ fn what_cannot_be_advised_on_is_refused() {
     assert!(refused(&["--budget", "5%", "--policy", "nothing"]).contains("nothing"));
 }
 
+/// An object of 101 pages of which two are requested.
+#[test]
+fn an_object_with_pages_that_nobody_requests_fits_a_budget_of_everything() {
+    let scratch = Scratch::new();
+    let lines = (0..400).map(|i| format!("{i},R,{},4096\n", i % 2 * 100 * 4096));
+    scratch.file("holes.csv", "time,op,offset,size\n".to_owned() + &lines.collect::<String>());
+    let advise = ["-q", "advise", "placement", "holes.csv", "--policy", "lru", "--json", "a.json", "--budget"];
+    let placed = |budget: &str| {
+        scratch.ok(&[&advise[..], &[budget]].concat());
+        let advice: Value = serde_json::from_str(&scratch.read("a.json")).expect("json");
+        (number(&advice, "budget_pages"), advice["placement"]["placed"][0] == Value::Bool(true))
+    };
+    assert_eq!(placed("100%"), (101, true));
+    assert_eq!(placed("99%"), (99, false));
+}
+
 const HOT: &str = "generate:zipf:n=24k:pages=4k:seed=5:write=30:ids=scattered";
 const PRICES: &str = r#"
 date = "2026-11"
