@@ -289,6 +289,26 @@ fn traces_are_generated_converted_measured_and_looked_at() {
     assert!(formats.lines().any(|line| line == "msr") && formats.lines().count() >= 18, "{formats}");
 }
 
+/// Sizes that nobody named are left out where they are no page.
+#[test]
+fn a_small_trace_is_simulated_at_the_default_sizes_that_it_has() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&["simulate", "generate:uniform:n=500:pages=50:seed=1", "--json", "small.json"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("skipped at 1%: ") && said.contains("0 pages of 4096 B (footprint 50 pages)"), "{said}");
+    let measured = json(&scratch.read("small.json"));
+    let sizes: Vec<&str> = measured["results"]
+        .as_array()
+        .expect("results")
+        .iter()
+        .map(|row| row["size"].as_str().expect("a size"))
+        .collect();
+    assert_eq!(sizes, ["5%", "10%", "20%"]);
+    let refused = scratch.refused(&["simulate", "generate:uniform:n=500:pages=50:seed=1", "-s", "1%,5%"]);
+    assert!(refused.contains("size 1% is 0 pages"), "{refused}");
+}
+
 /// A name means the same in a row and in its intervals.
 #[test]
 fn write_backs_of_intervals_are_those_of_the_row() {
