@@ -289,6 +289,37 @@ fn traces_are_generated_converted_measured_and_looked_at() {
     assert!(formats.lines().any(|line| line == "msr") && formats.lines().count() >= 18, "{formats}");
 }
 
+#[test]
+fn a_trace_of_any_kind_is_looked_at_and_becomes_text() {
+    let scratch = Scratch::new();
+    let spec = "tpcc:n=3k:warehouses=1:seed=3|scan:n=300:object=backup:write=40:update=50";
+    scratch.ok(&["-q", "trace", "generate", spec, "a.etr"]);
+    let native = scratch.ok(&["trace", "head", "a.etr", "-n", "30"]);
+    let generated = scratch.ok(&["trace", "head", &format!("generate:{spec}"), "-n", "30"]);
+    let records = native.strip_prefix("format native, offsets and sizes in pages\n").expect("its format");
+    assert_eq!(generated.strip_prefix("format generated, offsets and sizes in pages\n"), Some(records));
+    assert_eq!(records.lines().count(), 30);
+    assert!(records.starts_with("object 0 is \"") && records.contains("  size 1  "), "{records}");
+
+    scratch.ok(&["-q", "trace", "convert", "a.etr", "a.csv"]);
+    assert_eq!(scratch.read("a.csv").lines().count(), 3300 + 1);
+    scratch.ok(&["-q", "trace", "convert", "a.csv", "again.etr"]);
+    // Objects are numbered in another order.
+    let requests = |name: &str| {
+        let text = scratch.ok(&["trace", "head", name, "-n", "10000"]);
+        let of_request =
+            |line: &str| Some((line.split_once("  object ")?.0.to_owned(), line.split_once("  offset ")?.1.to_owned()));
+        text.lines().filter_map(of_request).collect::<Vec<_>>()
+    };
+    assert_eq!(requests("a.etr").len(), 3300);
+    assert_eq!(requests("again.etr"), requests("a.etr"));
+    let hits = |name: &str| {
+        let row = rows(&scratch, &[name, "-p", "lru", "-s", "50p"]).remove(0);
+        ["reads", "read_hits", "write_hits", "write_backs"].map(|count| number(&row, count))
+    };
+    assert_eq!(hits("again.etr"), hits("a.etr"));
+}
+
 /// Sizes that nobody named are left out where they are no page.
 #[test]
 fn a_small_trace_is_simulated_at_the_default_sizes_that_it_has() {
