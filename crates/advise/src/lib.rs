@@ -3,4 +3,5 @@
 pub mod cost;
 pub mod hierarchy;
 pub mod knapsack;
+pub mod money;
 pub mod placement;

@@ -4,6 +4,7 @@ use entresol_advise::hierarchy::{
     AdviceError, Candidate, Catalogue, Class, Cramped, FINALISTS, Fate, Known, Limits, Objective, Policies, Question,
     Scale, SearchOptions, Tried, Warning, Workload, Worse, candidates, choose, front, search, warnings, what_if,
 };
+use entresol_advise::money::Money;
 use entresol_core::Random;
 use entresol_sim::{Addresses, Mode, Work};
 use entresol_trace::{GenerateSpec, Trace, generate};
@@ -26,6 +27,11 @@ fn workload<'w>(addresses: &'w Addresses<'w>, clients: u32) -> Workload<'w> {
         mode: Mode::WriteBack,
         known,
     }
+}
+
+/// An amount of dollars.
+fn dollars(dollars: f64) -> Money {
+    Money::of(dollars).expect("an amount")
 }
 
 fn options(objective: Objective, prune: bool) -> SearchOptions {
@@ -87,7 +93,7 @@ fn nothing_that_is_left_out_is_the_answer() {
         let catalogue = drawn(&mut random);
         let scale = Scale::new(&addresses, Some(8e6));
         let workload = workload(&addresses, [1, 4][round % 2]);
-        let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
+        let list = candidates(&catalogue, &scale, dollars(1e9), false).expect("candidates").list;
         let every = decided(&catalogue, list.clone(), &workload, false);
         for entry in &every {
             let Fate::Simulated(measured) = &entry.fate else {
@@ -138,7 +144,8 @@ fn a_sample_finds_one_that_is_nearly_the_best() {
         let addresses = Addresses::new(&trace);
         let catalogue = drawn(&mut Random::new(seed));
         let workload = workload(&addresses, 4);
-        let list = candidates(&catalogue, &Scale::new(&addresses, Some(8e6)), 1e9, false).expect("candidates").list;
+        let list =
+            candidates(&catalogue, &Scale::new(&addresses, Some(8e6)), dollars(1e9), false).expect("candidates").list;
         assert!(list.len() > 2 * FINALISTS, "{} candidates", list.len());
         let every = decided(&catalogue, list.clone(), &workload, false);
         for objective in [Objective::Throughput, Objective::PerDollar] {
@@ -148,7 +155,11 @@ fn a_sample_finds_one_that_is_nearly_the_best() {
             let best = |tried: &[Tried]| choose(tried, objective, &Limits::default()).expect("a choice").best;
             let value = |at: usize| {
                 let measured = every[at].measured().expect("simulated");
-                if objective == Objective::PerDollar { measured.per_dollar } else { measured.requests_per_second }
+                if objective == Objective::PerDollar {
+                    measured.per_dollar.expect("a price")
+                } else {
+                    measured.requests_per_second
+                }
             };
             let ratio = value(best(&tried)) / value(best(&every));
             println!("{spec}, {objective:?}: {ratio:.4} of the best of {}", list.len());
@@ -164,7 +175,8 @@ fn limits_are_kept_and_the_nearest_is_named() {
     let addresses = Addresses::new(&trace);
     let catalogue = drawn(&mut Random::new(4));
     let workload = workload(&addresses, 4);
-    let list = candidates(&catalogue, &Scale::new(&addresses, Some(8e6)), 1e9, false).expect("candidates").list;
+    let list =
+        candidates(&catalogue, &Scale::new(&addresses, Some(8e6)), dollars(1e9), false).expect("candidates").list;
     let every = decided(&catalogue, list.clone(), &workload, false);
     let years = |entry: &Tried| entry.measured().and_then(|measured| measured.lifetime_years).unwrap_or(f64::INFINITY);
     let mut all: Vec<f64> = every.iter().map(years).collect();
@@ -218,7 +230,7 @@ fn below_a_pool_there_is_flash_or_nothing() {
         let catalogue = drawn(&mut Random::new(SEED));
         let scale = Scale { below_pool: true, ..Scale::new(&addresses, Some(8e6)) };
         let workload = Workload { work, ..workload(&addresses, clients) };
-        let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
+        let list = candidates(&catalogue, &scale, dollars(1e9), false).expect("candidates").list;
         let shape = |candidate: &Candidate| candidate.parts.iter().map(|part| part.class).collect::<Vec<_>>();
         // NVM of 6 MB cannot hold all data, flash of 500 MB and the disk can; both sizes of flash are caches.
         let shapes: Vec<_> = list.iter().map(shape).collect();
@@ -250,7 +262,8 @@ fn the_front_is_what_no_other_beats() {
     let trace = trace("zipf:n=24k:pages=2k:seed=3:ids=scattered");
     let addresses = Addresses::new(&trace);
     let catalogue = drawn(&mut Random::new(9));
-    let list = candidates(&catalogue, &Scale::new(&addresses, Some(8e6)), 1e9, false).expect("candidates").list;
+    let list =
+        candidates(&catalogue, &Scale::new(&addresses, Some(8e6)), dollars(1e9), false).expect("candidates").list;
     let every = decided(&catalogue, list, &workload(&addresses, 2), false);
     let on_front = front(&every, &Limits::default());
     let point = |at: usize| (every[at].candidate.dollars, every[at].measured().expect("simulated").requests_per_second);
@@ -270,7 +283,7 @@ fn only_what_can_be_of_use_is_a_candidate() {
     let addresses = Addresses::new(&trace);
     let scale = Scale::new(&addresses, Some(4e6));
     let catalogue = drawn(&mut Random::new(1));
-    let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
+    let list = candidates(&catalogue, &scale, dollars(1e9), false).expect("candidates").list;
     assert!(list.windows(2).all(|pair| pair[0].dollars <= pair[1].dollars));
     for candidate in &list {
         let classes: Vec<Class> = candidate.parts.iter().map(|part| part.class).collect();
@@ -283,7 +296,7 @@ fn only_what_can_be_of_use_is_a_candidate() {
         // Only one size of a kind holds all data, and no cache is below it.
         let full = candidate.caches().iter().position(|part| part.pages >= scale.footprint_pages);
         assert!(full.is_none_or(|at| at + 1 == candidate.caches().len()), "{candidate}");
-        assert!((candidate.dollars - candidate.parts.iter().map(|part| part.piece.dollars).sum::<f64>()).abs() < 1e-9);
+        assert_eq!(candidate.dollars, candidate.parts.iter().map(|part| part.piece.dollars).sum());
     }
     // 4 MB of data: DRAM up to 4 MB, NVM of 2 and 6, flash of 4 MB above a disk; flash of 500 MB, NVM of 6 MB or the disk below.
     let count =
@@ -295,7 +308,7 @@ fn only_what_can_be_of_use_is_a_candidate() {
     let fewer = candidates(&catalogue, &scale, budget, false).expect("candidates");
     assert_eq!(fewer.list.len() + fewer.beyond_budget, list.len());
     assert!(fewer.list.iter().all(|candidate| candidate.dollars <= budget));
-    let spare = candidates(&catalogue, &scale, 1e9, true).expect("candidates").list;
+    let spare = candidates(&catalogue, &scale, dollars(1e9), true).expect("candidates").list;
     assert!(spare.len() >= list.len(), "a larger lowest tier lasts longer");
 }
 
@@ -309,27 +322,29 @@ fn without_advice_the_nearest_that_would_do_is_named() {
     };
     let scale = Scale::new(&addresses, Some(8e6));
 
-    let cheapest = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list.remove(0);
-    let error = said(candidates(&catalogue, &scale, cheapest.dollars * 0.99, false));
-    assert!(error.contains(&cheapest.to_string()) && error.contains(&format!("{:.2}", cheapest.dollars)), "{error}");
+    let cheapest = candidates(&catalogue, &scale, dollars(1e9), false).expect("candidates").list.remove(0);
+    let error = said(candidates(&catalogue, &scale, cheapest.dollars.times(0.99), false));
+    assert!(error.contains(&cheapest.to_string()) && error.contains(&format!("${}", cheapest.dollars)), "{error}");
     assert!(candidates(&catalogue, &scale, cheapest.dollars, false).is_ok());
 
-    let error = said(candidates(&catalogue, &Scale::new(&addresses, Some(5e9)), 1e9, false));
+    let error = said(candidates(&catalogue, &Scale::new(&addresses, Some(5e9)), dollars(1e9), false));
     assert!(error.contains("nothing holds the 5.0 GB") && error.contains("'H' with 1 GB"), "{error}");
     let would = error.rsplit("--footprint of ").next().and_then(|rest| rest.split(' ').next()).expect("a size");
     let would: f64 = would.parse().expect("a number");
-    assert!(candidates(&catalogue, &Scale::new(&addresses, Some(would * 1e9)), 1e9, false).is_ok(), "{error}");
+    assert!(candidates(&catalogue, &Scale::new(&addresses, Some(would * 1e9)), dollars(1e9), false).is_ok(), "{error}");
 
-    let error = said(candidates(&catalogue, &Scale::new(&addresses, Some(4e5)), 1e9, false));
+    let error = said(candidates(&catalogue, &Scale::new(&addresses, Some(4e5)), dollars(1e9), false));
     assert!(error.contains("all memory") && error.contains("--footprint") && error.contains("0.0005 GB"), "{error}");
-    assert!(candidates(&catalogue, &Scale::new(&addresses, Some(6e5)), 1e9, false).is_ok(), "{error}");
+    assert!(candidates(&catalogue, &Scale::new(&addresses, Some(6e5)), dollars(1e9), false).is_ok(), "{error}");
 
     let only = |tiers: &[Class]| Catalogue {
         items: catalogue.items.iter().filter(|item| tiers.contains(&item.class)).cloned().collect(),
         ..catalogue.clone()
     };
-    assert!(said(candidates(&only(&[Class::Dram]), &scale, 1e9, false)).contains("only DRAM"));
-    assert!(said(candidates(&only(&[Class::Ssd, Class::Disk]), &scale, 1e9, false)).contains("no DRAM and no NVM"));
+    assert!(said(candidates(&only(&[Class::Dram]), &scale, dollars(1e9), false)).contains("only DRAM"));
+    assert!(
+        said(candidates(&only(&[Class::Ssd, Class::Disk]), &scale, dollars(1e9), false)).contains("no DRAM and no NVM")
+    );
 
     let short = |spec: &str, warmup: f64| {
         let trace = self::trace(spec);
@@ -372,7 +387,7 @@ fn other_circumstances_are_answered_as_if_they_were_asked_for() {
     let asked = workload(&addresses, 4);
     let options = options(Objective::PerDollar, true);
     let found = |catalogue: &Catalogue, workload: &Workload| {
-        let list = candidates(catalogue, &scale, 60.0, false).expect("candidates").list;
+        let list = candidates(catalogue, &scale, dollars(60.0), false).expect("candidates").list;
         let tried = search(catalogue, list, workload, &options, &|| ()).expect("a search");
         let best = choose(&tried, Objective::PerDollar, &Limits::default()).expect("a choice").best;
         (tried, best)
@@ -381,7 +396,7 @@ fn other_circumstances_are_answered_as_if_they_were_asked_for() {
     let question = Question {
         catalogue: &catalogue,
         scale: &scale,
-        budget: 60.0,
+        budget: dollars(60.0),
         spare: false,
         workload: &asked,
         options: &options,
@@ -393,7 +408,7 @@ fn other_circumstances_are_answered_as_if_they_were_asked_for() {
         for factor in [0.5, 2.0] {
             let mut other = catalogue.clone();
             let items = other.items.iter_mut().filter(|item| item.class == class);
-            items.flat_map(|item| &mut item.pieces).for_each(|piece| piece.dollars *= factor);
+            items.flat_map(|item| &mut item.pieces).for_each(|piece| piece.dollars = piece.dollars.times(factor));
             let (wanted, at) = found(&other, &workload(&addresses, 4));
             let answer = said(&format!("price of {name} x {factor}"));
             assert_eq!(answer.hierarchy, wanted[at].candidate.to_string(), "{name} x {factor}");
@@ -429,7 +444,7 @@ fn caches_that_are_worse_than_none_are_named() {
         endurance_writes = 1e5\n";
     let catalogue = Catalogue::from_toml("a test", text).expect("a catalogue");
     let scale = Scale { below_pool: true, ..Scale::new(&addresses, None) };
-    let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
+    let list = candidates(&catalogue, &scale, dollars(1e9), false).expect("candidates").list;
     let tried = decided(&catalogue, list, &workload(&addresses, 4), false);
     let found = warnings(&tried, trace.page_bytes);
     println!("{found:?}");
@@ -475,7 +490,7 @@ fn devices_that_wear_out_early_are_named() {
         );
         let catalogue = Catalogue::from_toml("a test", &text).expect("a catalogue");
         let scale = Scale { below_pool: true, ..Scale::new(&addresses, None) };
-        let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
+        let list = candidates(&catalogue, &scale, dollars(1e9), false).expect("candidates").list;
         let tried = decided(&catalogue, list, &workload(&addresses, 4), false);
         let worn = warnings(&tried, trace.page_bytes).into_iter().filter_map(|Warning { at, what }| match what {
             Worse::Worn { device, years } => Some((at, device, years)),
@@ -501,7 +516,7 @@ fn a_cache_has_room_from_where_one_that_was_built_did_what_was_predicted() {
     let addresses = Addresses::new(&trace);
     let catalogue = drawn(&mut Random::new(1));
     let scale = Scale { below_pool: true, ..Scale::new(&addresses, Some(8e6)) };
-    let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
+    let list = candidates(&catalogue, &scale, dollars(1e9), false).expect("candidates").list;
     let mut cached = list.into_iter().find(|candidate| candidate.bare_flash().is_some()).expect("one with a cache");
     let mut cramped = |pages| {
         cached.parts[0].pages = pages;

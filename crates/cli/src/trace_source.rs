@@ -6,7 +6,9 @@ use entresol_core::Address;
 use entresol_render::grouped;
 use entresol_service::values::{count, page_size};
 use entresol_trace::{Format, Split};
-use entresol_trace::{GenerateSpec, LoadOptions, LoadReport, Population, Trace, generate, load, load_sample};
+use entresol_trace::{
+    GenerateSpec, LoadOptions, LoadReport, PAGE_BYTES_DEFAULT, Population, Trace, generate, load, load_sample,
+};
 use std::path::Path;
 
 /// Options for reading a trace
@@ -62,10 +64,15 @@ impl ReadArgs {
     }
 }
 
+/// The specification of a trace that is to be generated, where the path is one.
+pub fn generated_by(path: &Path) -> Option<&str> {
+    path.to_str().and_then(|text| text.strip_prefix(GENERATE))
+}
+
 /// Loads or generates a trace, and reports the parts left out unless `quiet`.
 pub fn open(path: &Path, read: &ReadArgs, next_use: bool, quiet: bool) -> Result<Named> {
-    if let Some(spec) = path.to_str().and_then(|text| text.strip_prefix(GENERATE)) {
-        let mut trace = generated(spec, read.page_size.unwrap_or(4096))?;
+    if let Some(spec) = generated_by(path) {
+        let mut trace = generated(spec, read.page_size.unwrap_or(PAGE_BYTES_DEFAULT))?;
         if next_use {
             trace.compute_next_use();
         }
@@ -92,7 +99,7 @@ pub fn open_sample(
     keep: &dyn Fn(Address) -> bool,
     quiet: bool,
 ) -> Result<(Named, Population)> {
-    if path.to_str().is_some_and(|text| text.starts_with(GENERATE)) {
+    if generated_by(path).is_some() {
         let named = open(path, read, false, quiet)?;
         let sampled = named.trace.sampled(keep);
         return Ok((Named { trace: sampled.trace, ..named }, sampled.population));

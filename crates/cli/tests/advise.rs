@@ -66,6 +66,22 @@ fn what_cannot_be_advised_on_is_refused() {
     assert!(refused(&["--budget", "5%", "--policy", "nothing"]).contains("nothing"));
 }
 
+/// An object of 101 pages of which two are requested.
+#[test]
+fn an_object_with_pages_that_nobody_requests_fits_a_budget_of_everything() {
+    let scratch = Scratch::new();
+    let lines = (0..400).map(|i| format!("{i},R,{},4096\n", i % 2 * 100 * 4096));
+    scratch.file("holes.csv", "time,op,offset,size\n".to_owned() + &lines.collect::<String>());
+    let advise = ["-q", "advise", "placement", "holes.csv", "--policy", "lru", "--json", "a.json", "--budget"];
+    let placed = |budget: &str| {
+        scratch.ok(&[&advise[..], &[budget]].concat());
+        let advice: Value = serde_json::from_str(&scratch.read("a.json")).expect("json");
+        (number(&advice, "budget_pages"), advice["placement"]["placed"][0] == Value::Bool(true))
+    };
+    assert_eq!(placed("100%"), (101, true));
+    assert_eq!(placed("99%"), (99, false));
+}
+
 const HOT: &str = "generate:zipf:n=24k:pages=4k:seed=5:write=30:ids=scattered";
 const PRICES: &str = r#"
 date = "2026-11"
@@ -205,6 +221,8 @@ fn no_advice_without_a_reason_and_what_would_do() {
         with(&["--budget", "50"])
             .contains("the cheapest hierarchy that holds the data is 4 GB DRAM over 256 GB SSD for $91.20")
     );
+    assert!(with(&["--budget", "91.199999"]).contains("for $91.20"));
+    assert!(with(&["--budget", "1e10"]).contains("at most 1000000000.00"));
     assert!(with(&["--budget", "900", "--max-p99", "0.001"]).contains("the nearest is"));
     let short = scratch.refused(&["advise", "hierarchy", TRACE, "--budget", "900", "--warmup", "90%"]);
     assert!(short.contains("too short to decide") && short.contains("--warmup 0.5"), "{short}");
@@ -220,6 +238,44 @@ fn no_advice_without_a_reason_and_what_would_do() {
     assert!(of("prices.toml", "1GB").contains("--footprint says how much"));
     assert!(of("prices.toml", "20%").contains("a number of bytes"));
     assert!(refused(&["--budget", "900"]).contains("--footprint"), "as large as it is it tells nothing");
+}
+
+/// The cheapest price is the sum of 40 and 20.48, which is more than 60.48 in doubles.
+#[test]
+fn a_price_as_printed_is_a_budget_for_it() {
+    let scratch = Scratch::new();
+    let advise = ["-q", "advise", "hierarchy", HOT, "--footprint", "400GB", "--objective", "price", "--budget"];
+    let line = scratch.refused(&[&advise[..], &["60.47"]].concat());
+    assert!(line.contains("4 GB DRAM over 1024 GB HDD for $60.48"), "{line}");
+    let text = scratch.ok(&[&advise[..], &["60.48"]].concat());
+    assert!(text.contains("buy 4 GB DRAM over 1024 GB HDD for $60.48\n"), "{text}");
+    scratch.ok(&[&advise[..], &["10000", "--json", "all.json"]].concat());
+    let advice: Value = serde_json::from_str(&scratch.read("all.json")).expect("json");
+    for entry in advice["candidates"].as_array().expect("candidates") {
+        let price = entry["dollars"].to_string();
+        assert!(price.split_once('.').is_some_and(|(_, cents)| cents.len() <= 2), "{price} is no sum of cents");
+    }
+}
+
+#[test]
+fn devices_that_cost_nothing_have_no_throughput_for_a_dollar() {
+    let scratch = Scratch::new();
+    let free = PRICES.replace("dollars_per_gb = 10.0", "dollars_per_gb = 0").replace("= 0.2", "= 0");
+    scratch.file("free.toml", free);
+    let advise =
+        ["-q", "advise", "hierarchy", HOT, "--catalogue", "free.toml", "--footprint", "160GB", "--budget", "1"];
+    let text = scratch.ok(&[&advise[..], &["--what-if", "--json", "free.json", "--html", "free.html"]].concat());
+    assert!(text.contains("DRAM over 256 GB SSD for $0.00") && !text.contains("for a dollar"), "{text}");
+    for told in [&text, &scratch.read("free.html")] {
+        // Infinity as an integer.
+        assert!(!told.replace('\u{202f}', "").contains(&i128::MAX.to_string()), "{told}");
+    }
+    let advice: Value = serde_json::from_str(&scratch.read("free.json")).expect("json");
+    let best = &advice["candidates"][advice["choice"]["best"].as_u64().expect("a place") as usize];
+    assert_eq!(best["fate"]["simulated"]["per_dollar"], Value::Null, "{best}");
+    // What costs nothing beats any price.
+    let text = scratch.ok(&[&advise[..9], &["900", "--objective", "per-dollar"]].concat());
+    assert!(text.contains("for $0.00\n"), "{text}");
 }
 
 /// Flash that is slower than the backing store, once with too little space beside its pages and once with enough.

@@ -42,6 +42,14 @@ fn lines_that_do_not_parse_are_named() {
     says(&refuse_trace(&scratch, "zero.csv", &[]), &["zero.csv: line 6: "]);
     scratch.file("column.csv", "op,offset,size,colour\nR,0,4096,red\n");
     says(&refuse_trace(&scratch, "column.csv", &["--format", "csv"]), &["column.csv: ", "line 1", "colour"]);
+    // A time says its column and its limit.
+    scratch.file("time.csv", "ts_s,op,offset,size\n0,R,0,4096\n9223372037,R,0,4096\n");
+    let parts = ["time.csv: line 3: column `ts_s`: `9223372037` is out of range: at most 9223372036 is expected"];
+    says(&refuse_trace(&scratch, "time.csv", &[]), &parts);
+    scratch.file("word.csv", "ts_ns,op,offset,size\n0,R,0,4096\n1,R,here,4096\n");
+    says(&refuse_trace(&scratch, "word.csv", &[]), &["word.csv: line 3: column `offset`: `here` is not "]);
+    scratch.file("header.csv", "ts_us,op,offset,size\n");
+    says(&refuse_trace(&scratch, "header.csv", &[]), &["header.csv: holds no request (format csv)"]);
     scratch.file("spc.txt", "0,20941264,8192,W,0.551706\n0,20939840,8192,W\n");
     says(&refuse_trace(&scratch, "spc.txt", &["--format", "spc"]), &["spc.txt: line 2: "]);
 }
@@ -134,17 +142,20 @@ fn bad_lines_are_skipped_only_up_to_the_number_given() {
 #[test]
 fn sizes_and_policies_that_cannot_be_are_named() {
     let scratch = Scratch::with_trace();
-    let cases: [(&[&str], &[&str]); 21] = [
+    let cases: [(&[&str], &[&str]); 24] = [
         (&["--size", "0"], &["policy 'lru': size 0p is 0 pages of 4096 B"]),
         (&["--size", "5%,0%"], &["policy 'lru': size 0% is 0 pages"]),
         (&["--size", "100B"], &["size 100B is 0 pages of 4096 B"]),
         (&["--size", "0.1%"], &["size 0.1% is 0 pages", "footprint"]),
         (&["--size", "abc"], &["'abc'", "'--size", "not a size", "5%, 64MiB, 2000p"]),
-        (&["--size", "-5%"], &["-5"]),
+        (&["--size", "-5%"], &["'-5%' is not a size: it does not start with a number"]),
+        (&["--size", "-5p"], &["'-5p' is not a size: it does not start with a number"]),
+        (&["--dram", "-5p"], &["'-5p' is not a size"]),
         (&["--size", "1e400"], &["1e400"]),
         (&["--size", "99999999TiB"], &["too large"]),
         (&["--policy", "cacheus", "--size", "1p"], &["policy 'cacheus' needs at least 2 pages of cache, not 1"]),
         (&["--policy", "hibachi", "--size", "1p"], &["'hibachi' needs at least 1 page of nvram, not 0", "size 1p"]),
+        (&["--policy", "LRV"], &["there is no policy 'LRV'; nearest: lru"]),
         (&["--policy", "hibachy"], &["there is no policy 'hibachy'; nearest: hibachi"]),
         (&["--policy", "lru,face-gcs"], &["no policy 'face-gcs'; nearest: face-gsc"]),
         (&["--policy", "face:skan=3"], &["policy 'face' has no option 'skan'", "it has: "]),

@@ -290,6 +290,77 @@ fn traces_are_generated_converted_measured_and_looked_at() {
 }
 
 #[test]
+fn a_trace_of_any_kind_is_looked_at_and_becomes_text() {
+    let scratch = Scratch::new();
+    let spec = "tpcc:n=3k:warehouses=1:seed=3|scan:n=300:object=backup:write=40:update=50";
+    scratch.ok(&["-q", "trace", "generate", spec, "a.etr"]);
+    let native = scratch.ok(&["trace", "head", "a.etr", "-n", "30"]);
+    let generated = scratch.ok(&["trace", "head", &format!("generate:{spec}"), "-n", "30"]);
+    let records = native.strip_prefix("format native, offsets and sizes in pages\n").expect("its format");
+    assert_eq!(generated.strip_prefix("format generated, offsets and sizes in pages\n"), Some(records));
+    assert_eq!(records.lines().count(), 30);
+    assert!(records.starts_with("object 0 is \"") && records.contains("  size 1  "), "{records}");
+
+    scratch.ok(&["-q", "trace", "convert", "a.etr", "a.csv"]);
+    assert_eq!(scratch.read("a.csv").lines().count(), 3300 + 1);
+    scratch.ok(&["-q", "trace", "convert", "a.csv", "again.etr"]);
+    // Objects are numbered in another order.
+    let requests = |name: &str| {
+        let text = scratch.ok(&["trace", "head", name, "-n", "10000"]);
+        let of_request =
+            |line: &str| Some((line.split_once("  object ")?.0.to_owned(), line.split_once("  offset ")?.1.to_owned()));
+        text.lines().filter_map(of_request).collect::<Vec<_>>()
+    };
+    assert_eq!(requests("a.etr").len(), 3300);
+    assert_eq!(requests("again.etr"), requests("a.etr"));
+    let hits = |name: &str| {
+        let row = rows(&scratch, &[name, "-p", "lru", "-s", "50p"]).remove(0);
+        ["reads", "read_hits", "write_hits", "write_backs"].map(|count| number(&row, count))
+    };
+    assert_eq!(hits("again.etr"), hits("a.etr"));
+}
+
+/// Sizes that nobody named are left out where they are no page.
+#[test]
+fn a_small_trace_is_simulated_at_the_default_sizes_that_it_has() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&["simulate", "generate:uniform:n=500:pages=50:seed=1", "--json", "small.json"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("skipped at 1%: ") && said.contains("0 pages of 4096 B (footprint 50 pages)"), "{said}");
+    let measured = json(&scratch.read("small.json"));
+    let sizes: Vec<&str> = measured["results"]
+        .as_array()
+        .expect("results")
+        .iter()
+        .map(|row| row["size"].as_str().expect("a size"))
+        .collect();
+    assert_eq!(sizes, ["5%", "10%", "20%"]);
+    let refused = scratch.refused(&["simulate", "generate:uniform:n=500:pages=50:seed=1", "-s", "1%,5%"]);
+    assert!(refused.contains("size 1% is 0 pages"), "{refused}");
+}
+
+/// A name means the same in a row and in its intervals.
+#[test]
+fn write_backs_of_intervals_are_those_of_the_row() {
+    let scratch = Scratch::new();
+    let trace = "generate:zipf:n=20k:pages=2k:seed=5:write=60";
+    for mode in ["write-back", "write-through"] {
+        let more = ["--interval", "3000", "--mode", mode, "-p", "lru,tac,h-arc", "-s", "5%", "--json", "series.json"];
+        scratch.ok(&[&["-q", "simulate", trace], &more[..]].concat());
+        for row in json(&scratch.read("series.json"))["results"].as_array().expect("results") {
+            let sum =
+                |name: &str| row["series"].as_array().expect("intervals").iter().map(|i| number(i, name)).sum::<u64>();
+            let absent = |name: &str| row[name].as_u64().unwrap_or(0);
+            let at_once = absent("write_bypasses") + absent("write_throughs") + absent("write_arounds");
+            assert_eq!(sum("write_backs"), number(row, "write_backs"), "{mode}: {row}");
+            assert_eq!(sum("written_below"), number(row, "write_backs") + at_once, "{mode}: {row}");
+            assert!(mode == "write-back" || at_once > 0, "{mode}: {row}");
+        }
+    }
+}
+
+#[test]
 fn the_catalogue_describes_itself() {
     let scratch = Scratch::new();
     let all = scratch.ok(&["policies"]);
@@ -300,6 +371,8 @@ fn the_catalogue_describes_itself() {
     for part in ["Flash as cache extension", "pages=mixed", "scan=", "tiers", "dram"] {
         assert!(one.contains(part), "'{part}' is not in {one}");
     }
+    assert!(scratch.ok(&["policies", "min"]).contains("a bound for policies that admit every page"));
+    assert!(scratch.ok(&["policies", "h-arc"]).contains("for reads alone it remembers one evicted page at most"));
     for name in all.lines().skip(2).map(|line| line.split_whitespace().next().expect("a name")) {
         assert!(scratch.ok(&["policies", name]).starts_with(&format!("{name}: ")));
     }

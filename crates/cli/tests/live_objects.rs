@@ -30,7 +30,7 @@ fn trace(requests: usize, seed: u64) -> Trace {
     let mut numbers: HashMap<(usize, u64), u32> = HashMap::new();
     let (mut pages, mut ops, mut page_object, mut page_block) = (vec![], vec![], vec![], vec![]);
     let mut expected = [[u64::MAX; 2]; FILES.len()];
-    let mut objects = vec![Object { name: "rest".to_owned(), kind: ObjectKind::Data, pages: 0 }];
+    let mut objects = vec![Object { name: "rest".to_owned(), kind: ObjectKind::Data, pages: 0, asked_bytes: None }];
     let mut object_of = [None; FILES.len()];
     let mut scan = 0;
     for _ in 0..requests {
@@ -51,7 +51,12 @@ fn trace(requests: usize, seed: u64) -> Trace {
         let kind = usize::from(op.is_write());
         let sequential = std::mem::replace(&mut expected[file][kind], block + 1) == block;
         let object = *object_of[file].get_or_insert_with(|| {
-            objects.push(Object { name: format!("t{file}"), kind: ObjectKind::Data, pages: FILES[file] });
+            objects.push(Object {
+                name: format!("t{file}"),
+                kind: ObjectKind::Data,
+                pages: FILES[file],
+                asked_bytes: None,
+            });
             objects.len() as u32 - 1
         });
         let number = *numbers.entry((file, block)).or_insert_with(|| {

@@ -52,5 +52,14 @@ mod tests {
     fn a_misspelt_name_is_answered_with_the_nearest() {
         let error = info("fcae-gsc").unwrap_err().to_string();
         assert!(error.contains("face-gsc"), "{error}");
+        let error = info("LRV").unwrap_err().to_string();
+        assert!(error.contains("nearest: lru"), "{error}");
+    }
+
+    #[test]
+    fn a_name_is_found_in_any_case() {
+        for (given, name) in [("LRU", "lru"), ("Face-GSC", "face-gsc"), ("2Q", "2q"), ("Auto", "auto")] {
+            assert_eq!(info(given).map(|info| info.name), Ok(name));
+        }
     }
 }

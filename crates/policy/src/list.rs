@@ -86,11 +86,11 @@ list! {
     writebuffer::Wrb,
 }
 
-/// The description with this name among some.
+/// The description with this name, in whatever case, among some.
 pub(crate) fn named(name: &str, among: &[&'static Info]) -> Result<&'static Info, BuildError> {
     among
         .iter()
-        .find(|info| info.name == name)
+        .find(|info| info.name.eq_ignore_ascii_case(name))
         .copied()
         .ok_or_else(|| BuildError::UnknownPolicy { name: name.to_owned(), nearest: nearest(name, among) })
 }
@@ -128,7 +128,8 @@ pub(crate) fn check(info: &'static Info, config: &Config) -> Result<(), BuildErr
 
 /// The three names most like this one.
 fn nearest(name: &str, among: &[&'static Info]) -> String {
-    let mut names: Vec<(usize, &str)> = among.iter().map(|info| (levenshtein(name, info.name), info.name)).collect();
+    let name = name.to_ascii_lowercase();
+    let mut names: Vec<(usize, &str)> = among.iter().map(|info| (levenshtein(&name, info.name), info.name)).collect();
     names.sort_unstable();
     names.iter().take(3).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }

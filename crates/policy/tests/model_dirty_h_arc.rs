@@ -1,6 +1,6 @@
 //! H-ARC beside a plain model of its text (004, section 2.4.1), event by event.
 
-use entresol_core::{Movement, Outcome, Page, Request, Tier, Verb};
+use entresol_core::{Movement, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::check::{self, Layout};
 use entresol_policy::{Config, Options, Policy, dirty::HArc};
 
@@ -219,6 +219,23 @@ fn h_arc_does_what_its_model_does() {
                 policy.gauges(&mut |_, value| gauges.push(value));
                 assert_eq!(gauges[..3], [model.p, model.clean.share, model.dirty.share]);
             }
+        }
+    }
+}
+
+/// Clean pages may take the whole cache, and residents with their ghosts may not be more than that: none are left.
+#[test]
+fn reads_alone_leave_at_most_one_ghost() {
+    for variant in ["errata", "literal", "author"] {
+        let config = Config::single(60, 20);
+        let text = format!("variant={variant}");
+        let mut policy = HArc::new(&config, &Options::parse(&HArc::INFO, [text.as_str()]).unwrap()).unwrap();
+        let mut checker = check::Checker::new(LAYOUT, &config.tiers, check::Refusals::NONE);
+        for request in check::workload(7, LAYOUT, 5_000) {
+            checker.request(&mut policy, Request { op: Op::Read, ..request }, 0);
+            let mut ghosts = 0.0;
+            policy.gauges(&mut |name, value| ghosts += if name.ends_with("ghosts") { value } else { 0.0 });
+            assert!(ghosts <= 1.0, "{variant}: {ghosts}");
         }
     }
 }

@@ -197,8 +197,8 @@ pub(crate) struct Run<'w> {
     event: usize,
 }
 
-/// Requests, hits, and pages written below.
-pub(crate) type Totals = [u64; 3];
+/// Requests, hits, pages written back, and pages written below.
+pub(crate) type Totals = [u64; 4];
 
 impl<'w> Run<'w> {
     pub fn build(
@@ -300,7 +300,7 @@ impl<'w> Run<'w> {
 
     pub fn totals(&self) -> Totals {
         let below = self.bottom().counts();
-        [self.layers[0].counts().requests, self.hits(), below.written_below()]
+        [self.layers[0].counts().requests, self.hits(), below.write_backs, below.written_below()]
     }
 
     fn gauges(&self) -> Vec<(String, f64)> {
@@ -323,6 +323,7 @@ impl<'w> Run<'w> {
             requests: now[0] - before[0],
             hits: now[1] - before[1],
             write_backs: now[2] - before[2],
+            written_below: now[3] - before[3],
             held_pages: tiers.collect(),
             gauges: self.gauges(),
         }

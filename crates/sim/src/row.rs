@@ -196,8 +196,11 @@ pub struct Interval {
     pub requests: u64,
     /// Hits in the interval.
     pub hits: u64,
-    /// Pages written below in the interval.
+    /// Pages written to the level below by evictions, cleaning and flush rules in the interval, as in [`Row`].
     pub write_backs: u64,
+    /// Pages written to the level below in the interval, whatever the reason.
+    #[serde(default)]
+    pub written_below: u64,
     /// Frames in use at the end of the interval, per tier.
     pub held_pages: Vec<u64>,
     /// The policy's gauges at the end of the interval.

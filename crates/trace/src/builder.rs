@@ -382,7 +382,9 @@ impl TraceBuilder {
             Some(index) => index,
             None => {
                 let index = self.objects.len() as u32;
-                self.objects.push(Object { name: declared.name.clone(), kind: declared.kind, pages: 0 });
+                let asked_bytes = (self.options.unit == Unit::Bytes).then_some(0);
+                let (name, kind) = (declared.name.clone(), declared.kind);
+                self.objects.push(Object { name, kind, pages: 0, asked_bytes });
                 declared.index = Some(index);
                 index
             }
@@ -413,6 +415,9 @@ impl TraceBuilder {
     #[inline]
     fn io(&mut self, op: Op, object: u32, offset: u64, size: u64) -> Result<(), Bad> {
         self.counts.ios += 1;
+        if let Some(bytes) = &mut self.objects[object as usize].asked_bytes {
+            *bytes += size;
+        }
         let page = u64::from(self.options.page_bytes);
         let shift = self.page_shift;
         match (self.options.unit, self.options.split) {

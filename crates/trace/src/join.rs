@@ -170,7 +170,7 @@ fn reordered(trace: &Trace, order: &[u32]) -> Trace {
         next_use: None,
         page_object: Column::Owned(page_object),
         page_block: Column::Owned(page_block),
-        objects: trace.objects.clone(),
+        objects: trace.objects.iter().map(Object::of_part).collect(),
         events,
         provenance: trace.provenance.clone(),
     }

@@ -15,6 +15,7 @@ pub mod stat;
 mod text;
 mod thin;
 mod trace;
+mod written;
 
 pub use builder::{BuildOptions, Counts, IO_BYTES_MAX, IO_PAGES_MAX, REQUESTS_MAX, Split, TraceBuilder};
 pub use formats::{Detection, Format, Meta, detect, source};

@@ -320,10 +320,11 @@ pub fn convert(from: &Path, to: &Path, options: &LoadOptions) -> Result<Loaded, 
     Ok(loaded)
 }
 
-/// Reads the first records of a trace as they stand in the file, for a look at it.
+/// Reads the first records of a trace as they stand in the file, for a look at it. Those of a native trace are its page
+/// requests, see [`Trace::records`].
 ///
 /// # Errors
-/// See [`load`]; a native trace has no records and is refused.
+/// See [`load`].
 pub fn head(path: &Path, format: Option<Format>, records: usize) -> Result<(Format, Unit, Vec<Record>), TraceError> {
     let input = Input::open(path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -334,6 +335,10 @@ pub fn head(path: &Path, format: Option<Format>, records: usize) -> Result<(Form
             Detection::Unclear(what) => return Err(TraceError::refused(path, what)),
         },
     };
+    if format == Format::Native {
+        let trace = load_native(path, input, &LoadOptions::default())?;
+        return Ok((format, Unit::Pages, trace.records().take(records).collect()));
+    }
     let meta = if format.needs_meta() { Meta::beside(path)? } else { Meta::default() };
     let mut source = source(format, input, meta)?;
     let mut first = Vec::new();

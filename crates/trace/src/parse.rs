@@ -31,6 +31,11 @@ fn not_a(what: &str, field: &[u8]) -> Bad {
     format!("{} is not {what}", excerpt(field)).into()
 }
 
+#[cold]
+fn out_of_range(field: &[u8], digits: u32) -> Bad {
+    format!("{} is out of range: at most {} is expected", excerpt(field), i64::MAX / 10i64.pow(digits)).into()
+}
+
 /// An unsigned decimal integer below 2^64, spaces around it allowed.
 #[inline]
 pub fn uint(field: &[u8]) -> Result<u64, Bad> {
@@ -91,9 +96,9 @@ pub fn decimal(field: &[u8], digits: u32) -> Result<i64, Bad> {
     }
     for i in 0..digits as usize {
         let digit = fraction.get(i).map_or(0, |&byte| u64::from(byte - b'0'));
-        value = value.checked_mul(10).and_then(|v| v.checked_add(digit)).ok_or_else(|| not_a("in range", field))?;
+        value = value.checked_mul(10).and_then(|v| v.checked_add(digit)).ok_or_else(|| out_of_range(field, digits))?;
     }
-    let value = i64::try_from(value).map_err(|_| not_a("in range", field))?;
+    let value = i64::try_from(value).map_err(|_| out_of_range(field, digits))?;
     Ok(if negative { -value } else { value })
 }
 
@@ -209,6 +214,9 @@ mod tests {
             assert!(decimal(bad.as_bytes(), 9).is_err(), "{bad}");
         }
         assert!(decimal(b"1.5", 0).is_err());
+        let Bad(what) = decimal(b"9223372037", 9).unwrap_err();
+        assert_eq!(what, "`9223372037` is out of range: at most 9223372036 is expected");
+        assert!(decimal(b"9223372036", 9).is_ok());
     }
 
     #[test]

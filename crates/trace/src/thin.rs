@@ -1,7 +1,7 @@
 //! A sample of a trace's pages, taken while the trace is read: the requests of the other pages are counted and
 //! forgotten, so that memory goes with the sample and the footprint, not with the length of the trace.
 
-use crate::trace::{Column, Event, OpByte, Trace};
+use crate::trace::{Column, Event, Object, OpByte, Trace};
 use entresol_core::{Address, Page};
 use std::ops::Range;
 
@@ -152,7 +152,7 @@ impl<'k> Thinner<'k> {
             next_use: None,
             page_object: Column::Owned(self.order.iter().map(|at| at.object.0).collect()),
             page_block: Column::Owned(self.order.iter().map(|at| at.block).collect()),
-            objects: whole.objects,
+            objects: whole.objects.iter().map(Object::of_part).collect(),
             events: events.map(|(event, at)| Event { at, kind: event.kind }).collect(),
             provenance: format!(
                 "a sample of {} of {} pages of {}",

@@ -135,6 +135,17 @@ pub struct Object {
     pub kind: ObjectKind,
     /// Highest block referenced, plus one: the size of the object as far as the trace shows it, in pages.
     pub pages: u64,
+    /// Bytes that all its I/Os ask for; none where the source counts pages, or requests of it were left out since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_bytes: Option<u64>,
+}
+
+impl Object {
+    /// The object of a trace with a part of its requests only.
+    #[must_use]
+    pub fn of_part(&self) -> Object {
+        Object { asked_bytes: None, ..self.clone() }
+    }
 }
 
 /// An event between requests.
@@ -236,8 +247,8 @@ impl Trace {
         self.next_use = Some(Column::Owned(next_use));
     }
 
-    /// Keeps the first `requests` requests, the pages they reference and the events among them. Objects stay as they
-    /// are. A next use beyond the end becomes `NEVER`.
+    /// Keeps the first `requests` requests, the pages they reference and the events among them. Objects stay, without
+    /// the bytes that were asked for. A next use beyond the end becomes `NEVER`.
     pub fn truncate(&mut self, requests: usize) {
         if requests >= self.len() {
             return;
@@ -252,6 +263,7 @@ impl Trace {
         self.page_object.truncate(footprint);
         self.page_block.truncate(footprint);
         self.events.retain(|event| event.at <= requests as u64);
+        self.objects.iter_mut().for_each(|object| object.asked_bytes = None);
         if self.next_use.take().is_some() {
             self.compute_next_use();
         }

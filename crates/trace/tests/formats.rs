@@ -435,7 +435,8 @@ fn unusable_files_are_refused() {
     refused(&folder.path("none"), "No such file");
     refused(&folder.path(""), "is a directory");
     refused(&folder.file("empty", ""), "the file is empty");
-    refused(&folder.file("header", "ts,op,offset,size\n"), "no known trace format fits");
+    refused(&folder.file("header", "ts,op,offset,size\n"), "holds no request (format csv)");
+    refused(&folder.file("words", "red,green,blue\n"), "no known trace format fits");
     refused(&folder.file("other", "*\n*\n"), "holds no request");
     let long = folder.file("long", format!("1\n2\n{}\n3\n", "9".repeat(100_000)));
     refused(&long, "long: line 3: a line of more than 65536 bytes");
@@ -446,6 +447,16 @@ fn unusable_files_are_refused() {
         let options = LoadOptions { page_bytes: Some(page_bytes), ..LoadOptions::default() };
         let error = load(&path, &options).err().expect("a page size").to_string();
         assert!(error.contains("the page size must be a power of two"), "{error}");
+    }
+}
+
+#[test]
+fn times_of_csv_are_in_the_unit_of_their_column() {
+    let folder = Folder::new();
+    for (column, times) in [("ts_ns", ["5000", "9000"]), ("ts_us", ["5", "9"]), ("ts_ms", ["0.005", "0.009"])] {
+        let text = format!("{column},op,page\n{},R,0\n{},R,1\n", times[0], times[1]);
+        let trace = load(&folder.file(column, text), &LoadOptions::default()).expect(column).trace;
+        assert_eq!(trace.times_us.as_deref(), Some(&[0, 4][..]), "{column}");
     }
 }
 

@@ -1,9 +1,13 @@
 //! Statistics against slow models on random traces, and against an independent simulator's counts.
 
+mod common;
+
+use common::Folder;
 use entresol_core::Op;
 use entresol_trace::stat::{Log2Histogram, QueryClass, Tally};
 use entresol_trace::{
-    Event, EventKind, PageReference, StatOptions, Trace, generate, lru_miss_ratio_curve, peak_temporal_distance, stat,
+    Event, EventKind, LoadOptions, PageReference, StatOptions, Trace, generate, load, lru_miss_ratio_curve, native,
+    peak_temporal_distance, stat,
 };
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -61,6 +65,27 @@ fn plain_distances(references: &[PageReference]) -> Vec<(bool, bool, u64, u64)> 
         found.push((references[last].op.is_write(), now.op.is_write(), between.len() as u64, (i - last) as u64));
     }
     found
+}
+
+/// Three reads of 512 bytes of one page, and a write of two pages and a half of another object.
+#[test]
+fn the_mean_size_of_an_io_is_what_it_asks_for() {
+    let folder = Folder::new();
+    let lines = ["dev,op,offset,size", "a,R,0,512", "a,R,512,512", "a,R,1024,512", "b,W,2048,10240"];
+    let path = folder.file("small.csv", lines.join("\n"));
+    let trace = load(&path, &LoadOptions::default()).expect("a trace").trace;
+    let measured = stat(&trace, &StatOptions::default());
+    assert_eq!((measured.ios, measured.total.page_requests), (4, 6));
+    assert_eq!(measured.total.mean_io_bytes, (3.0 * 512.0 + 10_240.0) / 4.0);
+    let of_objects: Vec<f64> = measured.objects.iter().map(|object| object.tally.mean_io_bytes).collect();
+    assert_eq!(of_objects, [512.0, 10_240.0]);
+    // A native trace keeps it; of a part of it only whole pages are known.
+    let native = folder.path("small.etr");
+    native::write(&trace, &native).expect("written");
+    let mut again = load(&native, &LoadOptions::default()).expect("a trace").trace;
+    assert_eq!(stat(&again, &StatOptions::default()), measured);
+    again.truncate(3);
+    assert_eq!(stat(&again, &StatOptions::default()).total.mean_io_bytes, 4096.0);
 }
 
 proptest! {

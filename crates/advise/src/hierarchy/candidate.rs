@@ -2,6 +2,7 @@
 
 use super::AdviceError;
 use super::catalogue::{Catalogue, Class, Item, Piece};
+use crate::money::Money;
 use entresol_core::Size;
 use entresol_sim::{Addresses, Cell, LayerSpec, PolicySpec, parse_policies};
 use serde::Serialize;
@@ -71,8 +72,8 @@ pub struct Part {
 pub struct Candidate {
     /// Devices, fastest first; the last one holds all data.
     pub parts: Vec<Part>,
-    /// Price of all parts together, in dollars.
-    pub dollars: f64,
+    /// Price of all parts together.
+    pub dollars: Money,
 }
 
 impl fmt::Display for Candidate {
@@ -239,7 +240,7 @@ const SHAPES: [&[Class]; 6] = [
     &[Class::Dram, Class::Nvm, Class::Ssd],
 ];
 
-/// All combinations within a budget in dollars: DRAM, NVM or both, flash above a disk where there is one, and a lowest
+/// All combinations within a budget: DRAM, NVM or both, flash above a disk where there is one, and a lowest
 /// tier of NVM, SSD or disk that holds all data. A block device needs memory above it to work on pages (003, section
 /// 2.1), unless there is a database's own ([`Scale::below_pool`]).
 ///
@@ -249,7 +250,7 @@ const SHAPES: [&[Class]; 6] = [
 ///
 /// # Errors
 /// When no hierarchy can hold the data, none fits the budget, or the smallest memory holds everything.
-pub fn candidates(catalogue: &Catalogue, scale: &Scale, budget: f64, spare: bool) -> Result<Candidates, AdviceError> {
+pub fn candidates(catalogue: &Catalogue, scale: &Scale, budget: Money, spare: bool) -> Result<Candidates, AdviceError> {
     let lowest = lowest(catalogue, scale, spare)?;
     let mut all: Vec<Candidate> = Vec::new();
     let shapes: &[&[Class]] = if scale.below_pool { &SHAPES_BELOW_POOL } else { &SHAPES };
@@ -273,7 +274,7 @@ pub fn candidates(catalogue: &Catalogue, scale: &Scale, budget: f64, spare: bool
         above.iter().any(|part| part.pages >= scale.footprint_pages)
     };
     all.retain(|candidate| !needless(candidate));
-    all.sort_by(|a, b| a.dollars.total_cmp(&b.dollars).then_with(|| a.to_string().cmp(&b.to_string())));
+    all.sort_by(|a, b| a.dollars.cmp(&b.dollars).then_with(|| a.to_string().cmp(&b.to_string())));
     let Some(cheapest) = all.first() else {
         let what = "the catalogue has no DRAM and no NVM above a slower device, and nothing works on pages of a block device directly";
         return Err(AdviceError::NoHierarchy(format!("catalogue '{}': {what}", catalogue.name)));
@@ -337,7 +338,7 @@ fn distinguishable(all: &[Candidate], scale: &Scale) -> Result<(), AdviceError> 
     let smallest = smallest.expect("every hierarchy has a cache");
     Err(AdviceError::Trace(format!(
         "all memory in the catalogue holds all {gb:.3} GB that the trace touches, so the trace tells no hierarchy from another; the \
-         cheapest is {} for ${:.2}. If it stands for more data, --footprint says how much: above {} GB the smallest, '{}', no longer \
+         cheapest is {} for ${}. If it stands for more data, --footprint says how much: above {} GB the smallest, '{}', no longer \
          holds all",
         all[0], all[0].dollars, smallest.piece.gb, smallest.name,
     )))

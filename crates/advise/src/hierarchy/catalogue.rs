@@ -15,6 +15,7 @@
 //! ```
 
 use super::AdviceError;
+use crate::money::Money;
 use entresol_device::nand::Amplification;
 use entresol_device::profile::{self, Model, Profile};
 use serde::{Deserialize, Serialize};
@@ -72,7 +73,7 @@ pub struct Piece {
     /// Capacity in 10^9 bytes.
     pub gb: f64,
     /// Price.
-    pub dollars: f64,
+    pub dollars: Money,
     /// Power drawn whether the device is used or not; `None` if the catalogue does not say.
     pub watts: Option<f64>,
 }
@@ -220,7 +221,7 @@ impl Entry {
         Ok(Item { name: name.to_owned(), class, profile, pieces, endurance })
     }
 
-    fn prices(&self, profile: &Profile) -> Result<Vec<f64>, String> {
+    fn prices(&self, profile: &Profile) -> Result<Vec<Money>, String> {
         if self.capacities_gb.is_empty() {
             return Err("`capacities_gb` is missing: the sizes that can be bought, in 10^9 bytes".to_owned());
         }
@@ -229,11 +230,11 @@ impl Entry {
             (Some(_), Some(_)) => Err("has both `dollars` and `dollars_per_gb`: one of them".to_owned()),
             (Some(dollars), None) => {
                 numbers("dollars", dollars, self.capacities_gb.len(), 0.0)?;
-                Ok(dollars.clone())
+                dollars.iter().map(|&dollars| money("dollars", dollars)).collect()
             }
             (None, Some(rate)) => {
                 numbers("dollars_per_gb", &[rate], 1, 0.0)?;
-                Ok(self.capacities_gb.iter().map(|gb| gb * rate).collect())
+                self.capacities_gb.iter().map(|gb| money("dollars_per_gb", gb * rate)).collect()
             }
             (None, None) => {
                 let known = profile.dollars_per_gb.map(|price| {
@@ -283,6 +284,12 @@ fn load_profile(name: Option<&str>) -> Result<Profile, String> {
     }
 }
 
+/// Price of a piece that costs this many dollars by `key`; both are finite and not below 0.
+fn money(key: &str, dollars: f64) -> Result<Money, String> {
+    Money::of(dollars)
+        .ok_or_else(|| format!("`{key}` makes a price of {dollars:e} dollars, expected at most {}", Money::MAX))
+}
+
 fn numbers(key: &str, values: &[f64], count: usize, least: f64) -> Result<(), String> {
     if values.len() != count {
         return Err(format!("`{key}` has {} numbers, expected one for each of the {count} capacities", values.len()));
@@ -318,13 +325,17 @@ mod tests {
         watts = [0.65]
     "#;
 
+    fn dollars(dollars: f64) -> Money {
+        Money::of(dollars).expect("a price")
+    }
+
     #[test]
     fn a_catalogue_is_read_and_the_shipped_ones_are_too() {
         let catalogue = Catalogue::from_toml("t", GOOD).expect("a catalogue");
         let [dram, drive] = &catalogue.items[..] else { panic!("two items") };
-        assert_eq!(dram.pieces[0], Piece { gb: 4.0, dollars: 40.0, watts: None });
+        assert_eq!(dram.pieces[0], Piece { gb: 4.0, dollars: dollars(40.0), watts: None });
         assert_eq!((dram.class, dram.endurance), (Class::Dram, Endurance::Unlimited));
-        assert_eq!(drive.pieces, [Piece { gb: 480.0, dollars: 554.0, watts: Some(0.65) }]);
+        assert_eq!(drive.pieces, [Piece { gb: 480.0, dollars: dollars(554.0), watts: Some(0.65) }]);
         assert_eq!(drive.endurance, Endurance::Host(0.3 * 5.0 * 365.25));
         let Model::Nand(flash) = &drive.profile.device else { panic!("flash") };
         assert_eq!(flash.amplification, Amplification::Curve);
@@ -341,6 +352,8 @@ mod tests {
             ("dollars = [554]", "", &["item 'drive'", "no price", "dollars_per_gb = 1.15"]),
             ("dollars = [554]", "dollars = [554, 600]", &["'drive'", "has 2 numbers"]),
             ("dollars = [554]", "dollars = [-1]", &["'drive'", "-1"]),
+            ("dollars = [554]", "dollars = [1e10]", &["'drive'", "`dollars`", "at most 1000000000.00"]),
+            ("dollars_per_gb = 10.0", "dollars_per_gb = 1e300", &["'DRAM'", "`dollars_per_gb`", "at most"]),
             ("profile = \"s3500\"", "", &["'drive'", "`profile` is missing", "850-evo"]),
             ("profile = \"s3500\"", "profile = \"s350\"", &["'drive'", "'s350'", "nearest: s3500"]),
             ("capacities_gb = [480]", "", &["'drive'", "`capacities_gb` is missing"]),

@@ -34,8 +34,9 @@ impl Objective {
         let measured = tried.measured()?;
         match self {
             Objective::Throughput => Some(measured.requests_per_second),
-            Objective::PerDollar => Some(measured.per_dollar),
-            Objective::Price => Some(-tried.candidate.dollars),
+            // What costs nothing has more for a dollar than anything.
+            Objective::PerDollar => Some(measured.per_dollar.unwrap_or(f64::INFINITY)),
+            Objective::Price => Some(-tried.candidate.dollars.dollars()),
             Objective::P99 => measured.p99_us.map(|us| -us),
             Objective::Lifetime => Some(measured.lifetime_years.unwrap_or(f64::INFINITY)),
             Objective::Energy => measured.joules_per_request.map(|joules| -joules),
@@ -121,7 +122,7 @@ pub fn front(tried: &[Tried], limits: &Limits) -> Vec<usize> {
     order.retain(|(_, _, measured)| limits.hold(measured));
     order.sort_by(|a, b| {
         let faster = b.2.requests_per_second.total_cmp(&a.2.requests_per_second);
-        a.1.candidate.dollars.total_cmp(&b.1.candidate.dollars).then(faster).then(a.0.cmp(&b.0))
+        a.1.candidate.dollars.cmp(&b.1.candidate.dollars).then(faster).then(a.0.cmp(&b.0))
     });
     let mut fastest = 0.0;
     order.retain(|(_, _, measured)| {
@@ -158,7 +159,7 @@ fn nearest(tried: &[Tried], objective: Objective, limits: &Limits) -> AdviceErro
         .map(|(name, _, found, _)| format!("{name} {}", loosened(name, found.unwrap_or(f64::NAN))))
         .collect();
     AdviceError::Limits(format!(
-        "no hierarchy within the budget keeps all limits; the nearest is {} for ${:.2}, which breaks {}: {} would do",
+        "no hierarchy within the budget keeps all limits; the nearest is {} for ${}, which breaks {}: {} would do",
         entry.candidate,
         entry.candidate.dollars,
         asked.join(" and "),

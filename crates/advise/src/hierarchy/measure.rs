@@ -65,8 +65,8 @@ pub struct PartUse {
 pub struct Measured {
     /// Requests a second.
     pub requests_per_second: f64,
-    /// Requests a second for each dollar.
-    pub per_dollar: f64,
+    /// Requests a second for each dollar; `None` for a hierarchy that costs nothing.
+    pub per_dollar: Option<f64>,
     /// Mean latency in microseconds.
     pub mean_us: f64,
     /// 99th percentile of the latency in microseconds; none with fewer than a thousand requests.
@@ -193,7 +193,8 @@ impl Workload<'_> {
             self.known.0.lock().expect("no thread panics with it").insert(name, measured.clone());
             measured
         });
-        measured.map(|measured| Measured { per_dollar: measured.requests_per_second / candidate.dollars, ..measured })
+        measured
+            .map(|measured| Measured { per_dollar: per_dollar(measured.requests_per_second, candidate), ..measured })
     }
 
     fn simulate(&self, catalogue: &Catalogue, candidate: &Candidate) -> Result<Measured, String> {
@@ -239,7 +240,7 @@ impl Measured {
         let energy: Option<f64> = rows.iter().map(|(part, row, _)| joules(part, row, timed.elapsed_seconds)).sum();
         Measured {
             requests_per_second: timed.requests_per_second,
-            per_dollar: timed.requests_per_second / candidate.dollars,
+            per_dollar: per_dollar(timed.requests_per_second, candidate),
             mean_us: timed.latencies[0].mean_us,
             p99_us: timed.latencies[0].p99_us,
             lifetime_years: devices.iter().filter_map(|device| device.lifetime_years).min_by(f64::total_cmp),
@@ -247,6 +248,11 @@ impl Measured {
             devices,
         }
     }
+}
+
+fn per_dollar(requests_per_second: f64, candidate: &Candidate) -> Option<f64> {
+    let dollars = candidate.dollars.dollars();
+    (dollars > 0.0).then(|| requests_per_second / dollars)
 }
 
 /// Bytes of the simulated device when `need` of them are used.

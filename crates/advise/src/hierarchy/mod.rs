@@ -28,6 +28,8 @@ pub use search::{FINALISTS, Fate, SearchOptions, Tried, search, usual_sample};
 pub use warn::{Cramped, Warning, Worse, warnings};
 pub use whatif::{Answer, BreakEven, More, Question, WhatIf, theta, what_if};
 
+use crate::money::Money;
+
 /// Why there is no advice.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AdviceError {
@@ -44,15 +46,15 @@ pub enum AdviceError {
     NoHierarchy(String),
     /// The budget is too small.
     #[error(
-        "nothing fits a budget of ${budget:.2}: the cheapest hierarchy that holds the data is {cheapest} for ${dollars:.2}"
+        "nothing fits a budget of ${budget}: the cheapest hierarchy that holds the data is {cheapest} for ${dollars}"
     )]
     Budget {
-        /// The budget in dollars.
-        budget: f64,
+        /// The budget.
+        budget: Money,
         /// The cheapest hierarchy.
         cheapest: String,
         /// Price of that hierarchy.
-        dollars: f64,
+        dollars: Money,
     },
     /// The trace does not tell hierarchies apart.
     #[error("{0}")]

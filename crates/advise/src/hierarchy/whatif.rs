@@ -8,6 +8,7 @@ use super::catalogue::{Catalogue, Class};
 use super::choose::choose;
 use super::measure::Workload;
 use super::search::{SearchOptions, Tried, search};
+use crate::money::Money;
 use entresol_device::Nanos;
 use entresol_device::profile::Model;
 use entresol_sim::Addresses;
@@ -28,8 +29,8 @@ pub struct Question<'a> {
     pub catalogue: &'a Catalogue,
     /// Scale of the real data to the trace.
     pub scale: &'a Scale,
-    /// Budget in dollars.
-    pub budget: f64,
+    /// Budget.
+    pub budget: Money,
     /// True to include lowest tiers larger than needed.
     pub spare: bool,
     /// The trace and how it is run.
@@ -49,7 +50,7 @@ pub struct Answer {
     /// The best hierarchy.
     pub hierarchy: String,
     /// Price of the best hierarchy.
-    pub dollars: f64,
+    pub dollars: Money,
     /// Requests a second of the best hierarchy.
     pub requests_per_second: f64,
     /// Throughput of the recommended hierarchy here, as a share of the best one's; `None` if it cannot be simulated.
@@ -67,8 +68,8 @@ pub struct More {
     pub gb: f64,
     /// Additional requests a second per 10^9 bytes.
     pub gain_per_gb: f64,
-    /// Additional requests a second per dollar, at the tier's price.
-    pub gain_per_dollar: f64,
+    /// Additional requests a second per dollar, at the tier's price; `None` if the tier costs nothing.
+    pub gain_per_dollar: Option<f64>,
 }
 
 /// 001, equation 1: an amount of flash worth as much as an amount of DRAM, with the simulated result of both.
@@ -77,7 +78,7 @@ pub struct BreakEven {
     /// Added DRAM, in 10^9 bytes.
     pub dram_gb: f64,
     /// Price of the added DRAM.
-    pub dram_dollars: f64,
+    pub dram_dollars: Money,
     /// Requests a second with the added DRAM.
     pub dram_per_second: f64,
     /// Name of the tier that is enlarged instead.
@@ -85,7 +86,7 @@ pub struct BreakEven {
     /// Capacity of that tier worth as much by the equation, in 10^9 bytes.
     pub other_gb: f64,
     /// Price of that capacity.
-    pub other_dollars: f64,
+    pub other_dollars: Money,
     /// Requests a second with that capacity.
     pub other_per_second: f64,
 }
@@ -152,7 +153,7 @@ fn answer(what: String, question: &Question, recommended: &Candidate) -> Answer 
             what,
             none: Some(error.to_string()),
             hierarchy: String::new(),
-            dollars: 0.0,
+            dollars: Money::default(),
             requests_per_second: 0.0,
             recommended_share: None,
             same: false,
@@ -176,7 +177,7 @@ fn answer(what: String, question: &Question, recommended: &Candidate) -> Answer 
 fn priced(catalogue: &Catalogue, class: Class, factor: f64) -> Catalogue {
     let mut other = catalogue.clone();
     let items = other.items.iter_mut().filter(|item| item.class == class);
-    items.flat_map(|item| &mut item.pieces).for_each(|piece| piece.dollars *= factor);
+    items.flat_map(|item| &mut item.pieces).for_each(|piece| piece.dollars = piece.dollars.times(factor));
     other
 }
 
@@ -220,7 +221,7 @@ fn part_of(trace: &Trace, from: usize, to: usize) -> Trace {
         page_bytes: trace.page_bytes,
         page_object: Column::Owned(trace.page_object.to_vec()),
         page_block: Column::Owned(trace.page_block.to_vec()),
-        objects: trace.objects.clone(),
+        objects: trace.objects.iter().map(entresol_trace::Object::of_part).collect(),
         provenance: format!("requests {from}..{to} of {}", trace.provenance),
     }
 }
@@ -243,8 +244,9 @@ fn more(question: &Question, recommended: &Candidate) -> Vec<More> {
         let added_gb = scale.gb(larger.parts[at].pages - part.pages);
         let after = workload.measure(catalogue, &larger).ok().filter(|_| added_gb > 0.0)?;
         let gain_per_gb = (after.requests_per_second - before.requests_per_second) / added_gb;
-        let price = part.piece.dollars / part.piece.gb;
-        Some(More { name: part.name.clone(), gb: added_gb, gain_per_gb, gain_per_dollar: gain_per_gb / price })
+        let dollars = part.piece.dollars.dollars();
+        let gain_per_dollar = (dollars > 0.0).then(|| gain_per_gb * part.piece.gb / dollars);
+        Some(More { name: part.name.clone(), gb: added_gb, gain_per_gb, gain_per_dollar })
     });
     each.collect()
 }
@@ -267,7 +269,7 @@ fn break_even(question: &Question, recommended: &Candidate) -> Result<Option<Bre
         return Ok(None);
     };
     let parts = [dram.clone(), other.clone(), lowest.clone()];
-    let one = Candidate { parts: parts.to_vec(), dollars: 0.0 };
+    let one = Candidate { parts: parts.to_vec(), dollars: Money::default() };
     let times = workload.shortest(catalogue, std::iter::once(&one))?;
     let read = |part: &Part| -> Shortest { times[&part.item] };
     let (below_ns, cache_ns) = (read(lowest).read_ns, read(&other).read_ns);
@@ -292,11 +294,11 @@ fn break_even(question: &Question, recommended: &Candidate) -> Result<Option<Bre
     let (Some(dram_per_second), Some(other_per_second)) = (run(&with_dram), run(&with_other)) else { return Ok(None) };
     Ok(Some(BreakEven {
         dram_gb,
-        dram_dollars: dram_gb * dram.piece.dollars / dram.piece.gb,
+        dram_dollars: dram.piece.dollars.times(dram_gb / dram.piece.gb),
         dram_per_second,
         other: other.name.clone(),
         other_gb,
-        other_dollars: other_gb * other.piece.dollars / other.piece.gb,
+        other_dollars: other.piece.dollars.times(other_gb / other.piece.gb),
         other_per_second,
     }))
 }

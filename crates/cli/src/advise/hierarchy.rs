@@ -11,6 +11,7 @@ use entresol_advise::hierarchy::{
     Catalogue, Choice, Known, Limits, Objective, Policies, Question, Scale, SearchOptions, Tried, Warning, WhatIf,
     Workload, candidates, choose, search, usual_sample, warnings, what_if,
 };
+use entresol_advise::money::Money;
 use entresol_core::Size;
 use entresol_render::{Progress, TextStyle, Unit, percent};
 use entresol_service::values::share;
@@ -38,14 +39,14 @@ pub struct HierarchyArgs {
     pub weight: Vec<f64>,
     /// Budget in dollars
     // None only if a subcommand is given, which does not need this budget.
-    #[arg(long, required = true, value_name = "DOLLARS", value_parser = positive)]
-    pub budget: Option<f64>,
+    #[arg(long, required = true, value_name = "DOLLARS", value_parser = money, allow_hyphen_values = true)]
+    pub budget: Option<Money>,
     /// Catalogue of devices that can be bought: a built-in one (arulraj-2019, kang-2015) or a TOML file
     #[arg(long, value_name = "CATALOGUE", default_value = "arulraj-2019")]
     pub catalogue: String,
     /// Bytes of data that the trace's pages stand for (1.3TB); capacities are scaled down by the same factor [default:
     /// the bytes of these pages]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub footprint: Option<Size>,
     /// Figure to optimise
     #[arg(long, value_name = "WHAT", default_value = "throughput")]
@@ -166,8 +167,8 @@ pub struct Advice<'a> {
     pub prices_of: &'a str,
     /// Source of the prices.
     pub price_source: &'a str,
-    /// Budget in dollars.
-    pub budget: f64,
+    /// Budget.
+    pub budget: Money,
     /// Figure to optimise.
     pub objective: Objective,
     /// Limits that the answer must satisfy.
@@ -325,6 +326,11 @@ fn microseconds(text: &str) -> Result<f64, String> {
         Ok(value) if (0.0..=3.6e9).contains(&value) => Ok(value),
         _ => Err("a number of microseconds, at most an hour, is expected".to_owned()),
     }
+}
+
+fn money(text: &str) -> Result<Money, String> {
+    let expected = || format!("an amount above 0 and at most {} is expected", Money::MAX);
+    Money::of(positive(text)?).filter(|&amount| amount > Money::default()).ok_or_else(expected)
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -12,7 +12,7 @@ const BARS_MAX: usize = 16;
 /// The page; `trace` describes the trace.
 pub fn page(advice: &Advice, trace: &str) -> Page {
     let best = &advice.candidates[advice.choice.best].candidate;
-    let mut page = Page::new(format!("{best} for ${:.2}", best.dollars)).subtitle(trace.trim_end());
+    let mut page = Page::new(format!("{best} for ${}", best.dollars)).subtitle(trace.trim_end());
     page = page.command(output::command_line());
     let summary = text::summary(advice);
     let recommendation =
@@ -71,7 +71,8 @@ fn front(advice: &Advice) -> LineChart {
 /// Price and throughput of those candidates that are faster than all cheaper ones; the list is in order of price.
 fn rising<'a>(tried: impl Iterator<Item = &'a Tried>) -> Vec<(f64, f64)> {
     let mut most: f64 = 0.0;
-    let points = tried.filter_map(|entry| Some((entry.candidate.dollars, entry.measured()?.requests_per_second)));
+    let points =
+        tried.filter_map(|entry| Some((entry.candidate.dollars.dollars(), entry.measured()?.requests_per_second)));
     let higher = |&(_, rate): &(f64, f64)| {
         let before = most;
         most = rate.max(before);
@@ -87,7 +88,8 @@ fn bars(tried: &[Tried], order: &[usize]) -> BarChart {
     let short = |candidate: &Candidate| candidate.parts.iter().map(part).collect::<Vec<_>>().join(", ");
     let names = shown.iter().map(|&at| short(&tried[at].candidate));
     let value = Axis::new("requests per second for a dollar", NumberFormat::Decimal);
-    let per_dollar = shown.iter().map(|&at| tried[at].measured().map_or(f64::NAN, |measured| measured.per_dollar));
+    let per_dollar =
+        shown.iter().map(|&at| tried[at].measured().and_then(|measured| measured.per_dollar).unwrap_or(f64::NAN));
     BarChart::new("Performance per price, sizes in GB", value, BarLayout::Grouped, names)
         .series("requests/s per dollar", per_dollar)
 }

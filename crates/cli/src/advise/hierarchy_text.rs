@@ -2,6 +2,7 @@
 
 use super::hierarchy::Advice;
 use entresol_advise::hierarchy::{Answer, Candidate, Fate, Measured, Objective, Tried, Warning, WhatIf, Worse};
+use entresol_advise::money::Money;
 use entresol_render::{Cell, Column, NumberFormat, Table, TableOf, TextStyle, Tone, grouped, percent};
 use std::fmt::Write;
 
@@ -40,7 +41,8 @@ pub fn front(advice: &Advice) -> Table {
 /// Positions of all measured candidates, the best first; with a sample, those simulated in full come before the others.
 pub fn by_performance_per_price(tried: &[Tried]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tried.len()).filter(|&at| tried[at].figures().is_some()).collect();
-    let per_dollar = |at: usize| tried[at].figures().map_or(0.0, |measured| measured.per_dollar);
+    let per_dollar =
+        |at: usize| tried[at].figures().map_or(0.0, |measured| measured.per_dollar.unwrap_or(f64::INFINITY));
     let sampled = |at: usize| tried[at].measured().is_none();
     order.sort_by(|&a, &b| sampled(a).cmp(&sampled(b)).then(per_dollar(b).total_cmp(&per_dollar(a))).then(a.cmp(&b)));
     order
@@ -64,7 +66,7 @@ pub fn answers(found: &WhatIf) -> Table {
     Table::of("Other circumstances", &found.answers)
         .column(Column::text("circumstance"), |answer| answer.what.as_str())
         .column(Column::text("the best then"), |answer| hierarchy(answer))
-        .column(Column::number("price"), |answer| number(answer, answer.dollars, 2))
+        .column(Column::number("price"), |answer| answer.none.is_none().then(|| price(answer.dollars)))
         .column(Column::number("requests/s"), |answer| number(answer, answer.requests_per_second, 0))
         .column(relative, |answer| answer.recommended_share.map(|share| Cell::fixed(share, 3)))
         .done()
@@ -74,19 +76,22 @@ pub fn answers(found: &WhatIf) -> Table {
 pub fn worth_of_more(found: &WhatIf) -> String {
     let mut out = String::new();
     for more in &found.more {
-        let (gb, per_gb, per_dollar) = (short(more.gb), signed(more.gain_per_gb), signed(more.gain_per_dollar));
-        let _ =
-            writeln!(out, "a GB more of {} (of {gb} added): {per_gb} requests/s, {per_dollar} for a dollar", more.name);
+        let (gb, per_gb) = (short(more.gb), signed(more.gain_per_gb));
+        let _ = write!(out, "a GB more of {} (of {gb} added): {per_gb} requests/s", more.name);
+        let _ = match more.gain_per_dollar {
+            Some(per_dollar) => writeln!(out, ", {} for a dollar", signed(per_dollar)),
+            None => writeln!(out),
+        };
     }
     if let Some(even) = &found.break_even {
         let _ = writeln!(
             out,
             "{} GB more DRAM (${:.2}) are as good as {} GB of {} (${:.2}) by 001, equation 1; simulated: {} and {} requests/s",
             short(even.dram_gb),
-            even.dram_dollars,
+            even.dram_dollars.dollars(),
             short(even.other_gb),
             even.other,
-            even.other_dollars,
+            even.other_dollars.dollars(),
             grouped(even.dram_per_second.round() as i128),
             grouped(even.other_per_second.round() as i128),
         );
@@ -108,7 +113,7 @@ pub fn summary(advice: &Advice) -> String {
     let digits = if advice.footprint_gb < 1.0 { 4 } else { 1 };
     let _ = writeln!(
         out,
-        "prices of {} ({}), budget ${:.2}, {:.digits$} GB of data{}",
+        "prices of {} ({}), budget ${}, {:.digits$} GB of data{}",
         advice.prices_of,
         advice.catalogue,
         advice.budget,
@@ -128,7 +133,7 @@ pub fn summary(advice: &Advice) -> String {
         let _ = write!(out, ", {impossible} too small for their policy at this scale");
     }
     let _ = writeln!(out, "; {} combinations are beyond the budget", advice.beyond_budget);
-    let _ = writeln!(out, "\nbuy {} for ${:.2}", best.candidate, best.candidate.dollars);
+    let _ = writeln!(out, "\nbuy {} for ${}", best.candidate, best.candidate.dollars);
     let _ = writeln!(out, "  {}", figures(measured));
     let _ = writeln!(out, "  why: {}", why(advice.objective));
     let bound = best.most_per_second;
@@ -196,10 +201,8 @@ fn why(objective: Objective) -> &'static str {
 }
 
 fn figures(measured: &Measured) -> String {
-    let mut parts = vec![
-        format!("{} requests/s", grouped(measured.requests_per_second.round() as i128)),
-        format!("{} a dollar", short(measured.per_dollar)),
-    ];
+    let mut parts = vec![format!("{} requests/s", grouped(measured.requests_per_second.round() as i128))];
+    parts.extend(measured.per_dollar.map(|per_dollar| format!("{} a dollar", short(per_dollar))));
     parts.extend(measured.p99_us.map(|us| format!("p99 {}", NumberFormat::Seconds.short(us / 1e6))));
     let years = measured.lifetime_years.filter(|years| *years < YEARS_MAX);
     parts.extend(years.map(|years| format!("first device worn out after {} years", short(years))));
@@ -235,9 +238,9 @@ fn neighbours(advice: &Advice) -> Vec<String> {
     let per_second = |entry: &Tried| entry.figures().map_or(f64::NAN, |measured| measured.requests_per_second);
     let change = |at: usize, word: &str| {
         let other = &tried[at];
-        let dollars = (other.candidate.dollars - best.candidate.dollars).abs();
+        let dollars = other.candidate.dollars.difference(best.candidate.dollars);
         let ratio = per_second(other) / per_second(best);
-        format!("${dollars:.2} {word}: {}, {ratio:.3} times the throughput", other.candidate)
+        format!("${dollars} {word}: {}, {ratio:.3} times the throughput", other.candidate)
     };
     let cheaper = front.iter().copied().rev().find(|&at| tried[at].candidate.dollars < best.candidate.dollars);
     let dearer = front.iter().copied().find(|&at| tried[at].candidate.dollars > best.candidate.dollars);
@@ -286,12 +289,16 @@ fn priced<'t>(
     let per_dollar = Column::number("per dollar").help("requests a second for each dollar (003, figure 10)");
     Table::of(name, places.into_iter().map(|at| (at, &tried[at])))
         .column(Column::text("hierarchy"), |(at, entry)| hierarchy(*at, entry))
-        .column(Column::number("price"), |(_, entry)| Cell::fixed(entry.candidate.dollars, 2))
+        .column(Column::number("price"), |(_, entry)| price(entry.candidate.dollars))
         .column(Column::number("requests/s"), |(_, entry)| of(entry, |measured| Some(measured.requests_per_second), 0))
-        .column(per_dollar, |(_, entry)| of(entry, |measured| Some(measured.per_dollar), 2))
+        .column(per_dollar, |(_, entry)| of(entry, |measured| measured.per_dollar, 2))
         .column(Column::number("mean us").priority(2), |(_, entry)| of(entry, |measured| Some(measured.mean_us), 2))
         .column(Column::number("p99 us").priority(1), |(_, entry)| of(entry, |measured| measured.p99_us, 1))
         .column(years, |(_, entry)| of(entry, |measured| measured.lifetime_years.filter(|years| *years < YEARS_MAX), 1))
+}
+
+fn price(amount: Money) -> Cell {
+    Cell::fixed(amount.dollars(), amount.decimals())
 }
 
 fn energy_of(entry: &Tried) -> Cell {

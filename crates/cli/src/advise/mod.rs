@@ -53,8 +53,8 @@ pub struct PlacementArgs {
     /// Trace file, or generate:SPEC for a generated one
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
-    /// Capacity of the fast device: bytes (10GiB), pages (2000p) or a share of the trace's footprint (20%)
-    #[arg(long, value_name = "SIZE")]
+    /// Capacity of the fast device: bytes (10GiB), pages (2000p) or a share of all objects at their full length (20%)
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Size,
     /// The fast device: a built-in profile or a TOML file; its times count instead of accesses
     #[arg(long, value_name = "PROFILE", requires = "below")]
@@ -121,9 +121,10 @@ fn placement(arguments: &PlacementArgs, quiet: bool) -> Result<()> {
     }
     let named = trace_source::open(&arguments.trace, &arguments.read, policies.iter().any(|p| p.info.future), quiet)?;
     let trace = &named.trace;
-    let budget = arguments.budget.pages(trace.page_bytes, trace.footprint() as u64);
-    ensure!(budget > 0, "a budget of {} is no page of {} B", arguments.budget, trace.page_bytes);
     let uses = object_uses(trace);
+    // A placed object takes its whole length, pages that no request touches included.
+    let budget = arguments.budget.pages(trace.page_bytes, uses.iter().map(|object| object.pages).sum());
+    ensure!(budget > 0, "a budget of {} is no page of {} B", arguments.budget, trace.page_bytes);
     let costs = costs(arguments, &uses, trace.page_bytes)?;
     let (below, fast) = costs.as_ref().map_or((PageCosts::ONE, PageCosts::NOTHING), |costs| (costs.below, costs.fast));
     let placement = place(&uses, budget, &below, &fast, arguments.mode);

@@ -26,10 +26,10 @@ pub struct SimulateArgs {
     #[arg(long, short, default_value = "lru", value_name = "LIST")]
     pub policy: String,
     /// Sizes of the cache, separated by commas; with --dram, of the second tier
-    #[arg(long, short, value_delimiter = ',', value_name = "LIST", default_value = DEFAULT_SIZES)]
+    #[arg(long, short, value_delimiter = ',', value_name = "LIST", default_value = DEFAULT_SIZES, allow_hyphen_values = true)]
     pub size: Vec<Size>,
     /// Size of the DRAM above the cache: the top tier of policies that manage two, an LRU pool above the others
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub dram: Option<Size>,
     /// Length of a sequential stream after which its pages bypass the cache, the lowest layer, unless the policy holds
     /// them (bcache's sequential_cutoff, 4MiB there); 0: the policy decides on all pages

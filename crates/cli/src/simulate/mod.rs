@@ -127,7 +127,8 @@ impl Plan {
         }
         let every_processor = || std::thread::available_parallelism().map_or(1, |count| count.get());
         Ok(Plan {
-            lenient: arguments.policy.split(',').any(|name| name.trim() == "all"),
+            lenient: arguments.policy.split(',').any(|name| name.trim() == "all")
+                || stacks.is_empty() && !arguments.size_given(),
             policies,
             stacks,
             options: CellOptions {

@@ -63,7 +63,7 @@ fn ratios(rows: &[&Row], size: &str, step: u64) -> TimeSeries {
             row.series.iter().map(|interval| (interval.at as f64, per(interval))).collect()
         };
         hits = hits.series(Series::new(label(row), points(|interval| interval.hits)));
-        writes = writes.series(Series::new(label(row), points(|interval| interval.write_backs)));
+        writes = writes.series(Series::new(label(row), points(|interval| interval.written_below)));
     }
     let title = format!("At {size}, per {} requests", entresol_render::grouped(i128::from(step)));
     let chart = TimeSeries::new(title, requests()).panel(hits);

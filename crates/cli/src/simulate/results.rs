@@ -24,7 +24,7 @@ pub struct TraceResults {
 pub enum Role {
     /// A cache for reads and writes that knows only the past.
     Cache,
-    /// A policy that knows the future: a bound on what a cache can reach, not a choice.
+    /// A policy that knows the future: a bound on what a cache that admits every page can reach, not a choice.
     Offline,
     /// A policy that admits pages only on writes, so that its hit ratio is not a cache's.
     WriteBuffer,
@@ -54,7 +54,7 @@ impl Role {
     pub fn meaning(self) -> &'static str {
         match self {
             Role::Cache => "",
-            Role::Offline => "* knows the future: a bound, not a choice",
+            Role::Offline => "* knows the future: a bound for policies that admit every page, not a choice",
             Role::WriteBuffer => "w a write buffer: only writes bring pages in",
         }
     }

@@ -15,23 +15,24 @@ pub struct AtSize<'r> {
     pub writes: Option<&'r Row>,
     /// The write buffer with the fewest writes to the backing store.
     pub buffer: Option<&'r Row>,
-    /// The most hits of a policy that knows the future.
+    /// The most hits of a policy that knows the future: a bound for caches that admit every page.
     pub bound: Option<&'r Row>,
     /// The baseline.
     pub base: Option<&'r Row>,
 }
 
-/// The rows worth naming at each size of a trace. Of equals the first in the catalogue is named.
+/// The rows worth naming at each size of a trace. Rows are compared as they are printed; of equals the first in the
+/// catalogue is named.
 pub fn summary<'r>(rows: &'r [Row], base: Option<&str>) -> Vec<AtSize<'r>> {
     let at = |wanted: String| {
         let here = || rows.iter().filter(|row| size(row) == wanted);
         let base = here().find(|row| Some(label(row).as_str()) == base);
-        let least = base.map_or(0.0, Row::hit_ratio);
+        let least = base.map_or(0.0, |row| printed(row.hit_ratio()));
         let hits = |role| first_best(here().filter(|row| Role::of(row) == role), |row| -row.hit_ratio());
         AtSize {
             hits: hits(Role::Cache),
             writes: first_best(
-                here().filter(|row| Role::of(row) == Role::Cache && row.hit_ratio() >= least),
+                here().filter(|row| Role::of(row) == Role::Cache && printed(row.hit_ratio()) >= least),
                 write_ratio,
             ),
             buffer: first_best(here().filter(|row| Role::of(row) == Role::WriteBuffer), write_ratio),
@@ -44,7 +45,15 @@ pub fn summary<'r>(rows: &'r [Row], base: Option<&str>) -> Vec<AtSize<'r>> {
 }
 
 fn first_best<'r>(rows: impl Iterator<Item = &'r Row>, cost: impl Fn(&Row) -> f64) -> Option<&'r Row> {
-    rows.min_by(|a, b| cost(a).total_cmp(&cost(b)))
+    rows.min_by(|a, b| printed(cost(a)).total_cmp(&printed(cost(b))))
+}
+
+/// Decimals of the ratios that are printed, in per cent.
+const DIGITS: usize = 2;
+
+/// A ratio as a reader sees it, in per cent.
+fn printed(ratio: f64) -> f64 {
+    percent(ratio, DIGITS).trim_end_matches('%').parse().unwrap_or(f64::NAN)
 }
 
 /// The summary as a table, a row per size and trace. It has the columns that any trace fills.
@@ -57,8 +66,8 @@ pub fn table(all: &[&TraceResults], base: Option<&str>) -> Table {
     let buffer = writes && each.iter().any(|(_, at)| at.buffer.is_some());
     let bound = each.iter().any(|(_, at)| at.bound.is_some());
     let name = |row: Option<&Row>| Cell::from(row.map(label));
-    let hits = |row: Option<&Row>| row.map_or_else(Cell::missing, |row| Cell::percent(row.hit_ratio(), 2));
-    let written = |row: Option<&Row>| row.map_or_else(Cell::missing, |row| Cell::percent(write_ratio(row), 2));
+    let hits = |row: Option<&Row>| row.map_or_else(Cell::missing, |row| Cell::percent(row.hit_ratio(), DIGITS));
+    let written = |row: Option<&Row>| row.map_or_else(Cell::missing, |row| Cell::percent(write_ratio(row), DIGITS));
     let gap = |at: &AtSize| gap_closed(at).map_or_else(Cell::missing, |share| Cell::percent(share, 0));
     let pages = |at: &AtSize| at.hits.or(at.buffer).or(at.bound).map(|row| row.capacity_pages);
     let number = |name: &str, priority, help: &str| Column::number(name).priority(priority).help(help);
@@ -87,7 +96,7 @@ pub fn table(all: &[&TraceResults], base: Option<&str>) -> Table {
         .done()
 }
 
-const BOUND: &str = "hits per request with knowledge of the future: the most that is possible";
+const BOUND: &str = "hits per request with knowledge of the future: the most of a cache that admits every page; one that bypasses some may have more";
 const GAP: &str = "of the hits that lie between the baseline and the bound, the share that the policy gains";
 const ITS_HITS: &str = "hits per request of the policy with the fewest writes";
 const BUFFER: &str = "the write buffer that writes the fewest pages below; it does not cache reads";
@@ -113,19 +122,23 @@ pub fn words(results: &TraceResults, base: Option<&str>) -> String {
     );
     let middle = &sizes[sizes.len() / 2];
     if let Some(best) = middle.hits {
-        let ratio = |row: &Row| percent(row.hit_ratio(), 2);
+        let ratio = |row: &Row| percent(row.hit_ratio(), DIGITS);
         text +=
             &format!(" At {}, {} finds {} of the requested pages in the cache", middle.size, label(best), ratio(best));
         if let Some(other) = middle.base.filter(|base| label(base) != label(best)) {
             text += &format!(", {} {}", label(other), ratio(other));
         }
         if let Some(bound) = middle.bound {
-            text += &format!("; {}, which knows the future and so is a bound, {}", label(bound), ratio(bound));
+            text += &format!(
+                "; {}, which knows the future and so bounds what admits every page, {}",
+                label(bound),
+                ratio(bound)
+            );
         }
         text.push('.');
     }
     if let (Some(fewest), true) = (middle.writes, first.writes > 0) {
-        let written = |row: &Row| percent(write_ratio(row), 2);
+        let written = |row: &Row| percent(write_ratio(row), DIGITS);
         text +=
             &format!(" The fewest pages to the level below, {} per request, writes {}", written(fewest), label(fewest));
         if let Some(other) = middle.base.filter(|base| label(base) != label(fewest)) {
@@ -157,5 +170,18 @@ mod tests {
         assert!((gap_closed(at).expect("a gap") - 0.25).abs() < 1e-9);
         let alone = summary(&rows, None);
         assert_eq!((name(alone[0].writes), alone[0].base), ("lfu".to_owned(), None));
+    }
+
+    #[test]
+    fn a_hit_that_nobody_sees_decides_nothing() {
+        let of_many = |policy, hits, write_backs| Row { requests: 65_000, ..row(policy, hits, write_backs) };
+        // One hit in 65,000 is less than a hundredth of a per cent, and so is one write.
+        let rows = [of_many("lru", 30_000, 9_000), of_many("h-arc", 29_999, 5_001), of_many("arc", 30_001, 5_000)];
+        let at = |rows: &[Row]| summary(rows, Some("lru")).remove(0).writes.map(label);
+        assert_eq!(at(&rows), Some("h-arc".to_owned()), "of equals the first");
+        assert_eq!(summary(&rows, Some("lru"))[0].hits.map(label), Some("lru".to_owned()));
+        // Ten hits are seen.
+        let rows = [of_many("lru", 30_000, 9_000), of_many("h-arc", 29_990, 5_000), of_many("arc", 30_000, 5_100)];
+        assert_eq!(at(&rows), Some("arc".to_owned()));
     }
 }

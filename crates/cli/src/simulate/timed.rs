@@ -101,7 +101,7 @@ impl<'a> Plan<'a> {
             devices,
             policies,
             sizes,
-            lenient,
+            lenient: lenient || tiers.cache.size.is_none() && !arguments.size_given(),
             options: CellOptions {
                 warmup: arguments.warmup,
                 interval: arguments.interval,

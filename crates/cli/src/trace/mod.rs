@@ -8,7 +8,7 @@ use crate::trace_source::ReadArgs;
 use anyhow::Result;
 use clap::Subcommand;
 use entresol_service::values::page_size;
-use entresol_trace::{Format, Record, StatOptions, Unit, head, native, stat};
+use entresol_trace::{Format, PAGE_BYTES_DEFAULT, Record, StatOptions, Trace, Unit, head, native, stat};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::path::PathBuf;
@@ -16,7 +16,10 @@ use std::path::PathBuf;
 /// Convert, measure, generate and look at traces
 #[derive(Subcommand)]
 pub enum TraceCommand {
-    /// Write a trace in the native format, which loads fastest
+    /// Write a trace in the native format, which loads fastest, or as text
+    ///
+    /// An output whose name ends in .csv becomes text: a line for each page request with its time, operation, object and
+    /// page, which is read again as the format csv.
     Convert {
         /// The trace, of any format, compressed or not, or generate:SPEC
         trace: PathBuf,
@@ -62,7 +65,7 @@ pub enum TraceCommand {
     },
     /// Print the first records of a trace as they are in the file
     Head {
-        /// The trace
+        /// The trace, or generate:SPEC
         trace: PathBuf,
         /// Number of records
         #[arg(short, default_value_t = 10)]
@@ -80,7 +83,10 @@ pub fn run(command: &TraceCommand, quiet: bool) -> Result<()> {
     match command {
         TraceCommand::Convert { trace, output, read, next_use } => {
             let named = trace_source::open(trace, read, *next_use, quiet)?;
-            native::write(&named.trace, output)?;
+            match output.extension() {
+                Some(end) if end == "csv" => write_csv(&named.trace, output)?,
+                _ => native::write(&named.trace, output)?,
+            }
             told(quiet, &format!("{} -> {}", trace_source::describe(&named), output.display()));
             Ok(())
         }
@@ -115,10 +121,23 @@ fn told(quiet: bool, text: &str) {
     }
 }
 
+/// Writes the page requests of a trace as csv.
+fn write_csv(trace: &Trace, path: &Path) -> Result<()> {
+    let mut text = Vec::new();
+    trace.write_csv(&mut text)?;
+    output::write_file(path, &text)
+}
+
 fn print_head(path: &Path, records: usize, format: Option<Format>) -> Result<()> {
-    let (format, unit, records) = head(path, format, records)?;
+    let (format, unit, records) = match trace_source::generated_by(path) {
+        Some(spec) => {
+            let trace = trace_source::generated(spec, PAGE_BYTES_DEFAULT)?;
+            ("generated", Unit::Pages, trace.records().take(records).collect())
+        }
+        None => head(path, format, records).map(|(format, unit, records)| (format.name(), unit, records))?,
+    };
     let unit = if unit == Unit::Bytes { "bytes" } else { "pages" };
-    let mut text = format!("format {}, offsets and sizes in {unit}\n", format.name());
+    let mut text = format!("format {format}, offsets and sizes in {unit}\n");
     for record in &records {
         match record {
             Record::Io { time_us, op, stream, object, offset, size, .. } => {

@@ -207,7 +207,8 @@ impl Policy for HArc {
     const INFO: Info = Info {
         name: "h-arc",
         family: "dirty",
-        summary: "hierarchical ARC: adapts between clean and dirty, and in each between recency and frequency",
+        summary: "hierarchical ARC: adapts between clean and dirty, and in each between recency and frequency; for reads alone \
+                  it remembers one evicted page at most, and hardly adapts",
         paper: "Fan, Du, Voigt: H-ARC: a non-volatile memory based cache policy for solid state drives, MSST 2014; \
                 Fan, thesis 2017, chapter 2",
         options: &[OptionInfo {

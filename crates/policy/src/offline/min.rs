@@ -174,7 +174,7 @@ impl Policy for Min {
     const INFO: Info = Info {
         name: "min",
         family: "offline",
-        summary: "Belady's optimum: the page used farthest in the future goes",
+        summary: "Belady's optimum: the page used farthest in the future goes; a bound for policies that admit every page",
         paper: "Belady: A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 1966",
         future: true,
         stack: true,

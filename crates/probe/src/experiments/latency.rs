@@ -28,6 +28,9 @@ const BYTES_PER_SIZE: u64 = 8 * MIB;
 /// Largest share by which a line may miss a median; a line that misses by more is refused.
 const STRAIGHT: f64 = 0.08;
 
+/// Share by which a median differs from that of the smallest size at most where latency does not grow.
+const GROWS: f64 = 0.01;
+
 /// Largest share on a side of a slope's interval; a slope with a wider one is refused.
 const CERTAIN: f64 = 0.2;
 
@@ -115,6 +118,11 @@ fn growth(lab: &mut Lab<'_>, name: &str, write_share: f64, software: f64) -> Res
     );
     let seeds = [lab.seed(), lab.seed()];
     let rate = bootstrap_groups(&groups, seeds[0], |groups| KIB as f64 / 1e3 / fit(groups).0.1);
+    if medians.iter().all(|&(_, us)| (us / medians[0].1 - 1.0).abs() < GROWS) {
+        lab.note(format!("the latency of {name}s does not grow with their size, which tells no rate of bytes"));
+        lab.fit(&format!("{name}_fixed_us"), "us", Estimate::exact(fixed - software));
+        return Ok(());
+    }
     let straight = medians.iter().all(|&(kib, us)| ((fixed + per_kib * kib) / us - 1.0).abs() < STRAIGHT);
     if !straight || rate.low < rate.value * (1.0 - CERTAIN) || rate.high > rate.value * (1.0 + CERTAIN) {
         lab.note(format!("the latency of {name}s is no straight line in their size, so no fixed cost is told from it"));

@@ -1,51 +1,80 @@
 //! Makes a device that `simulate`, `advise` and the emulator accept from fitted parameters.
 //!
 //! A device that turns becomes a `disk` with one surface, with the measured tracks, zones and seek curve. A device
-//! without a buffer, whose latency is a line in size, becomes an `nvm-block`. Every other device becomes a `fixed`:
-//! its parallelism is that of random reads, and its writes are the steady ones. A `fixed` is a good model of reads at
-//! any depth and of writes at saturation, and too slow for a single write that a buffer takes.
+//! without a buffer, whose latency is a line in size, becomes an `nvm-block` if its bytes are all that limits it. Every
+//! other device becomes a `fixed`: its parallelism is that of random reads, and its writes are the steady ones. A
+//! `fixed` is a good model of reads at any depth and of writes at saturation, and too slow for a single write that a
+//! buffer takes.
+//!
+//! A model of the last two kinds is run with as many I/Os as the probe had outstanding at most. It is taken only if its
+//! rates of random 4-KiB I/Os are those measured ([`SATURATION_ERROR`]): a wrong limit would not show at depth 1.
 
 use super::stats::interpolate;
 use crate::findings::{Findings, SEEK_CURVE, ZONE_CURVE};
+use entresol_core::Random;
 use entresol_device::disk::{Discipline, DiskParameters, SeekPoint, Zone};
 use entresol_device::fixed::FixedParameters;
 use entresol_device::host::HostParameters;
+use entresol_device::load::closed_loop;
 use entresol_device::nvm_block::NvmBlockParameters;
 use entresol_device::profile::{Model, Profile};
-use entresol_device::{Nanos, Parameters, TailPoint};
+use entresol_device::{Io, Nanos, Parameters, TailPoint};
 
 const SECTOR: u32 = 512;
+/// Size of the I/Os by which a device's saturation is measured.
+const PAGE: u32 = 4096;
+/// Largest difference between a model's saturated rate and the measured one, as a share of the latter.
+const SATURATION_ERROR: f64 = 0.2;
+/// I/Os by which a model's saturation is measured, and how many are outstanding: the most of a probe.
+const SATURATING: (u64, usize) = (20_000, 256);
+/// Bytes of the model whose saturation is measured.
+const SATURATED_BYTES: u64 = 1 << 30;
+const SEED: u64 = 42;
+/// Share of the bandwidth from which small reads are limited by their bytes.
+const FULL: f64 = 0.95;
 
 /// A device of these findings.
 ///
 /// # Errors
 /// When an experiment that the profile needs has not run: names the missing parameter, or the number that no device
-/// can have.
+/// can have. When no model gives the measured saturation again: names both rates.
 pub fn to_profile(name: &str, findings: &Findings) -> Result<Profile, String> {
     let found = Found(findings);
-    let device = if found.is("rotates") {
-        Model::Disk(found.disk()?)
-    } else if found.get("read_buffer") == Ok(0.0) && found.get("read_fixed_us").and(found.get("write_fixed_us")).is_ok()
-    {
-        Model::NvmBlock(found.nvm_block()?)
-    } else {
-        Model::Fixed(found.fixed()?)
+    let about = format!("fitted to measurements, {:.0} B", found.get("capacity_bytes")?);
+    let profile = |device: Model, host: Option<HostParameters>| {
+        let (name, about, source) = (name.to_owned(), about.clone(), "entresol probe".to_owned());
+        Profile { name, about, source, dollars_per_gb: None, device, host }
     };
-    match &device {
-        Model::Disk(parameters) => parameters.check()?,
-        Model::NvmBlock(parameters) => parameters.check()?,
-        Model::Fixed(parameters) => parameters.check()?,
-        _ => unreachable!("only these are made here"),
+    if found.is("rotates") {
+        let disk = found.disk()?;
+        disk.check()?;
+        return Ok(profile(Model::Disk(disk), None));
     }
-    let host = (!found.is("rotates")).then(|| found.host()).flatten();
-    Ok(Profile {
-        name: name.to_owned(),
-        about: format!("fitted to measurements, {:.0} B", found.get("capacity_bytes")?),
-        source: "entresol probe".to_owned(),
-        dollars_per_gb: None,
-        device,
-        host,
-    })
+    if found.is_line_in_size() {
+        let nvm = found.nvm_block()?;
+        nvm.check()?;
+        let profile = profile(Model::NvmBlock(nvm), found.host());
+        if found.saturates(&profile).is_ok() {
+            return Ok(profile);
+        }
+    }
+    let fixed = found.fixed()?;
+    fixed.check()?;
+    let profile = profile(Model::Fixed(fixed), found.host());
+    found.saturates(&profile)?;
+    Ok(profile)
+}
+
+/// Random 4-KiB I/Os a second of a profile's device with as many outstanding as it can work on.
+fn saturated_iops(profile: &Profile, write: bool) -> Result<f64, String> {
+    let mut device = profile.build(SATURATED_BYTES, SEED).map_err(|error| error.to_string())?;
+    let mut random = Random::new(SEED);
+    let (count, depth) = SATURATING;
+    let load = closed_loop(&mut device, depth, count, |_| {
+        let offset = random.below(SATURATED_BYTES / u64::from(PAGE)) * u64::from(PAGE);
+        if write { Io::write(offset, PAGE) } else { Io::read(offset, PAGE) }
+    });
+    Ok(load.iops())
 }
 
 fn nanos(us: f64) -> Nanos {
@@ -61,6 +90,32 @@ impl Found<'_> {
 
     fn is(&self, name: &str) -> bool {
         self.get(name) == Ok(1.0)
+    }
+
+    /// True if there is no buffer, and latency is a line in size.
+    fn is_line_in_size(&self) -> bool {
+        let line = ["read_fixed_us", "write_fixed_us", "read_gb_per_s", "write_gb_per_s"];
+        self.get("read_buffer") == Ok(0.0) && line.into_iter().all(|name| self.get(name).is_ok())
+    }
+
+    /// Random 4-KiB writes a second at saturation, once buffers are full.
+    fn write_iops(&self) -> Result<f64, String> {
+        self.get("steady_write_iops").or_else(|_| self.get("random_write_4k_iops"))
+    }
+
+    /// Fails unless a profile's device is as fast at saturation as was measured.
+    fn saturates(&self, profile: &Profile) -> Result<(), String> {
+        let measured = [("reads", false, self.get("random_read_4k_iops")?), ("writes", true, self.write_iops()?)];
+        for (name, write, measured) in measured {
+            let found = saturated_iops(profile, write)?;
+            if (found / measured - 1.0).abs() > SATURATION_ERROR {
+                let kind = profile.device.kind();
+                return Err(format!(
+                    "a {kind} model does {found:.0} random {name} a second, measured were {measured:.0}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The line of a curve.
@@ -116,18 +171,24 @@ impl Found<'_> {
     }
 
     fn fixed(&self) -> Result<FixedParameters, String> {
+        let page = f64::from(PAGE);
         let iops = self.get("random_read_4k_iops")?;
         let read = self.get("random_read_us")? - self.get("software_us").unwrap_or(0.0);
-        let mb_s = self.get("sequential_read_mb_s")?.max(self.get("random_read_mb_s")?);
-        let transfer = 4096.0 / mb_s;
-        let parallelism = (iops * read / 1e6).round().clamp(1.0, 256.0);
-        let writes = self.get("steady_write_iops").or_else(|_| self.get("random_write_4k_iops"))?;
+        // A latency that does not grow with size leaves no bandwidth to measure.
+        let grows = self.get("read_fixed_us").is_err() || self.get("read_gb_per_s").is_ok();
+        let fastest = self.get("sequential_read_mb_s")?.max(self.get("random_read_mb_s")?);
+        let mb_s = grows.then_some(fastest);
+        let write_mb_s = mb_s.map(|mb_s| self.get("sequential_write_mb_s").unwrap_or(mb_s));
+        let transfer = |mb_s: Option<f64>| mb_s.map_or(0.0, |mb_s| page / mb_s);
+        // Reads limited by their bytes show only a part of the parallelism, and writes may show more of it.
+        let full = mb_s.is_some_and(|mb_s| iops * page / 1e6 >= FULL * mb_s);
+        let of_writes = self.get("random_write_4k_parallelism").ok().filter(|_| full);
+        let parallelism = (iops * read / 1e6).max(of_writes.unwrap_or(1.0)).round().clamp(1.0, 256.0);
         Ok(FixedParameters {
-            read_ns: nanos(read - transfer).max(1),
-            write_ns: nanos(parallelism * 1e6 / writes - 4096.0 / self.get("sequential_write_mb_s").unwrap_or(mb_s))
-                .max(1),
-            gb_per_s: Some(mb_s / 1e3),
-            write_gb_per_s: self.get("sequential_write_mb_s").ok().map(|mb_s| mb_s / 1e3),
+            read_ns: nanos(read - transfer(mb_s)).max(1),
+            write_ns: nanos(parallelism * 1e6 / self.write_iops()? - transfer(write_mb_s)).max(1),
+            gb_per_s: mb_s.map(|mb_s| mb_s / 1e3),
+            write_gb_per_s: write_mb_s.map(|mb_s| mb_s / 1e3),
             parallelism: parallelism as u32,
             endurance_writes: None,
             energy: None,

@@ -6,7 +6,7 @@ use super::flash::{BYTES, S840_PRO, ssd};
 use super::nvm::P4800X;
 use super::{SEED, load, probe, target};
 use entresol_device::nand::NandParameters;
-use entresol_device::profile::Profile;
+use entresol_device::profile::{Model, Profile};
 use entresol_probe::fit::to_profile;
 use entresol_probe::{Findings, ModelTarget, Pace, Pattern, Setup, Stream, Target, Until};
 
@@ -93,6 +93,45 @@ fn a_flash_drive_as_a_device_of_fixed_latency() {
         (64, 4096, 1.0, Pattern::Random, 0.15),
     ];
     compare(&mut original, &mut target(&profile, BYTES), BYTES, 40_000, &loads);
+}
+
+/// All findings about a built-in profile that is a `fixed`, from a short probe.
+fn found(name: &str) -> Findings {
+    probe(&mut target(&load(name), BYTES), &Setup::new(BYTES).scaled(0.1), None)
+}
+
+#[test]
+fn a_device_of_fixed_latency_keeps_its_parallelism() {
+    let profile = fitted("fitted", "fixed", &found("arulraj-ssd"));
+    let Model::Fixed(fixed) = &profile.device else { panic!("it is a fixed") };
+    assert_eq!(fixed.parallelism, 8);
+    let loads = [0.0, 0.5, 1.0]
+        .into_iter()
+        .flat_map(|writes| [1, 4, 32, 256].map(|depth| (depth, 4096, writes, Pattern::Random, 0.03)));
+    let loads: Vec<Load> = loads.chain([(32, 65_536, 0.3, Pattern::Random, 0.03)]).collect();
+    compare(&mut target(&load("arulraj-ssd"), BYTES), &mut target(&profile, BYTES), BYTES, 40_000, &loads);
+}
+
+#[test]
+fn a_device_without_bandwidth_gets_a_profile_without_one() {
+    let profile = fitted("fitted", "fixed", &found("yang-nand"));
+    let Model::Fixed(fixed) = &profile.device else { panic!("it is a fixed") };
+    assert_eq!((fixed.gb_per_s, fixed.write_gb_per_s, fixed.parallelism), (None, None, 1));
+    let loads =
+        [1, 32].into_iter().flat_map(|depth| [4096, 262_144].map(|bytes| (depth, bytes, 0.5, Pattern::Random, 0.02)));
+    let loads: Vec<Load> = loads.collect();
+    compare(&mut target(&load("yang-nand"), BYTES), &mut target(&profile, BYTES), BYTES, 20_000, &loads);
+}
+
+#[test]
+fn no_profile_is_made_that_is_not_as_fast_at_saturation() {
+    let mut findings = S840_PRO.clone();
+    let latency_us = findings.value("random_read_us").expect("it was measured");
+    let rate = findings.fitted.iter_mut().find(|parameter| parameter.name == "random_read_4k_iops");
+    // Between one read at a time and two.
+    rate.expect("it was measured").value = 1.45e6 / latency_us;
+    let reason = to_profile("x", &findings).expect_err("no whole number of reads at a time");
+    assert!(reason.contains("fixed") && reason.contains("random reads a second, measured were"), "{reason}");
 }
 
 #[test]

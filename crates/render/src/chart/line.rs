@@ -5,6 +5,7 @@ use super::scale::{Scale, Spread, drawable};
 use super::{Axis, Better, Drawing, Key, Series, empty_drawing, fit_text, text_width};
 use crate::colour::{Looks, Names, classes};
 use crate::markup::{Markup, Px};
+use std::collections::BTreeSet;
 
 /// Line that joins two neighbouring points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,9 @@ const ALL_IN_FRONT: usize = 6;
 const POINTS_MAX: usize = 200;
 /// Largest number of points in a chart that have a visible dot and a tooltip without the script.
 const SPARSE_MAX: usize = 1500;
+
+/// Largest width of a name at the end of its line in user units, unless names would be cut to the same text.
+const NAME_MAX: f64 = 140.0;
 
 /// Positions at which series are compared to find the best.
 const RANKED_MAX: usize = 500;
@@ -108,9 +112,8 @@ impl LineChart {
     pub(super) fn draw(&self, looks: &Looks, width: f64) -> Drawing {
         let front = self.foreground();
         let left_out = self.series.iter().map(|s| left_out(s, &self.x, &self.y)).sum();
-        let names_width = front.iter().map(|&i| text_width(&self.series[i].name, TEXT)).fold(0.0, f64::max);
-        // The names at the ends are bold.
-        let right = if front.is_empty() { MARGIN } else { (names_width * 1.1).clamp(20.0, 140.0) + 16.0 };
+        let names = self.names_width(&front);
+        let right = if front.is_empty() { MARGIN } else { names + 16.0 };
         // Many curves need height to be distinguished, and the legend beside them needs it too.
         let height = (width * if self.series.len() > 8 { 0.6 } else { 0.5 }).round();
         let points = || self.series.iter().flat_map(|s| visible(s, &self.x, &self.y));
@@ -144,13 +147,30 @@ impl LineChart {
         if !cut.is_empty() {
             inside.close("svg");
         }
-        self.draw_end_labels(&mut inside, looks, &front, &pen, &frame);
+        self.draw_end_labels(&mut inside, looks, (&front, names), &pen, &frame);
         let legend = self.legend(looks, &front);
         Drawing { inside, width, height, legend, left_out, cut, pick: "point" }
     }
 
+    /// The width for the names of the foreground series, which are bold.
+    fn names_width(&self, front: &[usize]) -> f64 {
+        let names = || front.iter().map(|&i| self.series[i].name.as_str());
+        let widest = names().map(|name| text_width(name, TEXT * 1.1)).fold(20.0, f64::max);
+        let cut: BTreeSet<String> = names().map(|name| fit_text(name, TEXT * 1.1, NAME_MAX)).collect();
+        let whole: BTreeSet<&str> = names().collect();
+        // The spare unit keeps the widest name whole whatever the rounding.
+        if cut.len() < whole.len() { (widest + 1.0).min(2.0 * NAME_MAX) } else { widest.min(NAME_MAX) }
+    }
+
     /// The names of the foreground series right of the frame, at the height of their last points, moved apart.
-    fn draw_end_labels(&self, m: &mut Markup, looks: &Looks, front: &[usize], pen: &Pen<'_>, frame: &Frame) {
+    fn draw_end_labels(
+        &self,
+        m: &mut Markup,
+        looks: &Looks,
+        (front, names_width): (&[usize], f64),
+        pen: &Pen<'_>,
+        frame: &Frame,
+    ) {
         let mut ends: Vec<(usize, f64, f64)> = front
             .iter()
             .filter_map(|&i| {
@@ -165,7 +185,7 @@ impl LineChart {
             m.open("g", &[("class", &class), ("data-s", &i)]);
             let line = format!("M{} {}L{} {}", Px(x + 4.0), Px(y), Px(frame.right() + 4.0), Px(label_y));
             m.void("path", &[("class", &"leader"), ("d", &line)]);
-            let text = fit_text(&self.series[i].name, TEXT * 1.1, 140.0);
+            let text = fit_text(&self.series[i].name, TEXT * 1.1, names_width.max(NAME_MAX));
             m.leaf("text", &[("x", &Px(frame.right() + 8.0)), ("y", &Px(label_y)), ("dy", &".35em")], text);
             m.close("g");
         }
@@ -358,6 +378,26 @@ mod tests {
         assert_eq!(cropped.cut, ["far"]);
         assert_eq!(cropped.inside.finish("").matches("<circle").count(), 2, "points out of sight are not drawn");
         assert!(chart().crop(0.5).draw(&looks, 500.0).cut.is_empty(), "a limit that leaves nothing is none");
+    }
+
+    #[test]
+    fn names_that_begin_alike_are_told_apart() {
+        let axis = || Axis::new("", crate::NumberFormat::Decimal);
+        let labels = |names: &[&str]| {
+            let series = |name: &&str| Series::new(*name, [(0.0, 1.0), (1.0, 2.0)]);
+            let chart = names.iter().map(series).fold(LineChart::new("", axis(), axis()), LineChart::series);
+            let svg = crate::Chart::from(chart).to_svg();
+            let texts = svg.split("<g class=\"end").skip(1).map(|end| end.split(['>', '<']).nth(5).map(str::to_owned));
+            let mut texts: Vec<String> = texts.map(|text| text.expect("a label")).collect();
+            texts.sort();
+            texts
+        };
+        assert_eq!(
+            labels(&["sequential read, overall", "sequential read, raw"]),
+            ["sequential read, overall", "sequential read, raw"]
+        );
+        let cut = labels(&["a name that is far too long for its label", "b"]);
+        assert!(cut[0].ends_with('…') && cut[1] == "b", "{cut:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Plain csv with named columns in any order, including the normalised form `ts_us,op,dev,offset,size`.
 //!
-//! - time, optional: `ts_us`, `ts`, `time` in microseconds, `ts_ms`, `ts_s`; fractions and negative times are allowed.
+//! - time, optional: `ts_us`, `ts`, `time` in microseconds, `ts_ns` (whole ones), `ts_ms`, `ts_s`; fractions of the others and
+//!   negative times are allowed.
 //! - operation, optional, all reads without it: `op`, `rw` or `type` with `R`, `W`, `read`, `write`, or `U`, `update` for
 //!   a write that changes part of what it covers.
 //! - place: `offset` in bytes, `lba` or `sector` in sectors of 512 bytes, `page` or `block` in pages.
@@ -36,6 +37,7 @@ impl Column {
     fn named(name: &[u8]) -> Option<Column> {
         Some(match name.trim_ascii() {
             b"ts_us" | b"ts" | b"time" => Column::Time(3),
+            b"ts_ns" => Column::Time(0),
             b"ts_ms" => Column::Time(6),
             b"ts_s" => Column::Time(9),
             b"op" | b"rw" | b"type" => Column::Op,
@@ -64,6 +66,8 @@ impl Column {
 /// See the module.
 pub struct Csv {
     columns: Vec<Column>,
+    /// Names of the columns, for messages.
+    names: Vec<String>,
     place: Scale,
     has_time: bool,
 }
@@ -71,10 +75,10 @@ pub struct Csv {
 impl Csv {
     /// Reads the header line.
     pub fn from_header(header: &[u8]) -> Result<Self, Bad> {
-        let mut columns = Vec::new();
+        let (mut columns, mut names) = (Vec::new(), Vec::new());
         for name in header.split(|&byte| byte == b',') {
             let column = Column::named(name).ok_or_else(|| {
-                let known = "ts_us, ts, time, ts_ms, ts_s; op, rw, type; offset, lba, sector, page, block; size, len, \
+                let known = "ts_us, ts, time, ts_ns, ts_ms, ts_s; op, rw, type; offset, lba, sector, page, block; size, len, \
                              count; object, obj, dev, file";
                 Bad::from(format!("unknown column {} (known are {known})", excerpt(name)))
             })?;
@@ -82,6 +86,7 @@ impl Csv {
                 return Err(format!("column {} is the second that gives the {}", excerpt(name), column.role()).into());
             }
             columns.push(column);
+            names.push(excerpt(name.trim_ascii()));
         }
         let place = columns.iter().find_map(|c| if let Column::Offset(scale) = c { Some(*scale) } else { None });
         let place = place.ok_or("no column gives the place (offset, lba, sector, page or block)")?;
@@ -95,7 +100,7 @@ impl Csv {
             _ => {}
         }
         let has_time = columns.iter().any(|c| c.role() == "time");
-        Ok(Csv { columns, place, has_time })
+        Ok(Csv { columns, names, place, has_time })
     }
 }
 
@@ -108,15 +113,19 @@ impl LineFormat for Csv {
         for at in memchr::memchr_iter(b',', line).chain([line.len()]) {
             let field = &line[from..at];
             from = at + 1;
-            match self.columns.get(fields) {
-                Some(Column::Time(digits)) => time_ns = decimal(field, *digits)?,
-                Some(Column::Op) => op = operation(field)?,
-                Some(Column::Offset(_)) => place = uint(field)?,
-                Some(Column::Size) => bytes = Some(uint(field)?),
-                Some(Column::Count) => count = uint(field)?,
-                Some(Column::Object) => name = field,
-                None => {}
-            }
+            let parsed = match self.columns.get(fields) {
+                Some(Column::Time(digits)) => decimal(field, *digits).map(|found| time_ns = found),
+                Some(Column::Op) => operation(field).map(|found| op = found),
+                Some(Column::Offset(_)) => uint(field).map(|found| place = found),
+                Some(Column::Size) => uint(field).map(|found| bytes = Some(found)),
+                Some(Column::Count) => uint(field).map(|found| count = found),
+                Some(Column::Object) => {
+                    name = field;
+                    Ok(())
+                }
+                None => Ok(()),
+            };
+            parsed.map_err(|Bad(what)| Bad::from(format!("column {}: {what}", self.names[fields])))?;
             fields += 1;
         }
         if fields != self.columns.len() {

@@ -99,6 +99,10 @@ fn text(head: &[u8], head_is_all: bool) -> Result<Vec<Format>, Bad> {
     // Names in the first line and numbers below: a csv with a header.
     let named = first.first().is_some_and(u8::is_ascii_alphabetic) && first.contains(&b',');
     let numbers = lines.get(1).is_some_and(|line| line.iter().any(u8::is_ascii_digit));
+    // A header without lines is a csv too, if all of its names are known.
+    if named && head_is_all && lines.len() == 1 && text_format(Format::Csv, head, Meta::default()).is_ok() {
+        return Ok(vec![Format::Csv]);
+    }
     if named && numbers {
         if first.split(|&b| b == b',').any(|name| matches!(name.trim_ascii(), b"id" | b"obj_id")) {
             return Ok(vec![Format::LibCacheSimCsv]);

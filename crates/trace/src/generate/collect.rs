@@ -155,7 +155,7 @@ impl Collector {
             return *known;
         }
         let number = self.objects.len() as u32;
-        self.objects.push(Object { name: name.to_owned(), kind: ObjectKind::Data, pages: 0 });
+        self.objects.push(Object { name: name.to_owned(), kind: ObjectKind::Data, pages: 0, asked_bytes: None });
         self.names.insert(name.to_owned(), number);
         number
     }

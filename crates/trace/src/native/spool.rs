@@ -71,7 +71,7 @@ impl Spool {
 
     /// Declares an object and returns its number.
     pub fn object(&mut self, name: &str, kind: ObjectKind) -> u32 {
-        self.objects.push(Object { name: name.to_owned(), kind, pages: 0 });
+        self.objects.push(Object { name: name.to_owned(), kind, pages: 0, asked_bytes: None });
         self.objects.len() as u32 - 1
     }
 

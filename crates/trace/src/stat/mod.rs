@@ -181,12 +181,13 @@ pub fn stat(trace: &Trace, options: &StatOptions) -> Stat {
         pages.seen[page as usize][direction] = i as u32 + 1;
         pages.counts[page as usize][direction] += 1;
     }
-    let tally = total.tally(trace.page_bytes);
+    let asked = trace.objects.iter().try_fold(0u64, |sum, object| sum.checked_add(object.asked_bytes?));
+    let tally = total.tally(trace.page_bytes, asked);
     let object = |(object, counter): (&crate::Object, &Counter)| ObjectStat {
         name: object.name.clone(),
         kind: object.kind,
         size_pages: object.pages,
-        tally: counter.tally(trace.page_bytes),
+        tally: counter.tally(trace.page_bytes, object.asked_bytes),
     };
     let count = |direction: usize| Spread::new(pages.counts.iter().map(move |counts| counts[direction]));
     let spread = Spreads {

@@ -132,13 +132,16 @@ impl<'a> Queries<'a> {
 
     fn end(&mut self, running: Running, end: usize) {
         let trace = self.trace;
-        let tally = running.total.tally(trace.page_bytes);
+        let tally = running.total.tally(trace.page_bytes, None);
         let random_reads = tally.reads.page_requests - tally.reads.sequential;
         let random_read_share = ratio(random_reads, tally.page_requests);
         let class = (tally.page_requests > 0).then(|| QueryClass::of(random_read_share, tally.repeat_access_rate));
         let used = trace.objects.iter().zip(&running.objects).filter(|(_, counter)| !counter.is_empty());
         let objects = used
-            .map(|(object, counter)| QueryObject { name: object.name.clone(), tally: counter.tally(trace.page_bytes) })
+            .map(|(object, counter)| QueryObject {
+                name: object.name.clone(),
+                tally: counter.tally(trace.page_bytes, None),
+            })
             .collect();
         self.finished.push(QueryStat {
             query: running.query,

@@ -41,7 +41,8 @@ pub struct Tally {
     pub accessed_bytes: u64,
     /// Repeat access rate: `page_requests / unique_pages` (Yang 2021 section 2.6.2), 0 without requests.
     pub repeat_access_rate: f64,
-    /// Mean size of an I/O in bytes, in whole pages; 0 without I/Os.
+    /// Mean of the bytes that an I/O asks for; 0 without I/Os. In whole pages for a query, and where the trace says no
+    /// more.
     pub mean_io_bytes: f64,
     /// Reads.
     pub reads: Direction,
@@ -76,7 +77,8 @@ impl Counter {
         self.requests == [0, 0]
     }
 
-    pub fn tally(&self, page_bytes: u32) -> Tally {
+    /// The figures, with the bytes that all I/Os ask for where these are known.
+    pub fn tally(&self, page_bytes: u32, asked_bytes: Option<u64>) -> Tally {
         let direction = |d: usize| Direction {
             page_requests: self.requests[d],
             ios: self.ios[d],
@@ -93,7 +95,7 @@ impl Counter {
             unique_bytes: self.unique_pages * u64::from(page_bytes),
             accessed_bytes,
             repeat_access_rate: ratio(page_requests, self.unique_pages),
-            mean_io_bytes: ratio(accessed_bytes, self.ios[0] + self.ios[1]),
+            mean_io_bytes: ratio(asked_bytes.unwrap_or(accessed_bytes), self.ios[0] + self.ios[1]),
             reads: direction(0),
             writes: direction(1),
         }
