@@ -176,12 +176,12 @@ mod tests {
     fn a_hit_that_nobody_sees_decides_nothing() {
         let of_many = |policy, hits, write_backs| Row { requests: 65_000, ..row(policy, hits, write_backs) };
         // One hit in 65,000 is less than a hundredth of a per cent, and so is one write.
-        let rows = [of_many("lru", 30_000, 9_000), of_many("h-arc", 29_999, 5_001), of_many("arc", 30_001, 5_000)];
+        let rows = [of_many("lru", 29_993, 9_000), of_many("h-arc", 29_992, 5_001), of_many("arc", 29_994, 5_000)];
         let at = |rows: &[Row]| summary(rows, Some("lru")).remove(0).writes.map(label);
         assert_eq!(at(&rows), Some("h-arc".to_owned()), "of equals the first");
         assert_eq!(summary(&rows, Some("lru"))[0].hits.map(label), Some("lru".to_owned()));
-        // Ten hits are seen.
-        let rows = [of_many("lru", 30_000, 9_000), of_many("h-arc", 29_990, 5_000), of_many("arc", 30_000, 5_100)];
+        // Thirteen hits are seen.
+        let rows = [of_many("lru", 29_993, 9_000), of_many("h-arc", 29_980, 5_000), of_many("arc", 29_993, 5_100)];
         assert_eq!(at(&rows), Some("arc".to_owned()));
     }
 }
