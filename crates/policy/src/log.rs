@@ -17,12 +17,6 @@ const NONE: u32 = u32::MAX;
 /// Segments that are free when a request begins, as long as reclaim finds any.
 const FREE_MIN: usize = 2;
 
-/// Segments that are open at a time: one for pages that a policy appends, and one for copies, which have proved to live
-/// longer. Apart, they leave fewer dead versions between live ones.
-const OPEN: usize = 2;
-const NEW: usize = 0;
-const COPIED: usize = 1;
-
 /// Most pages that a policy with memory above appends in one decision: a group that it keeps, and one from memory.
 const APPENDED_MAX: usize = 128;
 
@@ -60,7 +54,7 @@ impl LogLayout {
     pub fn below(self, blocks: usize, config: &mut Config, ranked: bool) -> Log {
         let tier = config.tiers.len() - 1;
         let segment_pages = self.segment_pages(blocks, config.page_bytes);
-        let full = (blocks / segment_pages).saturating_sub(FREE_MIN + OPEN) * segment_pages;
+        let full = (blocks / segment_pages).saturating_sub(FREE_MIN + 1) * segment_pages;
         config.tiers[tier] = config.tiers[tier].min(if ranked { full } else { full - full / 4 });
         Log::new(self.wear, segment_pages, blocks, config, Tier(tier as u8))
     }
@@ -85,8 +79,8 @@ pub struct Log {
     looked_at: usize,
     /// The segment that is being reclaimed.
     victim: Option<u32>,
-    /// Next block to be written in each open segment; none if a segment is to be opened.
-    next: [Option<u32>; OPEN],
+    /// Next block to be written, in a segment that is not full.
+    next: Option<u32>,
     /// Segments that were opened and not asked for yet, where somebody asks.
     opened: Option<Vec<u32>>,
 }
@@ -108,7 +102,7 @@ impl Log {
             free: (0..segments).collect(),
             looked_at: 0,
             victim: None,
-            next: [None; OPEN],
+            next: None,
             opened: None,
         }
     }
@@ -144,10 +138,8 @@ impl Log {
     #[inline]
     pub fn movement(&mut self, Movement { page, verb, .. }: Movement) {
         match verb {
-            Verb::Fetch { to } | Verb::Install { to } | Verb::Copy { to, .. } if to == self.tier => {
-                self.append(page, NEW)
-            }
-            Verb::Requeue { tier } if tier == self.tier => self.append(page, COPIED),
+            Verb::Fetch { to } | Verb::Install { to } | Verb::Copy { to, .. } if to == self.tier => self.append(page),
+            Verb::Requeue { tier } if tier == self.tier => self.append(page),
             Verb::Drop { from: tier } | Verb::Supersede { tier } if tier == self.tier => self.forget(page),
             _ => {}
         }
@@ -164,16 +156,16 @@ impl Log {
 
     /// A full segment without a valid page is free.
     fn free_if_dead(&mut self, segment: usize) {
-        let is_open = self.next.iter().flatten().any(|&next| next as usize / self.segment_pages == segment);
+        let is_open = self.next.is_some_and(|next| next as usize / self.segment_pages == segment);
         if self.valid[segment] == 0 && !is_open && self.victim != Some(segment as u32) {
             self.reclaim.unseal(segment as u32);
             self.free.push_back(segment as u32);
         }
     }
 
-    fn append(&mut self, page: Page, open: usize) {
+    fn append(&mut self, page: Page) {
         self.forget(page);
-        let block = self.next[open].take().unwrap_or_else(|| {
+        let block = self.next.take().unwrap_or_else(|| {
             let segment = self.free.pop_front().expect("reclaim keeps segments free");
             if let Some(opened) = &mut self.opened {
                 opened.push(segment);
@@ -191,14 +183,14 @@ impl Log {
         if (next as usize).is_multiple_of(self.segment_pages) {
             self.reclaim.seal(segment as u32);
         } else {
-            self.next[open] = Some(next);
+            self.next = Some(next);
         }
     }
 
     /// Looks at a few of the segments that the next reclaim compares, as the open one fills: one request does a small
     /// part of that work.
     fn look_ahead(&mut self, policy: &Option<&mut dyn Ranked>) {
-        let filled = self.next[NEW].map_or(0, |next| next as usize % self.segment_pages);
+        let filled = self.next.map_or(0, |next| next as usize % self.segment_pages);
         if self.free.len() > self.free_min || self.looked_at * self.segment_pages >= COMPARED * filled {
             return;
         }
@@ -230,7 +222,7 @@ impl Log {
         }
         for (at, page) in kept.into_iter().enumerate() {
             emit(Movement { page, verb: Verb::Requeue { tier: self.tier }, joined: at > 0 });
-            self.append(page, COPIED);
+            self.append(page);
         }
         self.victim = None;
         self.free.push_back(victim.segment);

@@ -1,9 +1,8 @@
 //! Reclaim in a log: which segment is given up next, which of its pages are copied and which dropped, and how much wear
 //! that may cost.
 //!
-//! A log is filled by segments: one is open for new pages, one for copies. A version that is overwritten leaves a dead
-//! block behind, so room is made by emptying a segment: pages worth their room are appended once more, the rest leave
-//! the cache. The design
+//! A log of segments is filled one segment at a time. A version that is overwritten leaves a dead block behind, so room
+//! is made by emptying a segment: pages worth their room are appended once more, the rest leave the cache. The design
 //! and its constants are from a prototype (`lab/results/log-reclaim.md` has the measurements). Relatives: LFS
 //! (Rosenblum, Ousterhout, SOSP 1991) for cleaning by cost and benefit; RIPQ (Tang et al., FAST 2015) for priorities
 //! over large writes; Flashield (Eisenman et al., NSDI 2019) for a bound on writes.
