@@ -29,22 +29,16 @@ pub struct Cached {
     name: String,
 }
 
-/// A backing device other than that of the other variants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Other {
-    /// Profile that it is emulated by.
-    profile: String,
-    /// Name of the variant in tables.
-    name: String,
-}
+/// Beginning of the name of a variant that is another backing device alone.
+const OTHER: &str = "none@";
 
 /// A variant of the comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// The backing device alone.
     None,
-    /// Another backing device alone.
-    Other(Other),
+    /// Another backing device alone, by its name `none@PROFILE`.
+    Other(String),
     /// The cache device alone.
     SsdOnly,
     /// A cache.
@@ -58,8 +52,8 @@ impl Variant {
         if name == "none" {
             return Ok(vec![Variant::None]);
         }
-        if let Some(profile) = name.strip_prefix("none@") {
-            return Ok(vec![Variant::Other(Other { profile: profile.to_owned(), name: name.to_owned() })]);
+        if name.starts_with(OTHER) {
+            return Ok(vec![Variant::Other(name.to_owned())]);
         }
         let mut parts = name.split('@');
         let policy = parts.next().unwrap_or_default();
@@ -81,7 +75,7 @@ impl Variant {
     /// Profile of a device that no other variant has.
     pub fn profile(&self) -> Option<&str> {
         match self {
-            Variant::Other(other) => Some(&other.profile),
+            Variant::Other(name) => name.strip_prefix(OTHER),
             _ => None,
         }
     }
@@ -89,7 +83,7 @@ impl Variant {
     pub fn name(&self) -> &str {
         match self {
             Variant::None => "none",
-            Variant::Other(other) => &other.name,
+            Variant::Other(name) => name,
             Variant::SsdOnly => "ssd-only",
             Variant::Cached(cached) => &cached.name,
         }
@@ -137,13 +131,9 @@ impl Devices {
         option("seed", self.seed.to_string());
         option("page-cache", word(self.page_cache));
         option("passthrough", word(self.passthrough));
-        let backing = match variant {
-            Variant::SsdOnly => self.cache_profile.as_ref(),
-            Variant::Other(other) => Some(&other.profile),
-            _ => self.backing_profile.as_ref(),
-        };
-        if let Some(profile) = backing {
-            option("backing-profile", profile.clone());
+        let backing = if *variant == Variant::SsdOnly { &self.cache_profile } else { &self.backing_profile };
+        if let Some(profile) = variant.profile().or(backing.as_deref()) {
+            option("backing-profile", profile.to_owned());
         }
         if let Some(waf) = self.waf {
             option("waf", word(waf));
