@@ -2,6 +2,7 @@
 
 use crate::arguments::keyword;
 use crate::output;
+use crate::tiers::Waf;
 use crate::trace_source;
 use crate::trace_source::ReadArgs;
 use anyhow::{Context, Result, bail};
@@ -9,16 +10,21 @@ use clap::Args;
 use entresol_cache::Block;
 use entresol_cache::{BlockCache, CacheConfig, CacheStats, Maintenance, Mode, Tag};
 use entresol_core::{Op, Page, Size};
-use entresol_disk::{Caching, FileDisk};
+use entresol_device::emulated::VirtualClock;
+use entresol_device::profile;
+use entresol_disk::{Caching, Disk, FileDisk};
+use entresol_files::paced::{Paced, PacedDisk};
 use entresol_policy::{LogLayout, Wear};
 use entresol_render::{Cell, Column, Progress, Table, TextStyle, Unit, percent};
 use entresol_service::values;
 use entresol_sim::{
-    Addresses, CellOptions, LayerSpec, Mode as SimulatedMode, PolicySpec, Row, parse_policies, run_cell,
+    Addresses, Cell as SimulatedCell, CellOptions, Hierarchy, LayerSpec, Mode as SimulatedMode, NamedDevice,
+    PolicySpec, Row, TimedOptions, parse_policies, run_cell,
 };
 use entresol_store::{Geometry, Layout};
 use entresol_trace::{Column as TraceColumn, Trace};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Run a trace through a live cache, check every byte it reads, and compare it with its simulation
 ///
@@ -56,6 +62,13 @@ pub struct ReplayArgs {
     /// Flush after every N writes, as a database does at a commit; 0: at the end only
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub flush_every: u64,
+    /// Compare the write amplification of this flash drive under the cache too: a built-in profile (an unknown name lists
+    /// them) or a TOML file. Its time passes without waiting
+    #[arg(long, value_name = "PROFILE")]
+    pub cache_profile: Option<String>,
+    /// Source of the write amplification of the drive [default: as its profile says]
+    #[arg(long, value_name = "MODE", requires = "cache_profile")]
+    pub waf: Option<Waf>,
     /// Directory of the temporary files
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
@@ -75,7 +88,17 @@ struct Outcome {
     simulated: Row,
     live: CacheStats,
     page_bytes: u64,
+    amplification: Option<Amplification>,
     seconds: f64,
+}
+
+/// Write amplification of the drive under the cache: bytes programmed for each byte written.
+#[derive(Clone, Copy)]
+struct Amplification {
+    simulated: f64,
+    live: f64,
+    /// Mean size of a live write, in bytes.
+    write_bytes: f64,
 }
 
 /// Runs the command.
@@ -161,7 +184,7 @@ fn one(
     let tiers: Vec<usize> = sizes.iter().map(pages).collect();
     let options = CellOptions { seed, sequential_cutoff, log, mode, ..CellOptions::default() };
     let layer = LayerSpec { policy: policy.clone(), sizes };
-    let simulated = run_cell(addresses, &[layer], size.to_string(), &options)?;
+    let simulated = run_cell(addresses, std::slice::from_ref(&layer), size.to_string(), &options)?;
     let config = CacheConfig {
         options: policy.options.clone(),
         // As many handles as the simulator has; a live cache would otherwise recycle them.
@@ -177,16 +200,78 @@ fn one(
         maintenance: Maintenance::Requests,
         ..CacheConfig::new(policy.info, &tiers)
     };
-    let cache = nameless(&arguments.dir, "cache", geometry.size_bytes())?;
+    let cache = Arc::new(nameless(&arguments.dir, "cache", geometry.size_bytes())?);
     let backing = nameless(&arguments.dir, "backing", backing_pages * u64::from(trace.page_bytes))?;
-    BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16])?;
-    let cache = BlockCache::open(cache, backing, [2; 16], &config)?;
+    BlockCache::format(&*cache, geometry, &backing, [1; 16], [2; 16])?;
+    let flash = arguments.cache_profile.as_ref().map(|name| flash(name, &cache, arguments)).transpose()?;
+    let cache = match &flash {
+        Some(flash) => BlockCache::open(Arc::clone(flash), backing, [2; 16], &config)?,
+        None => BlockCache::open(cache, backing, [2; 16], &config)?,
+    };
     cache.set_sequential_cutoff(sequential_cutoff)?;
     let bar = Progress::start(&format!("{name} {size}"), Some(trace.len() as u64), Unit::Items("requests"), quiet);
     let started = std::time::Instant::now();
     drive(trace, &cache, arguments.flush_every, &bar).with_context(|| format!("{name} {size}"))?;
     let live = cache.stats()?;
-    Ok(Outcome { size, simulated, live, page_bytes: trace.page_bytes.into(), seconds: started.elapsed().as_secs_f64() })
+    let amplification = match (&arguments.cache_profile, flash) {
+        (Some(name), Some(flash)) => Some(Amplification {
+            simulated: simulated_amplification(name, addresses, &layer, &options, arguments.waf)?,
+            live: flash.wear().write_amplification(),
+            write_bytes: flash.traffic().written_bytes as f64 / flash.traffic().writes as f64,
+        }),
+        _ => None,
+    };
+    Ok(Outcome {
+        size,
+        simulated,
+        live,
+        page_bytes: trace.page_bytes.into(),
+        amplification,
+        seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// A drive of this profile that has the cache's bytes. Its time is virtual: it passes while a request waits.
+fn flash(name: &str, cache: &Arc<FileDisk>, arguments: &ReplayArgs) -> Result<Arc<Flash>> {
+    // Each extent of the file that is in use takes one of the drive, and the last may not be full.
+    let bytes = cache.size_bytes() + FLASH_EXTENT_BYTES;
+    let model = Waf::profile(arguments.waf, name)?.build(bytes, arguments.seed)?;
+    if model.amplification().is_none() {
+        bail!("--cache-profile: '{name}' is no flash drive");
+    }
+    Ok(Arc::new(PacedDisk::with_clock(Arc::clone(cache), model, VirtualClock::new())?))
+}
+
+type Flash = PacedDisk<Arc<FileDisk>, VirtualClock>;
+
+const FLASH_EXTENT_BYTES: u64 = 1 << 20;
+
+/// Write amplification of the drive in a simulation with time. The tier above the cache and the backing store are DRAM:
+/// their times change nothing here.
+fn simulated_amplification(
+    name: &str,
+    addresses: &Addresses,
+    layer: &LayerSpec,
+    options: &CellOptions,
+    waf: Option<Waf>,
+) -> Result<f64> {
+    let cell =
+        SimulatedCell::stack(std::slice::from_ref(layer), String::new(), addresses).map_err(|skipped| skipped.error)?;
+    let (needs, spare) = (cell.needs(addresses), cell.spare(addresses, options));
+    let drive = Waf::profile(waf, name)?;
+    let cache = needs.len() - 2;
+    let device = |at: usize| -> Result<NamedDevice> {
+        let device = if at == cache {
+            drive.build(drive.bytes_with_spare(needs[at], spare[at]), options.seed)?
+        } else {
+            profile::load("dram")?.build(needs[at].max(addresses.trace.page_bytes.into()), options.seed)?
+        };
+        Ok((String::new(), device as _))
+    };
+    let mut tiers = (0..needs.len()).map(device).collect::<Result<Vec<_>>>()?;
+    let backing = tiers.pop().context("a cell has a level below")?;
+    let (_, timed) = cell.run_timed(addresses, Hierarchy { tiers, backing }, options, &TimedOptions::default())?;
+    Ok(timed.devices[cache].write_amplification)
 }
 
 /// Geometry of a store with room for so many pages.
@@ -308,7 +393,7 @@ impl Outcome {
             .into_iter()
             .map(|(name, simulated, live)| (name.to_owned(), serde_json::json!([simulated, live])))
             .collect();
-        serde_json::json!({
+        let mut json = serde_json::json!({
             "policy": self.simulated.policy, "options": self.simulated.options, "size": self.size.to_string(),
             "capacity_pages": self.simulated.capacity_pages, "requests": self.simulated.requests,
             "simulated_and_live": counts,
@@ -316,7 +401,11 @@ impl Outcome {
             "cache_reads": log.reads, "copied": write_back.copied, "rescued": write_back.evicted_dirty,
             "below_pages": write_back.below_pages, "below_ios": write_back.below_ios, "below_syncs": write_back.below_syncs,
             "below_reads": write_back.below_reads, "page_bytes": self.page_bytes, "seconds": self.seconds,
-        })
+        });
+        if let Some(Amplification { simulated, live, .. }) = self.amplification {
+            json["write_amplification"] = serde_json::json!([simulated, live]);
+        }
+        json
     }
 }
 
@@ -328,6 +417,10 @@ fn text(outcomes: &[Outcome]) -> String {
         ratio(counts.read_hits + counts.write_hits, counts.reads + counts.writes)
     };
     let kilobytes = |outcome: &Outcome, pages, ios| Cell::fixed(ratio(pages, ios) * outcome.page_bytes as f64 / 1e3, 1);
+    let driven = outcomes.iter().any(|outcome| outcome.amplification.is_some());
+    let drive = |value: fn(Amplification) -> f64, digits| {
+        move |(outcome, ..): &(&Outcome, _, _)| Cell::fixed(outcome.amplification.map_or(f64::NAN, value), digits)
+    };
     let items = outcomes.iter().map(|outcome| (outcome, &outcome.live.store, &outcome.live.write_back));
     let table = Table::of("replay", items)
         .column(Column::text("policy"), |(outcome, ..)| outcome.simulated.policy.clone())
@@ -348,10 +441,15 @@ fn text(outcomes: &[Outcome]) -> String {
         .column(number("below kB", "mean size of a write to the backing store"), |(outcome, _, write_back)| {
             kilobytes(outcome, write_back.below_pages, write_back.below_ios)
         })
+        .column_if(driven, number("write kB", WRITE), drive(|drive| drive.write_bytes / 1e3, 1))
+        .column_if(driven, number("WAF simulated", WAF), drive(|drive| drive.simulated, 2))
+        .column_if(driven, number("WAF live", WAF), drive(|drive| drive.live, 2))
         .column(Column::number("s"), |(outcome, ..)| Cell::fixed(outcome.seconds, 1))
         .done();
     table.to_text(TextStyle::stdout())
 }
 
+const WRITE: &str = "mean size of a write to the drive, live";
+const WAF: &str = "bytes programmed by the drive per byte written to it";
 const NEW_PAGES: &str = "pages they carried, without those that reclaim kept";
 const PER_PAGE: &str = "bytes written per byte of the pages carried, kept ones included";

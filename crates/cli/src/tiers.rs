@@ -6,7 +6,7 @@ use entresol_core::Size;
 use entresol_device::nand::Amplification;
 use entresol_device::profile::{self, Model, Profile};
 use entresol_device::{Device, DeviceError};
-use entresol_sim::{Addresses, Hierarchy, NamedDevice, TimedOptions, Work};
+use entresol_sim::{Addresses, Cell, CellOptions, Hierarchy, NamedDevice, TimedOptions, Work};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -237,11 +237,16 @@ impl<'a> Devices<'a> {
         Ok(tiers.iter().map(|profile| if memory(profile) { bytes } else { u32::MAX }).collect())
     }
 
-    /// Devices with the capacity that a cell needs of each.
-    pub fn hierarchy(&self, needs: &[u64], addresses: &Addresses, seed: u64) -> Result<Hierarchy> {
+    /// Devices with the capacity that a cell needs of each. A flash drive without a size of its own has spare slots too.
+    pub fn hierarchy(&self, cell: &Cell, addresses: &Addresses, options: &CellOptions) -> Result<Hierarchy> {
+        let (needs, spare) = (cell.needs(addresses), cell.spare(addresses, options));
         let mut devices: Vec<NamedDevice> = Vec::new();
         for (at, (tier, profile)) in self.placed().into_iter().enumerate() {
-            let device = self.device(at, needs[at], addresses, seed)?;
+            let need = match tier.device {
+                None => profile.bytes_with_spare(needs[at], spare[at]),
+                Some(_) => needs[at],
+            };
+            let device = self.device(at, need, addresses, options.seed)?;
             let of = tier.device.map(|size| format!(", {size}")).unwrap_or_default();
             devices.push((format!("{}{of}", profile.name), device as _));
         }

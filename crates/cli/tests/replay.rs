@@ -30,6 +30,27 @@ fn a_replay_counts_what_the_simulation_counts_and_writes_a_table_with_every_batc
     assert_eq!(left.len(), 1, "the results and nothing else: {left:?}");
 }
 
+/// The slots of a live cache and those of the simulator wear a flash drive alike, by the curve of write amplification.
+#[test]
+fn a_flash_drive_wears_as_simulated() {
+    let scratch = Scratch::new();
+    let trace = "generate:tpcc:n=25k:warehouses=1:seed=3";
+    for drive in ["840-pro", "s3500"] {
+        let over = ["--layout", "slots", "--cache-profile", drive, "--waf", "curve", "--json", "replay.json"];
+        let shown = scratch.ok(&[&["-q", "replay", trace, "-p", "lru,reuse,heuristicdb"][..], &over].concat());
+        let all: serde_json::Value = serde_json::from_str(&scratch.read("replay.json")).expect("JSON");
+        let results = all["results"].as_array().expect("rows");
+        assert_eq!(results.len(), 3);
+        for row in results {
+            let [simulated, live] = [0, 1].map(|at| row["write_amplification"][at].as_f64().expect("a ratio"));
+            println!("{drive}, {}: {simulated:.2} simulated, {live:.2} live", row["policy"]);
+            assert!(live > 2.0, "{drive}, {}: most writes are of single pages: {live}", row["policy"]);
+            assert!((simulated / live - 1.0).abs() < 0.1, "{drive}, {}: {simulated}, live {live}", row["policy"]);
+            assert!(shown.contains(&format!("{simulated:.2}")) && shown.contains(&format!("{live:.2}")), "{shown}");
+        }
+    }
+}
+
 #[test]
 fn a_replay_counts_alike_in_each_mode_and_layout() {
     let scratch = Scratch::new();
@@ -55,6 +76,7 @@ fn what_cannot_be_replayed_is_refused() {
         ("face", &[][..], "--dram gives its size"),
         ("min", &[][..], "needs to know the future"),
         ("table-placement", &[][..], "queries"),
+        ("lru", &["--cache-profile", "p4800x"][..], "no flash drive"),
     ] {
         let said = scratch.refused(&[&["-q", "replay", TRACE, "-p", policy][..], extra].concat());
         assert!(said.contains(why), "{policy}: {said}");

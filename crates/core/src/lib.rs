@@ -1,14 +1,16 @@
-//! The basic types of Entresol: pages, requests, tiers, movements, and sizes with units. There is no caching logic
+//! The basic types of Entresol: pages, requests, tiers, movements, free slots, and sizes with units. There is no caching logic
 //! here. Every other crate may depend on this one, and it depends on none of them.
 
 mod demand;
 mod fault_point;
+mod free_slots;
 mod movement;
 mod random;
 mod request;
 mod size;
 
 pub use demand::{Demand, PARTS, STATIONS, Shadow};
+pub use free_slots::FreeSlots;
 pub use movement::{Movement, Verb};
 pub use random::Random;
 pub use request::{Address, Hint, NEVER, ObjectId, Op, Outcome, Page, Request, Tier};

@@ -41,3 +41,14 @@ fn an_idle_volume_answers_within_the_latency_that_it_is_sold_by() {
         assert!(us.contains(&mean), "{volume}: {mean:.0} us, not in {us:?}, seed {SEED}");
     }
 }
+
+/// 004: one stream from a node to the parallel file system writes 0.52 GB/s (section 5.1), and all have 30 GB/s together
+/// (5.4.2), which 58 nodes reach.
+#[test]
+fn a_stream_to_the_file_system_of_004_is_as_fast_as_measured() {
+    for (streams, expected) in [(1, 520.0), (46, 46.0 * 520.0), (58, 30_000.0), (200, 30_000.0)] {
+        let mut device = profile::load("panasas-pfs").expect("a profile").build(1 << 40, SEED).expect("a device");
+        let load = closed_loop(&mut device, streams, 20 * streams as u64, |_| Io::write(0, 100_000_000));
+        assert_near(&format!("panasas-pfs, MB/s of {streams} streams"), load.megabytes_per_second(), expected);
+    }
+}

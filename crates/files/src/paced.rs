@@ -1,7 +1,7 @@
 //! Disks with the timing of an emulated device: a sparse range of bytes on a device that may be smaller.
 
 use crate::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Pattern, Sought};
-use entresol_device::emulated::{Accuracy, EmulatedDevice, Part, Storage, WallClock};
+use entresol_device::emulated::{Accuracy, Clock, EmulatedDevice, Part, Storage, WallClock};
 use entresol_device::{Device, Wear};
 use entresol_disk::{Disk, Transfer};
 use rustix::fs::FallocateFlags;
@@ -91,8 +91,8 @@ struct Counted {
 /// A disk with a device's timing. It may be larger than the device as long as no more than the device's size is used.
 ///
 /// While the disk is [`hurried`](Self::hurry), I/Os take only the disk's own time, and nothing is counted.
-pub struct PacedDisk<D: Disk> {
-    device: EmulatedDevice<Placed<D>, Box<dyn Device + Send>, WallClock>,
+pub struct PacedDisk<D: Disk, C: Clock = WallClock> {
+    device: EmulatedDevice<Placed<D>, Box<dyn Device + Send>, C>,
     disk: D,
     placement: Arc<RwLock<Placement>>,
     size_bytes: u64,
@@ -121,15 +121,25 @@ impl<D: Disk + Clone> PacedDisk<D> {
     /// # Errors
     /// `InvalidInput` when the model is smaller than one extent.
     pub fn new(disk: D, model: Box<dyn Device + Send>) -> io::Result<Self> {
+        Self::with_clock(disk, model, WallClock::new())
+    }
+}
+
+impl<D: Disk + Clone, C: Clock> PacedDisk<D, C> {
+    /// The bytes of `disk` with the timing of `model`, by this clock.
+    ///
+    /// # Errors
+    /// As [`new`](PacedDisk::new).
+    pub fn with_clock(disk: D, model: Box<dyn Device + Send>, clock: C) -> io::Result<Self> {
         let capacity = model.capacity_bytes() / EXTENT * EXTENT;
         let (placement, size_bytes) = (Arc::default(), disk.size_bytes());
         let placed = Placed { disk: disk.clone(), placement: Arc::clone(&placement), capacity };
-        let device = EmulatedDevice::new(placed, model, WallClock::new())?;
+        let device = EmulatedDevice::new(placed, model, clock)?;
         Ok(Self { device, disk, placement, size_bytes, hurried: AtomicBool::new(false), counted: Mutex::default() })
     }
 }
 
-impl<D: Disk> PacedDisk<D> {
+impl<D: Disk, C: Clock> PacedDisk<D, C> {
     /// The position of an address on the device.
     fn place(&self, at: u64) -> io::Result<u64> {
         let extent = at / EXTENT;
@@ -243,7 +253,7 @@ impl Counted {
     }
 }
 
-impl<D: Disk> Disk for PacedDisk<D> {
+impl<D: Disk, C: Clock> Disk for PacedDisk<D, C> {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
@@ -290,7 +300,7 @@ impl<D: Disk> Disk for PacedDisk<D> {
     }
 }
 
-impl<D: Disk> Paced for PacedDisk<D> {
+impl<D: Disk, C: Clock> Paced for PacedDisk<D, C> {
     fn hurry(&self, hurried: bool) {
         self.hurried.store(hurried, Relaxed);
     }

@@ -201,16 +201,18 @@ impl Workload<'_> {
         let (cell, places) = candidate.cell(&self.policies, self.addresses)?;
         let mut devices = Vec::new();
         let tiers = places.iter().copied().chain([Some(candidate.parts.len() - 1)]);
-        for (place, need) in tiers.zip(cell.needs(self.addresses)) {
+        let options = CellOptions { warmup: self.warmup, seed: self.seed, mode: self.mode, ..CellOptions::default() };
+        let needs = cell.needs(self.addresses).into_iter().zip(cell.spare(self.addresses, &options));
+        for (place, (need, spare)) in tiers.zip(needs) {
             // A tier without frames never uses its device, so any will do.
             let part = &candidate.parts[place.unwrap_or(0)];
             let profile = &catalogue.items[part.item].profile;
-            let bytes = device_bytes(profile, need.max(self.addresses.trace.page_bytes.into()));
+            let need = need.max(self.addresses.trace.page_bytes.into());
+            let bytes = device_bytes(profile, profile.bytes_with_spare(need, spare));
             let device = profile.build(bytes, self.seed.wrapping_add(devices.len() as u64));
             devices.push((part.name.clone(), device.map_err(|error| error.to_string())? as _));
         }
         let backing = devices.pop().expect("a hierarchy has a lowest tier");
-        let options = CellOptions { warmup: self.warmup, seed: self.seed, mode: self.mode, ..CellOptions::default() };
         let Workload { clients, think_ns, work, .. } = *self;
         // Bare flash is the live cache, which has a thread for write-backs.
         let live = |flash: &Part| Behind::live(flash.pages, self.addresses.trace.page_bytes);

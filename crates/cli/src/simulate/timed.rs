@@ -151,7 +151,7 @@ impl<'a> Plan<'a> {
     }
 
     fn run(&self, cell: &Cell, addresses: &Addresses) -> Result<TimedResult> {
-        let hierarchy = self.devices.hierarchy(&cell.needs(addresses), addresses, self.options.seed)?;
+        let hierarchy = self.devices.hierarchy(cell, addresses, &self.options)?;
         let (row, timed) = cell.run_timed(addresses, hierarchy, &self.options, &self.timed)?;
         Ok(TimedResult { row, timed })
     }

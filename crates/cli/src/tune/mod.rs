@@ -465,7 +465,7 @@ impl Plan<'_> {
             let ran = live::run(self, time, policy, &cell.needs(addresses), addresses, tuner, shadows)?;
             return Ok((self.summed(name, ran.epochs, Counts::Live { live: ran.row }, cell, addresses), ran.accuracy));
         }
-        let hierarchy = self.devices.hierarchy(&cell.needs(addresses), addresses, self.cell_options.seed)?;
+        let hierarchy = self.devices.hierarchy(cell, addresses, &self.cell_options)?;
         let tuning = Tuning {
             tuner: tuner.as_mut(),
             layer: self.layer,

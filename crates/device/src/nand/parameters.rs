@@ -50,10 +50,10 @@ pub struct WafCurve {
 }
 
 impl WafCurve {
-    /// The amplification of a write of this size.
-    pub fn of_size(&self, bytes: u32) -> f64 {
+    /// The amplification of a write of this size, or of a run of smaller ones that is as long.
+    pub fn of_size(&self, bytes: u64) -> f64 {
         let span = (f64::from(self.large_bytes) / f64::from(self.small_bytes)).ln();
-        let along = (f64::from(bytes) / f64::from(self.small_bytes)).ln() / span;
+        let along = (bytes as f64 / f64::from(self.small_bytes)).ln() / span;
         self.small + (self.large - self.small) * along.clamp(0.0, 1.0)
     }
 

@@ -80,8 +80,8 @@ pub struct Ssd {
     link_free: Nanos,
     /// Writes whose pages wait for space in the buffer, in order.
     admission: VecDeque<u32>,
-    /// Pages of the next programs and the size of the write each came in.
-    group: Vec<(u32, u32)>,
+    /// Pages of the next programs.
+    group: Vec<u32>,
     last_die: u32,
     /// Pages of the programs that dies have been given.
     programs: BTreeMap<u64, Vec<u32>>,
@@ -327,7 +327,7 @@ impl Ssd {
                 if u32::from(*reads) >= self.p.disturb_reads {
                     *reads = 0;
                     any = true;
-                    self.buffer_page(now, page, UNIT_BYTES as u32);
+                    self.buffer_page(now, page);
                 }
             }
         }
@@ -448,13 +448,13 @@ impl Ssd {
     /// Takes pages of waiting writes into the buffer while it has space.
     fn admit(&mut self, now: Nanos) {
         while let Some(&number) = self.admission.front() {
-            let Request { io, since, left, merged, .. } = self.requests[number as usize].clone();
+            let Request { since, left, merged, .. } = self.requests[number as usize].clone();
             for page in left.clone() {
-                if !self.buffer.has_room() && !self.group.iter().any(|&(other, _)| other == page) {
+                if !self.buffer.has_room() && !self.group.contains(&page) {
                     self.requests[number as usize].left = page..left.end;
                     return;
                 }
-                self.buffer_page(now, page, io.bytes);
+                self.buffer_page(now, page);
             }
             self.admission.pop_front();
             let gc = self.flash.blame_cleaning(now - since);
@@ -467,14 +467,14 @@ impl Ssd {
         }
     }
 
-    /// Buffers a page of a write of `bytes` until its program, in place of an older version that still waits.
-    fn buffer_page(&mut self, now: Nanos, page: u32, bytes: u32) {
-        if self.group.iter().any(|&(other, _)| other == page) {
+    /// Buffers a page until its program, in place of an older version that still waits.
+    fn buffer_page(&mut self, now: Nanos, page: u32) {
+        if self.group.contains(&page) {
             self.buffer.insert(page);
             return;
         }
         self.buffer.soil(page);
-        self.group.push((page, bytes));
+        self.group.push(page);
         self.translation.expect_write(page);
         if self.group.len() == self.layout.group() {
             self.program(now);
@@ -488,8 +488,8 @@ impl Ssd {
             self.last_die = die;
             let (mut moves, mut erases) = (0, 0);
             let mut written = Vec::with_capacity(self.per_program as usize);
-            for &(page, bytes) in pages {
-                let work = self.translation.write(page, die, bytes);
+            for &page in pages {
+                let work = self.translation.write(page, die);
                 moves += work.moves;
                 erases += work.erases;
                 if let Some(reads) = self.disturbed.get_mut(page as usize) {
@@ -541,7 +541,7 @@ impl Ssd {
     fn discard(&mut self, io: &Io) {
         let whole = io.offset.div_ceil(UNIT_BYTES) as u32..(io.end() / UNIT_BYTES) as u32;
         for page in whole {
-            if let Some(at) = self.group.iter().position(|&(other, _)| other == page) {
+            if let Some(at) = self.group.iter().position(|&other| other == page) {
                 self.group.remove(at);
                 self.buffer.clean(page);
             }

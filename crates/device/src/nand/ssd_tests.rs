@@ -94,7 +94,45 @@ fn amplification_by_curve_is_the_measured_one() {
         assert!(within("blocks erased", at_4.0.erases as f64, blocks, 0.02));
     }
     let middle = NandParameters::s840_pro().with_curve(5.0, 1.0).curve.expect("it was given");
-    assert_eq!([1u32, 4, 32, 256, 1024].map(|kib| middle.of_size(kib << 10)), [5.0, 5.0, 3.0, 1.0, 1.0]);
+    assert_eq!([1u64, 4, 32, 256, 1024].map(|kib| middle.of_size(kib << 10)), [5.0, 5.0, 3.0, 1.0, 1.0]);
+}
+
+/// By the curve, a run of neighbouring pages costs the same whether it comes in one write or page by page, and that is
+/// the curve's figure for its size. So a sequential stream of single pages is as fast as under the drive's own cleaning,
+/// which has nothing to move there, but for what the curve says of large writes.
+#[test]
+fn amplification_by_curve_follows_the_run_not_the_size_of_its_writes() {
+    let capacity = 8 * GIB;
+    for p in [NandParameters::s840_pro(), NandParameters::s3500(), NandParameters::evo_850(), NandParameters::p3700()] {
+        let p = NandParameters { amplification: Amplification::Curve, ..p };
+        let curve = p.curve.expect("a drive of 001");
+        for run in [8u32 << 10, 32 << 10, 256 << 10, 2 << 20] {
+            // Runs at random places, each in writes of so many bytes.
+            let waf = |bytes: u32| {
+                let (mut random, mut at) = (Random::new(38), 0);
+                let each = u64::from(run / bytes);
+                let mut ssd = drive(p.clone(), capacity, 0.0);
+                closed_loop(&mut ssd, 32, (256 << 20) / u64::from(bytes), |n| {
+                    if n % each == 0 {
+                        at = random.below(capacity / u64::from(run)) * u64::from(run);
+                    }
+                    Io::write(at + n % each * u64::from(bytes), bytes)
+                });
+                ssd.wear().write_amplification()
+            };
+            let (single, whole) = (waf(4096), waf(run));
+            let name = format!("{} WAF of runs of {} KiB", p.name, run >> 10);
+            assert!(within(&format!("{name}, page by page"), single, whole, 0.01), "seed 38");
+            assert!(within(&name, whole, curve.of_size(run.into()), 0.02), "seed 38");
+        }
+        let iops = |amplification| {
+            let mut ssd = drive(NandParameters { amplification, ..p.clone() }, GIB, 0.0);
+            closed_loop(&mut ssd, 32, 100_000, sequential(GIB, 4096, Io::write)).iops()
+        };
+        let (by_curve, cleaned) = (iops(Amplification::Curve), iops(Amplification::Mech));
+        let expected = cleaned / curve.large;
+        assert!(within(&format!("{} sequential IOPS of single pages", p.name), by_curve, expected, 0.1));
+    }
 }
 
 /// N4: the drive that MQSim simulated, 4 channels of 2 chips, 75 us, 333 MB/s channels, 4 GB/s to the host, no buffer.

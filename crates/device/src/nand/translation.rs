@@ -1,9 +1,10 @@
 //! Placement of a drive's pages: by the mechanical translation layer, or evenly where amplification is a curve.
 
 use super::ftl::{Ftl, Work};
-use super::geometry::Geometry;
+use super::geometry::{Geometry, UNIT_BYTES};
 use super::parameters::{Amplification, NandParameters, WafCurve};
 use entresol_core::Random;
+use std::ops::Range;
 
 /// Translation of logical pages in one of the two modes of [`Amplification`].
 #[derive(Clone, Debug)]
@@ -12,16 +13,65 @@ pub(super) enum Translation {
     Curve(Curve),
 }
 
-/// The curve's stand-in for a map: a page stays where its number says, and every page counts as written. Each write
-/// adds to a debt of cleaning, which is charged in whole moves and erasures.
+/// The curve's stand-in for a map: a page stays where its number says, and every page counts as written. Each run of
+/// neighbouring pages adds to a debt of cleaning by the run's length, whether it came in one write or in many. All dies
+/// pay the debt in equal parts, in whole moves and erasures.
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
     measured: WafCurve,
     geometry: Geometry,
     per_program: u32,
-    /// Moves and erasures still to be charged to each die.
-    owed: Vec<(f64, f64)>,
+    /// The pages written last, each the neighbour of the one before it.
+    run: Range<u32>,
+    /// Pages of the run that are not in the debt yet: all of them while the run is shorter than the larger write of
+    /// the curve, since a page's share depends on how long the run becomes.
+    pending: u32,
+    /// Moves and erasures owed by each die since the beginning.
+    owed: (f64, f64),
+    /// Those of them that each die was charged.
+    charged: Vec<(u64, u64)>,
     erases: u64,
+}
+
+impl Curve {
+    fn new(measured: WafCurve, geometry: Geometry, per_program: u32) -> Self {
+        let charged = vec![(0, 0); geometry.dies as usize];
+        Curve { measured, geometry, per_program, run: 0..0, pending: 0, owed: (0.0, 0.0), charged, erases: 0 }
+    }
+
+    /// Adds a page to the run, or ends the run and begins another.
+    fn expect_write(&mut self, page: u32) {
+        if page != self.run.end {
+            self.settle();
+            self.run = page..page;
+        }
+        self.run.end += 1;
+        self.pending += 1;
+        if self.run_bytes() >= u64::from(self.measured.large_bytes) {
+            self.settle();
+        }
+    }
+
+    fn run_bytes(&self) -> u64 {
+        self.run.len() as u64 * UNIT_BYTES
+    }
+
+    /// Adds the run's pending pages to the debt.
+    fn settle(&mut self) {
+        let factor = self.measured.of_size(self.run_bytes());
+        let each = f64::from(std::mem::take(&mut self.pending)) / f64::from(self.geometry.dies);
+        self.owed.0 += (factor - 1.0) * each;
+        self.owed.1 += factor * each / f64::from(self.geometry.pages_per_block);
+    }
+
+    /// Work of a die that writes: what it owes.
+    fn work(&mut self, die: u32) -> Work {
+        let owed = (self.owed.0 as u64, self.owed.1 as u64);
+        let (moves, erases) = std::mem::replace(&mut self.charged[die as usize], owed);
+        let work = Work { moves: (owed.0 - moves) as u32, erases: (owed.1 - erases) as u32 };
+        self.erases += u64::from(work.erases);
+        work
+    }
 }
 
 impl Translation {
@@ -29,13 +79,10 @@ impl Translation {
         let geometry = p.geometry();
         match p.amplification {
             Amplification::Mech => Translation::Mech(Box::new(Ftl::new(geometry, p.cleaning, p.pace(), seed))),
-            Amplification::Curve => Translation::Curve(Curve {
-                measured: p.curve.expect("checked parameters of mode `curve` have one"),
-                geometry,
-                per_program: p.units_per_program(),
-                owed: vec![(0.0, 0.0); geometry.dies as usize],
-                erases: 0,
-            }),
+            Amplification::Curve => {
+                let measured = p.curve.expect("checked parameters of mode `curve` have one");
+                Translation::Curve(Curve::new(measured, geometry, p.units_per_program()))
+            }
         }
     }
 
@@ -54,28 +101,19 @@ impl Translation {
         }
     }
 
-    /// Writes a page that came in an I/O of `bytes` to a die.
-    pub(super) fn write(&mut self, page: u32, die: u32, bytes: u32) -> Work {
+    /// Writes a page to a die.
+    pub(super) fn write(&mut self, page: u32, die: u32) -> Work {
         match self {
             Translation::Mech(ftl) => ftl.write(page, die),
-            Translation::Curve(curve) => {
-                let factor = curve.measured.of_size(bytes);
-                let (moves, erases) = &mut curve.owed[die as usize];
-                *moves += factor - 1.0;
-                *erases += factor / f64::from(curve.geometry.pages_per_block);
-                let work = Work { moves: *moves as u32, erases: *erases as u32 };
-                *moves -= f64::from(work.moves);
-                *erases -= f64::from(work.erases);
-                curve.erases += u64::from(work.erases);
-                work
-            }
+            Translation::Curve(curve) => curve.work(die),
         }
     }
 
-    /// Prefetches for a page that will be written soon.
-    pub(super) fn expect_write(&self, page: u32) {
-        if let Translation::Mech(ftl) = self {
-            ftl.expect_write(page);
+    /// Notes a page that will be written soon, in the order in which the host wrote.
+    pub(super) fn expect_write(&mut self, page: u32) {
+        match self {
+            Translation::Mech(ftl) => ftl.expect_write(page),
+            Translation::Curve(curve) => curve.expect_write(page),
         }
     }
 

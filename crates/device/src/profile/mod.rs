@@ -133,6 +133,11 @@ impl Profile {
         }
     }
 
+    /// Bytes of a device of which `need` bytes are used, and `spare` more if it is a flash drive, as far as it has them.
+    pub fn bytes_with_spare(&self, need: u64, spare: u64) -> u64 {
+        self.whole_bytes().map_or(need, |whole| (need + spare).min(whole).max(need))
+    }
+
     /// The same device with write amplification in another mode; a device without flash is unchanged.
     ///
     /// # Errors

@@ -25,10 +25,7 @@ impl Behind {
     /// Segments are of 1 MiB, or smaller if fewer than 64 of them fit (`entresol format`). The log has a third more
     /// slots than `pages`.
     pub fn live(pages: u64, page_bytes: u32) -> Self {
-        let device = pages * u64::from(page_bytes) * 4 / 3;
-        // The largest power of two that fits 64 times, but at least 16 pages.
-        let segment = 1u64 << (device / 64).clamp(1, 1 << 20).ilog2();
-        let pages = (segment / u64::from(page_bytes)).max(16) as usize;
+        let pages = segment_pages(pages * u64::from(page_bytes) * 4 / 3, page_bytes) as usize;
         Behind { queue: 4 * pages, soft: pages / 2, least: 4, most: 64 }
     }
 
@@ -38,6 +35,19 @@ impl Behind {
         let space = (self.queue - self.soft).max(1);
         self.least + (self.most - self.least) * (excess * excess).min(space * space) / (space * space)
     }
+}
+
+/// Pages of a live cache's segment on a device of so many bytes: the largest power of two that fits 64 times, but at
+/// least 16 pages and at most 1 MiB.
+fn segment_pages(device_bytes: u64, page_bytes: u32) -> u64 {
+    let segment = 1u64 << (device_bytes / 64).clamp(1, 1 << 20).ilog2();
+    (segment / u64::from(page_bytes)).max(16)
+}
+
+/// Slots that a live cache of `pages` pages leaves free in its slots layout: four segments' worth, and one slot in 64.
+pub(super) fn spare_slots(pages: u64, page_bytes: u32) -> u64 {
+    let four = 4 * segment_pages(pages * u64::from(page_bytes), page_bytes);
+    four + (pages + four).div_ceil(63)
 }
 
 /// Queue of chains for the thread, and the number of taken chains under way.
@@ -91,6 +101,18 @@ mod tests {
         assert_eq!(Behind::live(1, 8192).queue, 64);
         let depths = [0, 31, 32, 144, 256, 1000].map(|waiting| behind.depth(waiting));
         assert_eq!(depths, [0, 0, 4, 19, 64, 64]);
+    }
+
+    #[test]
+    fn a_live_cache_with_as_many_slots_holds_the_pages() {
+        for (pages, page_bytes) in [(1000, 4096), (5958, 8192), (1 << 20, 4096)] {
+            let spare = spare_slots(pages, page_bytes);
+            let (slots, four) = (pages + spare, 4 * segment_pages(pages * u64::from(page_bytes), page_bytes));
+            // The rule of `docs/cache-format.md`: all slots but four segments' worth and one in 64 are for pages.
+            // The last of the one in 64 may be one too many.
+            let live = slots - slots / 64 - four;
+            assert!(live == pages || live == pages + 1, "{live} of {pages} pages of {page_bytes} B");
+        }
     }
 
     #[test]

@@ -122,8 +122,15 @@ pub(super) struct Planner<'w> {
 }
 
 impl<'w> Planner<'w> {
-    /// `tiers` holds the capacities of each layer's tiers; for `touched` see `TimedOptions`.
-    pub fn new(addresses: &'w Addresses<'w>, run: Run<'w>, tiers: &[Vec<usize>], touched: &[u32]) -> Self {
+    /// `tiers` holds the capacities of each layer's tiers, `slots` the slots of each tier that is in the slots layout;
+    /// for `touched` see `TimedOptions`.
+    pub fn new(
+        addresses: &'w Addresses<'w>,
+        run: Run<'w>,
+        tiers: &[Vec<usize>],
+        slots: &[Option<u32>],
+        touched: &[u32],
+    ) -> Self {
         let trace = addresses.trace;
         let mut frames = Vec::new();
         let mut first_tier = Vec::new();
@@ -133,7 +140,7 @@ impl<'w> Planner<'w> {
                 let order = match layer.segment_pages() {
                     Some(pages) if t + 1 == capacities.len() => Order::Segments(pages),
                     None if layer.info().log && t + 1 == capacities.len() => Order::Ring,
-                    _ => Order::InPlace,
+                    _ => slots.get(frames.len()).copied().flatten().map_or(Order::InPlace, Order::Slots),
                 };
                 frames.push(Frames::new(trace.footprint(), capacity, trace.page_bytes, order));
             }

@@ -1,6 +1,6 @@
 //! The event loop: requesters, chains of I/Os, devices.
 
-use super::behind::{Behind, Queue};
+use super::behind::{Behind, Queue, spare_slots};
 use super::plan::{Plan, Planner};
 use super::processors::{Processors, Work};
 use super::report::{DeviceRow, LatencyRow, TimedRow};
@@ -130,6 +130,17 @@ impl Cell {
         tiers.map(|&pages| pages as u64).chain([below]).map(|pages| pages * page_bytes).collect()
     }
 
+    /// Bytes of spare slots on each device of [`Cell::needs`], if it is a flash drive: a tier in the slots layout has as
+    /// many as a live cache. On a drive without them its pages are written in place.
+    pub fn spare(&self, addresses: &Addresses, options: &CellOptions) -> Vec<u64> {
+        let page_bytes = addresses.trace.page_bytes;
+        let mut spare = vec![0; self.needs(addresses).len()];
+        if let Some((tier, pages)) = slots_tier(&self.stack, options) {
+            spare[tier] = spare_slots(pages, page_bytes) * u64::from(page_bytes);
+        }
+        spare
+    }
+
     /// Runs this cell like [`run_timed`].
     ///
     /// # Errors
@@ -174,7 +185,8 @@ fn run_timed_stack<'a>(
     let began = thread_cpu_time();
     let run = Run::build(addresses, stack, options, Recording { log: true, ..Recording::default() })?;
     let tiers: Vec<Vec<usize>> = stack.layers.iter().map(|placed| placed.tiers.clone()).collect();
-    let planner = Planner::new(addresses, run, &tiers, &timed.touched_bytes);
+    let slots = slots(stack, &hierarchy, options, addresses.trace.page_bytes);
+    let planner = Planner::new(addresses, run, &tiers, &slots, &timed.touched_bytes);
     let stations = stations(&planner, stack, &tiers, hierarchy, addresses.trace.page_bytes)?;
     let mut simulation = Simulation::new(addresses, planner, stations, timed);
     simulation.tuned = tuning.map(|tuning| Tuned::new(tuning, addresses.trace.page_bytes, &mut simulation.planner.run));
@@ -187,6 +199,27 @@ fn run_timed_stack<'a>(
     row.cpu_seconds = (thread_cpu_time() - began).as_secs_f64();
     let epochs = simulation.tuned.map(|tuned| tuned.epochs).unwrap_or_default();
     Ok((row, timed_row, epochs))
+}
+
+/// The tier in the slots layout, counted over the tiers of all layers, and its pages: the last one, unless it is a log.
+fn slots_tier(stack: &Stack, options: &CellOptions) -> Option<(usize, u64)> {
+    let lowest = stack.layers.last().filter(|placed| !placed.spec.info.log && options.log.is_none())?;
+    let tiers: usize = stack.layers.iter().map(|placed| placed.tiers.len()).sum();
+    Some((tiers - 1, *lowest.tiers.last()? as u64))
+}
+
+/// Slots of each tier that is in the slots layout, as far as its device has them. It has to be a flash drive. Other
+/// devices are written in place: that changes no count of theirs.
+fn slots(stack: &Stack, hierarchy: &Hierarchy, options: &CellOptions, page_bytes: u32) -> Vec<Option<u32>> {
+    let mut slots = vec![None; hierarchy.tiers.len()];
+    if let Some((tier, pages)) = slots_tier(stack, options)
+        && let Some((_, device)) = hierarchy.tiers.get(tier)
+        && device.amplification().is_some()
+    {
+        let fit = device.capacity_bytes() / u64::from(page_bytes);
+        slots[tier] = Some((pages + spare_slots(pages, page_bytes)).min(fit).max(pages) as u32);
+    }
+    slots
 }
 
 fn stations(

@@ -1,5 +1,6 @@
 //! Slots that may be written.
 
+use entresol_core::FreeSlots;
 use std::collections::VecDeque;
 
 /// Segments of slots: those that may be written, and the one that is being filled.
@@ -103,11 +104,7 @@ impl Segments {
 
 /// Free slots, and slots that become free once enough of the journal is durable.
 pub(super) struct Free {
-    /// A bit for every slot.
-    words: Vec<u64>,
-    len: u64,
-    /// The word at which the search for a free slot continues, so that neighbours are given together.
-    hand: usize,
+    slots: FreeSlots,
     /// Waiting slots with the block of the journal that frees each, in ascending order.
     waiting: VecDeque<(u64, u32)>,
     /// Segments, where slots are given by segments.
@@ -118,19 +115,19 @@ impl Free {
     /// None of so many slots is free. Slots are given one by one, or by segments of so many.
     pub fn new(slots: u64, segment_pages: Option<u32>) -> Self {
         let segments = segment_pages.map(|pages| Segments::new(slots, pages));
-        Free { words: vec![0; slots.div_ceil(64) as usize], len: 0, hand: 0, waiting: VecDeque::new(), segments }
+        Free { slots: FreeSlots::new(slots), waiting: VecDeque::new(), segments }
     }
 
     /// Slots that can be taken.
     pub fn len(&self) -> u64 {
         let of = |segments: &Segments| segments.empty.len() as u64 * u64::from(segments.pages) + segments.rest();
-        self.segments.as_ref().map_or(self.len, of)
+        self.segments.as_ref().map_or(self.slots.len(), of)
     }
 
     /// Slots that can be taken once no slot waits.
     pub fn len_once_durable(&self) -> u64 {
         let of = |segments: &Segments| segments.dead * u64::from(segments.pages) + segments.rest();
-        self.segments.as_ref().map_or(self.len + self.waiting(), of)
+        self.segments.as_ref().map_or(self.slots.len() + self.waiting(), of)
     }
 
     /// True if the next slot is the first of a segment, where slots are given by segments.
@@ -153,10 +150,7 @@ impl Free {
 
     /// Marks a slot as free.
     pub fn put(&mut self, slot: u32) {
-        let (word, bit) = (&mut self.words[slot as usize / 64], 1 << (slot % 64));
-        assert!(*word & bit == 0, "slot {slot} is freed twice");
-        *word |= bit;
-        self.len += 1;
+        self.slots.put(slot);
         if let Some(segments) = &mut self.segments {
             segments.freed(slot);
         }
@@ -179,24 +173,10 @@ impl Free {
 
     /// Takes the next free slot after the last one taken.
     pub fn take(&mut self) -> Option<u32> {
-        if let Some(segments) = &mut self.segments {
-            let slot = segments.take()?;
-            let (word, bit) = (&mut self.words[slot as usize / 64], 1 << (slot % 64));
-            // In the open segment a slot is free until it is taken.
-            self.len -= u64::from(*word & bit != 0);
-            *word &= !bit;
-            return Some(slot);
-        }
-        if self.len == 0 {
-            return None;
-        }
-        while self.words[self.hand] == 0 {
-            self.hand = (self.hand + 1) % self.words.len();
-        }
-        let word = &mut self.words[self.hand];
-        let slot = self.hand as u32 * 64 + word.trailing_zeros();
-        *word &= *word - 1;
-        self.len -= 1;
+        let Some(segments) = &mut self.segments else { return self.slots.take() };
+        let slot = segments.take()?;
+        // In the open segment a slot is free until it is taken.
+        self.slots.remove(slot);
         Some(slot)
     }
 
