@@ -8,6 +8,7 @@
 
 use crate::mutant::{self, Mutant};
 use entresol_core::Random;
+use std::sync::LazyLock;
 
 /// Ticks after which the number of a tick comes again.
 const TICKS: u32 = 1 << 12;
@@ -212,43 +213,43 @@ impl History {
     }
 }
 
-/// Arithmetic on mean gaps, which histories store as logarithms. Its tables come from additions, multiplications,
-/// divisions and square roots, so they are the same on all machines.
-#[derive(Clone, Debug)]
-pub(super) struct Gaps {
+/// Constants of the arithmetic on mean gaps, which histories store as logarithms. They come from additions,
+/// multiplications, divisions and square roots, so they are the same on all machines.
+#[derive(Debug)]
+struct GapTables {
     /// `2^(i/64)`.
     powers: [f64; STEPS + 1],
     /// Binary logarithm of each age, in steps.
     logarithms: Vec<u16>,
     /// Change of the mean gap, in parts of a step, by count and by logarithm of the newest gap over the mean.
     changes: Vec<[i16; RATIOS]>,
-    /// Random bits not yet used, four for each access.
-    bits: u64,
-    bits_left: u32,
 }
 
-impl Gaps {
-    pub fn new() -> Self {
+/// One copy for all caches: making it takes longer than the rest of an empty cache.
+static GAP_TABLES: LazyLock<GapTables> = LazyLock::new(GapTables::new);
+
+impl GapTables {
+    fn new() -> Self {
         let root = (0..STEPS.ilog2()).fold(2.0f64, |power, _| power.sqrt());
         let mut powers = [1.0; STEPS + 1];
         (1..STEPS).for_each(|i| powers[i] = powers[i - 1] * root);
         powers[STEPS] = 2.0;
-        let mut gaps = Gaps { powers, logarithms: Vec::new(), changes: Vec::new(), bits: 0, bits_left: 0 };
+        let mut tables = GapTables { powers, logarithms: Vec::new(), changes: Vec::new() };
         let mantissas: Vec<u8> =
-            (0..MANTISSAS).map(|i| gaps.steps(1.0 + (i as f64 + 0.5) / MANTISSAS as f64) as u8).collect();
-        gaps.logarithms = (0..TICKS).map(|age| logarithm(age, &mantissas)).collect();
+            (0..MANTISSAS).map(|i| tables.steps(1.0 + (i as f64 + 0.5) / MANTISSAS as f64) as u8).collect();
+        tables.logarithms = (0..TICKS).map(|age| logarithm(age, &mantissas)).collect();
         // The middle of the ratios that share an index.
         let ratio = |i: usize| {
             let steps = (i as i32 - RATIO_ONE) * RATIO_STEPS + RATIO_STEPS / 2;
             powers[steps.rem_euclid(STEPS as i32) as usize] * two_to(steps.div_euclid(STEPS as i32))
         };
-        let change = |gaps: &Gaps, count: u32, i| {
+        let change = |count: u32, i| {
             let mean = (f64::from(count - 1) + ratio(i)) / f64::from(count);
-            (gaps.steps(mean) * f64::from(PARTS)) as i16
+            (tables.steps(mean) * f64::from(PARTS)) as i16
         };
-        let changes = (0..=COUNT_MAX).map(|count| std::array::from_fn(|i| change(&gaps, count.max(1), i)));
-        gaps.changes = changes.collect();
-        gaps
+        let changes = (0..=COUNT_MAX).map(|count| std::array::from_fn(|i| change(count.max(1), i)));
+        tables.changes = changes.collect();
+        tables
     }
 
     /// Binary logarithm of a positive number in steps, linear between two.
@@ -265,6 +266,21 @@ impl Gaps {
     fn ticks(&self, gap: u32) -> f64 {
         self.powers[gap as usize % STEPS] * two_to((gap as usize / STEPS) as i32) / UNITS
     }
+}
+
+/// Arithmetic on mean gaps. Random bits round them.
+#[derive(Clone, Debug)]
+pub(super) struct Gaps {
+    tables: &'static GapTables,
+    /// Random bits not yet used, four for each access.
+    bits: u64,
+    bits_left: u32,
+}
+
+impl Gaps {
+    pub fn new() -> Self {
+        Gaps { tables: &GAP_TABLES, bits: 0, bits_left: 0 }
+    }
 
     /// History after one more access.
     #[inline(always)]
@@ -278,10 +294,10 @@ impl Gaps {
         self.bits_left -= 1;
         let count = history.count();
         let gap = history.gap();
-        let newest = u32::from(self.logarithms[history.age(tick) as usize]);
+        let newest = u32::from(self.tables.logarithms[history.age(tick) as usize]);
         let ratio = (newest as i32 - gap as i32).div_euclid(RATIO_STEPS) + RATIO_ONE;
         let change =
-            self.changes[count as usize % (COUNT_MAX as usize + 1)][ratio.clamp(0, RATIOS as i32 - 1) as usize];
+            self.tables.changes[count as usize % (COUNT_MAX as usize + 1)][ratio.clamp(0, RATIOS as i32 - 1) as usize];
         let mean = ((gap as i32 * PARTS + i32::from(change) + noise) / PARTS).clamp(0, GAP_MAX as i32) as u32;
         // A single access has no gap yet.
         let gap = if count == 1 { newest } else { mean };
@@ -291,14 +307,14 @@ impl Gaps {
         History(kept | (tick % TICKS) | (gap << GAP_AT) | (count << COUNT_AT) | written)
     }
 
-    /// Bytes of the tables.
+    /// Bytes of the tables, which all caches of a process share.
     pub fn memory_bytes(&self) -> usize {
-        self.changes.capacity() * size_of::<[i16; RATIOS]>() + self.logarithms.capacity() * 2
+        self.tables.changes.capacity() * size_of::<[i16; RATIOS]>() + self.tables.logarithms.capacity() * 2
     }
 
     /// Mean gap in the middle of a half octave, in ticks.
     pub fn middle(&self, half_octave: usize) -> f64 {
-        self.ticks(half_octave as u32 * HALF_OCTAVE + HALF_OCTAVE / 2)
+        self.tables.ticks(half_octave as u32 * HALF_OCTAVE + HALF_OCTAVE / 2)
     }
 }
 
@@ -352,12 +368,16 @@ mod tests {
         let gaps = Gaps::new();
         for age in 1..TICKS {
             let exact = (f64::from(age) * UNITS).log2() * STEPS as f64;
-            let found = f64::from(gaps.logarithms[age as usize]);
+            let found = f64::from(gaps.tables.logarithms[age as usize]);
             assert!((found - exact).abs() < 1.5, "age {age}: {found} for {exact}");
         }
         for number in [0.001, 0.37, 1.0, 1.5, 77.7, 1e6] {
             let exact = f64::log2(number) * STEPS as f64;
-            assert!((gaps.steps(number) - exact).abs() < 0.01, "{number}: {} for {exact}", gaps.steps(number));
+            assert!(
+                (gaps.tables.steps(number) - exact).abs() < 0.01,
+                "{number}: {} for {exact}",
+                gaps.tables.steps(number)
+            );
         }
         for half_octave in 0..GAPS {
             let exact = f64::exp2((half_octave as f64 + 0.5) / 2.0) / UNITS;
