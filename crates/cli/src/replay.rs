@@ -22,7 +22,7 @@ use entresol_sim::{
     PolicySpec, Row, TimedOptions, parse_policies, run_cell,
 };
 use entresol_store::{Geometry, Layout};
-use entresol_trace::{Column as TraceColumn, Trace};
+use entresol_trace::{Column as TraceColumn, Object, ObjectKind, Trace};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -153,6 +153,7 @@ fn lay_out(trace: &mut Trace) -> Result<u64> {
     let blocks = addresses.iter().map(|address| bases[address.object.0 as usize] + address.block);
     trace.page_block = TraceColumn::Owned(blocks.collect());
     trace.page_object = TraceColumn::Owned(vec![0; addresses.len()]);
+    trace.objects = vec![Object { name: "backing".into(), kind: ObjectKind::Data, pages, asked_bytes: None }];
     Ok(pages)
 }
 
