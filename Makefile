@@ -97,6 +97,12 @@ bench-sim: deps $(PEER)/installed
 	target/release/entresol-bench-sim --scratch $(BENCH) --oracle $(ORACLES)/libcachesim_zipf10m.csv \
 		$$(test -e $(PEER)/installed && echo --python $(PEER)/bin/python) $(BENCH_SIM)
 
+# Processor time and memory of every policy as streams get longer, by three rounds (half an hour).
+.PHONY: bench-growth
+bench-growth: deps
+	cargo build --release --locked -p entresol-bench-sim
+	target/release/entresol-bench-sim --growth --rounds 3
+
 # The reason why it cannot be installed is printed by what fails; the benchmark goes on without it.
 $(PEER)/installed:
 	@mkdir -p $(PEER)

@@ -1,6 +1,7 @@
 //! `make bench-sim`: every policy of the catalogue against its bound and against libCacheSim, in processor time.
 
 mod bounds;
+mod growth;
 mod measure;
 mod peer;
 mod report;
@@ -47,6 +48,9 @@ struct Arguments {
     /// Measure three tiers with device time, and nothing else.
     #[arg(long, conflicts_with_all = ["sweep", "policies", "python", "oracle"])]
     timed: bool,
+    /// Measure the processor time of a request and the memory of every policy as streams get longer, and nothing else.
+    #[arg(long, conflicts_with_all = ["sweep", "timed", "python", "oracle"])]
+    growth: bool,
 }
 
 fn main() -> ExitCode {
@@ -62,6 +66,13 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let reads_spec = format!("zipf:n={requests}:pages=1000000:seed=42:ids=hashed");
     // Hashed pages have no neighbours, but groups need some: the same requests over pages in a permuted order.
     let writes_spec = format!("zipf:n={requests}:pages=1000000:seed=42:ids=scattered:write=30");
+    if arguments.growth {
+        let policies = parse_policies(&arguments.policies).map_err(|error| error.to_string())?;
+        let mut out =
+            heading("Time and memory of policies on longer and longer streams", "bench-growth", growth::READING);
+        out += &growth::tables(&policies, arguments.rounds, traced)?;
+        return deliver(&out, arguments.out.as_deref());
+    }
     let mut out = heading("Speed and memory of the simulator", "bench-sim", READING);
     if arguments.timed {
         let trace = traced(&writes_spec)?;
