@@ -1,9 +1,12 @@
 //! The directory on the parallel file system (PFS), behind a trait that tests fail.
 
+use crate::server::lock;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Files in folders of the PFS.
@@ -46,6 +49,8 @@ pub struct Directory {
     /// Part of temporary names, so that two processes never share one.
     owner: String,
     next: AtomicU64,
+    /// Folders whose names this process has made durable.
+    synced: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Directory {
@@ -59,17 +64,22 @@ impl Directory {
         }
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let owner = format!("{}-{}-{}", host.trim().replace('/', "_"), std::process::id(), crate::clock::now_ns());
-        Ok(Directory { root: root.to_owned(), owner, next: AtomicU64::new(0) })
+        Ok(Directory { root: root.to_owned(), owner, next: AtomicU64::new(0), synced: Mutex::default() })
     }
 
     fn create_folder(&self, folder: &str) -> io::Result<PathBuf> {
         let mut path = self.root.clone();
         for name in folder.split('/') {
             path.push(name);
-            match fs::create_dir(&path) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                // An existing folder may be one that another process has not synced yet.
-                _ => sync_directory(path.parent().unwrap_or(&self.root))?,
+            let created = match fs::create_dir(&path) {
+                Ok(()) => true,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+                Err(error) => return Err(error),
+            };
+            // An existing folder may be one that another process has not synced yet.
+            if created || !lock(&self.synced).contains(&path) {
+                sync_directory(path.parent().unwrap_or(&self.root))?;
+                lock(&self.synced).insert(path.clone());
             }
         }
         Ok(path)
