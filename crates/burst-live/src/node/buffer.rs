@@ -33,6 +33,8 @@ pub(super) enum Refusal {
     Checksum(u64),
     #[error("no such piece is stored here")]
     Unknown,
+    #[error("the node is about to stop")]
+    Retiring,
     #[error("the buffer failed: {0}")]
     Arena(#[from] io::Error),
 }
@@ -81,6 +83,8 @@ pub(super) struct Buffer {
     outbox: VecDeque<(u64, Event)>,
     next_event: u64,
     last_write: Option<Instant>,
+    /// True if no further piece is taken.
+    retiring: bool,
     status: NodeStatus,
 }
 
@@ -95,6 +99,7 @@ impl Buffer {
             outbox: VecDeque::new(),
             next_event: 1,
             last_write: None,
+            retiring: false,
             status: NodeStatus { node: node.0, capacity, ..NodeStatus::default() },
         })
     }
@@ -110,6 +115,9 @@ impl Buffer {
         let part = Part { object: grant.object, about, offset: grant.offset, bytes: grant.bytes() };
         if !layout::is_sound(&part) || grant.role == Role::Parity {
             return Err(Refusal::Unsound);
+        }
+        if self.retiring && !self.contents.contains_key(&grant.lease) {
+            return Err(Refusal::Retiring);
         }
         self.last_write = Some(Instant::now());
         self.store.admit(grant, clock::now_ns())?;
@@ -185,6 +193,11 @@ impl Buffer {
         let primary = |contents: &&Contents| contents.is_stored && contents.reservation.role == Role::Primary;
         let undrained = self.contents.values().filter(primary).map(Contents::bytes).sum();
         NodeStatus { undrained, epoch: self.store.epoch().map(|epoch| epoch.0), ..self.status.clone() }
+    }
+
+    /// Takes no further piece.
+    pub fn retire(&mut self) {
+        self.retiring = true;
     }
 
     /// Time of the newest write of a writer.

@@ -5,7 +5,7 @@ mod drain;
 mod link;
 
 use crate::clock;
-use crate::message::{FromNode, ToNode};
+use crate::message::{FromNode, NodeStatus, ToNode};
 use crate::pfs::Pfs;
 use crate::server::{Server, lock};
 use crate::wire::{self, WireError};
@@ -134,6 +134,16 @@ impl NodeDaemon {
     /// Address at which the node listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
+    }
+
+    /// Takes no further piece from now on; those that are stored are drained.
+    pub fn retire(&self) {
+        lock(&self.shared.buffer).retire();
+    }
+
+    /// Counters.
+    pub fn status(&self) -> NodeStatus {
+        lock(&self.shared.buffer).status()
     }
 }
 
