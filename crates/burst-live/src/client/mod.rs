@@ -16,7 +16,7 @@ use entresol_burst::{CheckpointId, JobId, NodeId};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest time without progress after which a writer goes to the PFS. With one more message it is below ten seconds.
 pub const PATIENCE: Duration = Duration::from_secs(8);
@@ -108,7 +108,8 @@ struct Peers {
 }
 
 impl Peers {
-    /// Sends a request to a node. A connection that has failed is not used again.
+    /// Sends a request to a node. A connection that was idle may have been closed by the node: the request is sent again
+    /// over a new one then. Every request has the same effect when it is repeated.
     fn node(
         &mut self,
         address: &str,
@@ -117,11 +118,18 @@ impl Peers {
         within: Duration,
     ) -> Result<(FromNode, Vec<u8>), ClientError> {
         let failed = |error| ClientError::Wire(address.to_owned(), error);
-        let peer = match self.open.remove(address) {
-            Some(peer) => peer,
-            None => Peer::connect(address, within).map_err(failed)?,
+        let until = Instant::now() + within;
+        let kept = self.open.remove(address);
+        let answered = kept.and_then(|peer| peer.call(request, payload, within).ok().map(|answer| (peer, answer)));
+        let (peer, answer) = match answered {
+            Some(answered) => answered,
+            None => {
+                let left = || until.saturating_duration_since(Instant::now());
+                let peer = Peer::connect(address, left()).map_err(failed)?;
+                let answer = peer.call(request, payload, left()).map_err(failed)?;
+                (peer, answer)
+            }
         };
-        let answer = peer.call(request, payload, within).map_err(failed)?;
         self.open.insert(address.to_owned(), peer);
         match answer {
             (FromNode::Refused { why }, _) => Err(ClientError::Refused(address.to_owned(), why)),

@@ -91,7 +91,6 @@ impl Patience {
 /// One attempt to write an object.
 struct Attempt<'a> {
     client: &'a Client,
-    coordinator: Peer,
     address: &'a str,
     object: Object,
     about: About,
@@ -110,8 +109,7 @@ struct Attempt<'a> {
 impl Client {
     /// Stores the bytes of one rank for a checkpoint.
     ///
-    /// A checkpoint is numbered once: a program that writes other bytes under the number of a complete checkpoint
-    /// replaces it rank by rank.
+    /// A checkpoint is numbered once: a rank that is put again gives up its earlier bytes in the buffers as it begins.
     ///
     /// # Errors
     /// When neither a buffer nor the PFS takes the bytes. Nothing is acknowledged then.
@@ -173,14 +171,9 @@ impl Client {
         bytes: &[u8],
         patience: &mut Patience,
     ) -> (Result<Acknowledgement, ClientError>, bool) {
-        let coordinator = match Peer::connect(address, patience.message()) {
-            Ok(coordinator) => coordinator,
-            Err(error) => return (Err(ClientError::Wire(address.to_owned(), error)), false),
-        };
         let about = About { ranks, total: bytes.len() as u64, attempt: clock::now_ns() };
         let mut attempt = Attempt {
             client: self,
-            coordinator,
             address,
             object,
             about,
@@ -226,10 +219,13 @@ impl Attempt<'_> {
         Ok(Acknowledgement::of(parts))
     }
 
-    /// Sends an event to the coordinator and returns its grants.
+    /// Sends an event to the coordinator and returns its grants. Each event has a connection of its own: between two of
+    /// them is the time of a write.
     fn ask(&mut self, event: Event) -> Result<Vec<Grant>, ClientError> {
         let within = self.patience.message();
-        match ask(&self.coordinator, self.address, &ToCoordinator::Writer(event), within)? {
+        let peer = Peer::connect(self.address, within);
+        let peer = peer.map_err(|error| ClientError::Wire(self.address.to_owned(), error))?;
+        match ask(&peer, self.address, &ToCoordinator::Writer(event), within)? {
             FromCoordinator::Grants { grants, addresses } => {
                 self.addresses.extend(addresses);
                 Ok(grants)
