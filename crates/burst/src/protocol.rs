@@ -10,22 +10,27 @@ use std::fmt;
 
 /// A node that offers a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeId(pub u32);
 
 /// A job: one parallel program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct JobId(pub u64);
 
 /// A checkpoint of a job; a newer one has a higher number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CheckpointId(pub u64);
 
 /// A start of the coordinator. Each start has a higher epoch, made durable before the first grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Epoch(pub u32);
 
 /// The name of one reservation, unique over all epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lease {
     /// The epoch of the coordinator that granted it.
     pub epoch: Epoch,
@@ -35,6 +40,7 @@ pub struct Lease {
 
 /// Bytes that one rank writes for one checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Object {
     /// The job.
     pub job: JobId,
@@ -46,6 +52,7 @@ pub struct Object {
 
 /// A range of bytes of a node's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Extent {
     /// First byte.
     pub offset: u64,
@@ -62,6 +69,7 @@ impl Extent {
 
 /// Contents of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Role {
     /// The bytes themselves; the node drains them to the PFS.
     Primary,
@@ -73,6 +81,7 @@ pub enum Role {
 
 /// Bytes of one node, kept free for one writer until the lease ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Reservation {
     /// Name of the reservation.
     pub lease: Lease,
@@ -126,6 +135,7 @@ impl Reservation {
 /// nothing.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Place {
     /// Into a node's buffer.
     Buffer {
@@ -140,6 +150,7 @@ pub enum Place {
 
 /// The answer to an `Open` for one part of an object. The parts of an object are disjoint and cover it, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Grant {
     /// Offset of the part in the object.
     pub offset: u64,
@@ -151,6 +162,7 @@ pub struct Grant {
 
 /// Progress of a piece that a node holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum HeldState {
     /// A writer is writing; the lease runs.
     Writing,
@@ -160,6 +172,7 @@ pub enum HeldState {
 
 /// Report of a node that joins an epoch. The coordinator rebuilds its state from these reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Report {
     /// The node.
     pub node: NodeId,
@@ -173,6 +186,7 @@ pub struct Report {
 
 /// Message to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Event {
     /// A writer is about to write its part of a checkpoint. Opening again gives up an earlier attempt.
     Open {
@@ -230,6 +244,7 @@ pub enum Event {
 
 /// Order from the coordinator to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Order {
     /// Give this reservation back: forget its bytes, refuse writes under it, answer `Released`.
     Reclaim {
@@ -260,6 +275,7 @@ pub struct Answer {
 
 /// Reason why the coordinator refuses an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Refused {
     /// An object of no bytes, or a checkpoint of no ranks.
     #[error("an object has at least one byte and a checkpoint at least one rank")]

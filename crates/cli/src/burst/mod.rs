@@ -1,12 +1,15 @@
-//! `entresol burst`: burst buffers for checkpoints, simulated.
+//! `entresol burst`: burst buffers for checkpoints, simulated and live.
 
+mod daemons;
 mod report;
 mod study;
 mod study_report;
+mod writers;
 
 use crate::output;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use daemons::{CoordinateArgs, ServeArgs};
 use entresol_burst::simulate::{
     Cluster, Destinations, Failures, Fit, Loss, Published, Run, Workload, fit, losses, run as simulate_one,
 };
@@ -14,11 +17,18 @@ use entresol_burst::{Kind, Policy, Redundancy};
 use entresol_render::{Progress, Unit};
 use std::sync::atomic::{AtomicU64, Ordering};
 use study::{Candidate, Cost, Read};
+use writers::{DrainArgs, ListArgs, PutArgs, RestoreArgs};
 
-/// Burst buffers for the checkpoints of parallel programs, simulated
+/// Burst buffers for the checkpoints of parallel programs: simulated, and live in the memory of nodes
 #[derive(Subcommand)]
 pub enum BurstCommand {
     Simulate(Box<BurstSimulateArgs>),
+    Coordinate(CoordinateArgs),
+    Serve(ServeArgs),
+    Put(PutArgs),
+    Ls(ListArgs),
+    Restore(RestoreArgs),
+    Drain(DrainArgs),
 }
 
 /// Simulate the destinations and times of checkpoints, and the cost of a node's failure
@@ -165,7 +175,18 @@ pub struct Results {
 
 /// Runs the command.
 pub fn run(command: &BurstCommand, quiet: bool) -> Result<()> {
-    let BurstCommand::Simulate(arguments) = command;
+    match command {
+        BurstCommand::Simulate(arguments) => run_simulation(arguments, quiet),
+        BurstCommand::Coordinate(arguments) => daemons::coordinate(arguments, quiet),
+        BurstCommand::Serve(arguments) => daemons::serve(arguments, quiet),
+        BurstCommand::Put(arguments) => writers::put(arguments),
+        BurstCommand::Ls(arguments) => writers::list(arguments),
+        BurstCommand::Restore(arguments) => writers::restore(arguments, quiet),
+        BurstCommand::Drain(arguments) => writers::drain(arguments),
+    }
+}
+
+fn run_simulation(arguments: &BurstSimulateArgs, quiet: bool) -> Result<()> {
     let results = simulate(arguments, quiet)?;
     match arguments.json {
         true => output::print(&(serde_json::to_string_pretty(&report::json(&results))? + "\n")),

@@ -1,0 +1,117 @@
+//! All parts of a job's checkpoints that exist, in the buffers of nodes and on the PFS.
+
+use super::{Client, ClientError, MESSAGE, Peers, ask};
+use crate::layout::{self, Census};
+use crate::message::{FromCoordinator, FromNode, Part, StoredPiece, ToCoordinator, ToNode};
+use crate::wire::Peer;
+use entresol_burst::{CheckpointId, JobId, Lease, NodeId};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Deadline of one question to a node.
+const NODE: Duration = Duration::from_secs(2);
+/// Longest wait for the end of the coordinator's wait for nodes.
+const SETTLE: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A source of a part.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    Node { node: NodeId, address: String, lease: Lease, crcs: Vec<u32> },
+    Pfs,
+}
+
+/// The parts of one checkpoint with their sources.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    pub parts: Vec<(Part, Source)>,
+}
+
+impl Found {
+    pub fn census(&self) -> Census {
+        Census::of(&self.parts.iter().map(|(part, _)| *part).collect::<Vec<_>>())
+    }
+
+    /// Parts of the newest whole attempts with their sources.
+    pub fn chosen(&self) -> impl Iterator<Item = &(Part, Source)> {
+        let census = self.census();
+        self.parts.iter().filter(move |(part, _)| census.whole.get(&part.object.rank) == Some(&part.about))
+    }
+}
+
+/// Parts by checkpoint.
+#[derive(Debug, Default)]
+pub(super) struct Inventory {
+    pub checkpoints: BTreeMap<CheckpointId, Found>,
+    /// Nodes that could not be asked.
+    pub missing: Vec<String>,
+    /// Failures of the PFS that nodes report.
+    pub failing: Vec<String>,
+}
+
+impl Client {
+    /// Parts that exist now. The nodes are asked before the PFS, so that a part that is drained meanwhile is found.
+    pub(super) fn inventory(&self, job: JobId, peers: &mut Peers) -> Result<Inventory, ClientError> {
+        let mut inventory = Inventory::default();
+        for address in self.node_addresses()? {
+            match self.pieces(job, &address, peers, &mut inventory) {
+                Ok(()) => {}
+                Err(error) => inventory.missing.push(error.to_string()),
+            }
+        }
+        for checkpoint in layout::checkpoints(&*self.pfs, job).map_err(ClientError::Pfs)? {
+            let parts = layout::parts(&*self.pfs, job, checkpoint).map_err(ClientError::Pfs)?;
+            let found = inventory.checkpoints.entry(checkpoint).or_default();
+            found.parts.extend(parts.into_iter().map(|part| (part, Source::Pfs)));
+        }
+        Ok(inventory)
+    }
+
+    fn pieces(
+        &self,
+        job: JobId,
+        address: &str,
+        peers: &mut Peers,
+        inventory: &mut Inventory,
+    ) -> Result<(), ClientError> {
+        let (FromNode::Status(status), _) = peers.node(address, &ToNode::Status, &[], NODE)? else {
+            return Err(ClientError::Unexpected(address.to_owned()));
+        };
+        inventory.failing.extend(status.failing.map(|why| format!("node {}: {why}", status.node)));
+        let (FromNode::Pieces { node, pieces }, _) = peers.node(address, &ToNode::Pieces { job }, &[], NODE)? else {
+            return Err(ClientError::Unexpected(address.to_owned()));
+        };
+        for StoredPiece { lease, part, crcs, .. } in pieces {
+            if part.object.job == job && layout::is_sound(&part) {
+                let source = Source::Node { node, address: address.to_owned(), lease, crcs };
+                inventory.checkpoints.entry(part.object.checkpoint).or_default().parts.push((part, source));
+            }
+        }
+        Ok(())
+    }
+
+    fn node_addresses(&self) -> Result<Vec<String>, ClientError> {
+        let Some(address) = &self.settings.coordinator else { return Ok(self.settings.nodes.clone()) };
+        match coordinator_nodes(address) {
+            Err(_) if !self.settings.nodes.is_empty() => Ok(self.settings.nodes.clone()),
+            Err(error @ ClientError::Wire(..)) => Err(ClientError::NoNodes(Box::new(error))),
+            found => found,
+        }
+    }
+}
+
+/// Addresses of all nodes that a coordinator knows, once it waits for no more.
+fn coordinator_nodes(address: &str) -> Result<Vec<String>, ClientError> {
+    let until = Instant::now() + SETTLE;
+    let peer = Peer::connect(address, MESSAGE).map_err(|error| ClientError::Wire(address.to_owned(), error))?;
+    loop {
+        match ask(&peer, address, &ToCoordinator::Nodes, MESSAGE)? {
+            FromCoordinator::Nodes { nodes, settled: true, .. } => {
+                return Ok(nodes.into_iter().map(|node| node.address).collect());
+            }
+            FromCoordinator::Nodes { .. } if Instant::now() < until => std::thread::sleep(PAUSE),
+            FromCoordinator::Nodes { .. } => return Err(ClientError::NotSettled),
+            _ => return Err(ClientError::Unexpected(address.to_owned())),
+        }
+    }
+}

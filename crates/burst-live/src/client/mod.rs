@@ -1,0 +1,148 @@
+//! The library of writers: put, restore, list and drain the checkpoints of a job.
+
+mod drain;
+mod inventory;
+mod put;
+mod restore;
+
+pub use drain::{CheckpointState, State};
+pub use put::{Acknowledgement, Level, PutPart};
+pub use restore::{Restored, RestoredChunk};
+
+use crate::message::{FromCoordinator, FromNode, ToCoordinator, ToNode};
+use crate::pfs::Pfs;
+use crate::wire::{Peer, WireError};
+use entresol_burst::{CheckpointId, JobId, NodeId};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Longest time without progress after which a writer goes to the PFS. With one more message it is below ten seconds.
+pub const PATIENCE: Duration = Duration::from_secs(8);
+/// Deadline of one message and its answer.
+const MESSAGE: Duration = Duration::from_secs(3);
+
+/// Settings of a client.
+#[derive(Clone, Debug)]
+pub struct ClientSettings {
+    /// Address of the coordinator; none is to do without.
+    pub coordinator: Option<String>,
+    /// Addresses of nodes to ask when there is no coordinator.
+    pub nodes: Vec<String>,
+    /// The node on which this process runs.
+    pub node: NodeId,
+    /// Longest time without progress.
+    pub patience: Duration,
+}
+
+/// A writer or reader of checkpoints.
+pub struct Client {
+    settings: ClientSettings,
+    pfs: Arc<dyn Pfs>,
+}
+
+/// Reason why a call fails.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// A rank that is not below the number of ranks.
+    #[error("rank {0} of {1} ranks")]
+    NoSuchRank(u32, u32),
+    /// The bytes could be stored nowhere; the writer still has them.
+    #[error("not stored: {failures:?}; the PFS: {pfs}")]
+    NotStored {
+        /// Failed attempts to use the buffers.
+        failures: Vec<String>,
+        /// Failure of the PFS.
+        pfs: io::Error,
+    },
+    /// A message failed.
+    #[error("{0}: {1}")]
+    Wire(String, WireError),
+    /// A daemon refused.
+    #[error("{0}: {1}")]
+    Refused(String, String),
+    /// A daemon gave an answer to another question.
+    #[error("{0}: an answer that does not fit")]
+    Unexpected(String),
+    /// The coordinator cannot be asked for the nodes, and none are given.
+    #[error("{0}; without the addresses of the nodes a newer checkpoint may be missed")]
+    NoNodes(Box<ClientError>),
+    /// The coordinator still waits for reports of nodes.
+    #[error("the coordinator still waits for nodes")]
+    NotSettled,
+    /// The PFS cannot be read.
+    #[error("the PFS: {0}")]
+    Pfs(io::Error),
+    /// No complete checkpoint was found.
+    #[error("job {} has no complete checkpoint; {:?}", .0.0, .1)]
+    NoCheckpoint(JobId, Vec<String>),
+    /// The checkpoint is not complete.
+    #[error("checkpoint {} of job {} is not complete; {:?}", .1.0, .0.0, .2)]
+    Incomplete(JobId, CheckpointId, Vec<String>),
+    /// A chunk of a complete checkpoint is nowhere with its checksum.
+    #[error("checkpoint {} of job {}: bytes from {offset} on are damaged or missing: {failures:?}", .checkpoint.0, .job.0)]
+    Damaged {
+        /// The job.
+        job: JobId,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Offset in the object.
+        offset: u64,
+        /// Sources that were tried.
+        failures: Vec<String>,
+    },
+}
+
+impl Client {
+    /// A client that reaches the PFS itself.
+    pub fn new(settings: ClientSettings, pfs: Arc<dyn Pfs>) -> Client {
+        Client { settings, pfs }
+    }
+}
+
+/// Connections that are kept for further messages.
+#[derive(Default)]
+struct Peers {
+    open: BTreeMap<String, Peer>,
+}
+
+impl Peers {
+    /// Sends a request to a node. A connection that was idle may have been closed by the node: the request is sent again
+    /// over a new one then. Every request has the same effect when it is repeated.
+    fn node(
+        &mut self,
+        address: &str,
+        request: &ToNode,
+        payload: &[u8],
+        within: Duration,
+    ) -> Result<(FromNode, Vec<u8>), ClientError> {
+        let failed = |error| ClientError::Wire(address.to_owned(), error);
+        let until = Instant::now() + within;
+        let kept = self.open.remove(address);
+        let answered = kept.and_then(|peer| peer.call(request, payload, within).ok().map(|answer| (peer, answer)));
+        let (peer, answer) = match answered {
+            Some(answered) => answered,
+            None => {
+                let left = || until.saturating_duration_since(Instant::now());
+                let peer = Peer::connect(address, left()).map_err(failed)?;
+                let answer = peer.call(request, payload, left()).map_err(failed)?;
+                (peer, answer)
+            }
+        };
+        self.open.insert(address.to_owned(), peer);
+        match answer {
+            (FromNode::Refused { why }, _) => Err(ClientError::Refused(address.to_owned(), why)),
+            answer => Ok(answer),
+        }
+    }
+}
+
+/// Sends a request to the coordinator.
+fn ask(peer: &Peer, address: &str, request: &ToCoordinator, within: Duration) -> Result<FromCoordinator, ClientError> {
+    match peer.call(request, &[], within) {
+        Ok((FromCoordinator::Refused { why }, _)) => Err(ClientError::Refused(address.to_owned(), why)),
+        Ok((answer, _)) => Ok(answer),
+        Err(error) => Err(ClientError::Wire(address.to_owned(), error)),
+    }
+}

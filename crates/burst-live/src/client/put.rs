@@ -1,0 +1,307 @@
+//! Writing of an object: open, write the grants, commit. An attempt that fails is followed by a new one, and at the end
+//! the object goes to the PFS.
+
+use super::{Client, ClientError, MESSAGE, Peers, ask};
+use crate::checksum::{CHUNK_BYTES, of_chunks};
+use crate::clock;
+use crate::layout;
+use crate::message::{About, FromCoordinator, FromNode, Part, ToCoordinator, ToNode};
+use crate::wire::Peer;
+use entresol_burst::{Event, Grant, Lease, Object, Place, Reservation};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Most attempts to use the buffers.
+const ATTEMPTS_MAX: usize = 4;
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Deadline of the message that gives up an object.
+const ABANDON: Duration = Duration::from_secs(1);
+
+/// Safety of acknowledged bytes, the weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// In the memory of one node: its loss loses them.
+    Absorbed,
+    /// In the memory of two nodes.
+    Replicated,
+    /// Durable on the PFS.
+    Durable,
+}
+
+impl Level {
+    /// The name of the level.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Absorbed => "absorbed",
+            Level::Replicated => "replicated",
+            Level::Durable => "durable",
+        }
+    }
+}
+
+/// A part of an acknowledged object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutPart {
+    /// Offset in the object of the first byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Safety of the part.
+    pub level: Level,
+    /// The media that have the part.
+    pub media: Vec<String>,
+}
+
+/// The answer to a put: the bytes are stored, and the writer may forget them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acknowledgement {
+    /// Safety of the object: that of its weakest part.
+    pub level: Level,
+    /// The parts, by offset.
+    pub parts: Vec<PutPart>,
+    /// Attempts that failed before.
+    pub failures: Vec<String>,
+}
+
+impl Acknowledgement {
+    fn of(parts: Vec<PutPart>) -> Acknowledgement {
+        let level = parts.iter().map(|part| part.level).min().unwrap_or(Level::Durable);
+        Acknowledgement { level, parts, failures: Vec::new() }
+    }
+}
+
+/// Time that is left until a writer gives up the buffers.
+struct Patience {
+    limit: Duration,
+    progress: Instant,
+}
+
+impl Patience {
+    /// Deadline for the next message; zero when nothing is left.
+    fn message(&self) -> Duration {
+        self.limit.saturating_sub(self.progress.elapsed()).min(MESSAGE)
+    }
+
+    fn is_over(&self) -> bool {
+        self.progress.elapsed() >= self.limit
+    }
+}
+
+/// One attempt to write an object.
+struct Attempt<'a> {
+    client: &'a Client,
+    address: &'a str,
+    object: Object,
+    about: About,
+    bytes: &'a [u8],
+    patience: &'a mut Patience,
+    peers: Peers,
+    addresses: BTreeMap<u32, String>,
+    /// Time at which the leases are renewed.
+    renew_ns: u64,
+    /// Later ends of leases that were renewed.
+    ends: BTreeMap<Lease, u64>,
+    /// True if a byte has arrived at a node.
+    progress: bool,
+}
+
+impl Client {
+    /// Stores the bytes of one rank for a checkpoint.
+    ///
+    /// A checkpoint is numbered once: a rank that is put again gives up its earlier bytes in the buffers as it begins.
+    ///
+    /// # Errors
+    /// When neither a buffer nor the PFS takes the bytes. Nothing is acknowledged then.
+    pub fn put(&self, object: Object, ranks: u32, bytes: &[u8]) -> Result<Acknowledgement, ClientError> {
+        if object.rank >= ranks {
+            return Err(ClientError::NoSuchRank(object.rank, ranks));
+        }
+        let mut failures = Vec::new();
+        let address = self.settings.coordinator.as_deref().filter(|_| !bytes.is_empty());
+        if let Some(address) = address {
+            let mut patience = Patience { limit: self.settings.patience, progress: Instant::now() };
+            let mut attempts = 0;
+            while attempts < ATTEMPTS_MAX && !patience.is_over() {
+                let (result, progress) = self.attempt(address, object, ranks, bytes, &mut patience);
+                match result {
+                    Ok(acknowledgement) => return Ok(Acknowledgement { failures, ..acknowledgement }),
+                    Err(error) => failures.push(error.to_string()),
+                }
+                attempts += usize::from(progress);
+                if failures.len() > 1 && failures[failures.len() - 2] == failures[failures.len() - 1] {
+                    // The same reason again, such as a node that has not reported yet.
+                    failures.pop();
+                }
+                std::thread::sleep(PAUSE.min(patience.message()));
+            }
+            if !failures.is_empty() {
+                abandon(address, object);
+            }
+        }
+        match self.put_on_pfs(object, ranks, bytes) {
+            Ok(part) => Ok(Acknowledgement { failures, ..Acknowledgement::of(vec![part]) }),
+            Err(pfs) => Err(ClientError::NotStored { failures, pfs }),
+        }
+    }
+
+    /// Writes a whole object to the PFS.
+    fn put_on_pfs(&self, object: Object, ranks: u32, bytes: &[u8]) -> std::io::Result<PutPart> {
+        let about = About { ranks, total: bytes.len() as u64, attempt: clock::now_ns() };
+        let part = Part { object, about, offset: 0, bytes: about.total };
+        layout::write_part(&*self.pfs, &part, &of_chunks(bytes), &mut &*bytes)?;
+        self.finish(object);
+        Ok(on_pfs(&part))
+    }
+
+    /// Writes the manifest if this was the last part. The part is durable already, so a failure is not the writer's:
+    /// `drain` and every later part try again.
+    fn finish(&self, object: Object) {
+        if let Err(error) = layout::finish(&*self.pfs, object.job, object.checkpoint) {
+            eprintln!("{object}: stored, but the manifest was not written: {error}");
+        }
+    }
+
+    /// Returns the result of one attempt, and true if it has moved bytes.
+    fn attempt(
+        &self,
+        address: &str,
+        object: Object,
+        ranks: u32,
+        bytes: &[u8],
+        patience: &mut Patience,
+    ) -> (Result<Acknowledgement, ClientError>, bool) {
+        let about = About { ranks, total: bytes.len() as u64, attempt: clock::now_ns() };
+        let mut attempt = Attempt {
+            client: self,
+            address,
+            object,
+            about,
+            bytes,
+            patience,
+            peers: Peers::default(),
+            addresses: BTreeMap::new(),
+            renew_ns: u64::MAX,
+            ends: BTreeMap::new(),
+            progress: false,
+        };
+        let result = attempt.run();
+        (result, attempt.progress)
+    }
+}
+
+/// Gives up an object at the coordinator. If the message is lost, the leases end by themselves.
+fn abandon(address: &str, object: Object) {
+    if let Ok(peer) = Peer::connect(address, ABANDON) {
+        let _ = ask(&peer, address, &ToCoordinator::Writer(Event::Abandon { object }), ABANDON);
+    }
+}
+
+fn on_pfs(part: &Part) -> PutPart {
+    PutPart { offset: part.offset, bytes: part.bytes, level: Level::Durable, media: vec!["the PFS".to_owned()] }
+}
+
+impl Attempt<'_> {
+    fn run(&mut self) -> Result<Acknowledgement, ClientError> {
+        let (object, ranks) = (self.object, self.about.ranks);
+        let open = Event::Open { object, ranks, node: self.client.settings.node, bytes: self.about.total };
+        let opened_ns = clock::now_ns();
+        let grants = self.ask(open)?;
+        self.note_ends(&grants, opened_ns);
+        let mut parts = Vec::new();
+        for grant in &grants {
+            parts.push(self.write(grant)?);
+        }
+        if parts.iter().any(|part| part.level == Level::Durable) {
+            self.client.finish(object);
+        }
+        self.ask(Event::Commit { object })?;
+        Ok(Acknowledgement::of(parts))
+    }
+
+    /// Sends an event to the coordinator and returns its grants. Each event has a connection of its own: between two of
+    /// them is the time of a write.
+    fn ask(&mut self, event: Event) -> Result<Vec<Grant>, ClientError> {
+        let within = self.patience.message();
+        let peer = Peer::connect(self.address, within);
+        let peer = peer.map_err(|error| ClientError::Wire(self.address.to_owned(), error))?;
+        match ask(&peer, self.address, &ToCoordinator::Writer(event), within)? {
+            FromCoordinator::Grants { grants, addresses } => {
+                self.addresses.extend(addresses);
+                Ok(grants)
+            }
+            _ => Err(ClientError::Unexpected(self.address.to_owned())),
+        }
+    }
+
+    /// Notes the ends of leases; they are renewed when half of their time has passed.
+    fn note_ends(&mut self, grants: &[Grant], now_ns: u64) {
+        let buffers = grants.iter().filter_map(|grant| match &grant.place {
+            Place::Buffer { primary, guard } => Some([Some(primary), guard.as_ref()]),
+            Place::Pfs => None,
+        });
+        self.ends.extend(buffers.flatten().flatten().map(|it| (it.lease, it.expires_ns)));
+        let first = self.ends.values().min();
+        self.renew_ns = first.map_or(u64::MAX, |&end| now_ns + end.saturating_sub(now_ns) / 2);
+    }
+
+    fn renew_if_due(&mut self) -> Result<(), ClientError> {
+        let now_ns = clock::now_ns();
+        if now_ns >= self.renew_ns {
+            let grants = self.ask(Event::Renew { object: self.object })?;
+            // Leases of finished pieces are not renewed.
+            self.ends.clear();
+            self.note_ends(&grants, now_ns);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, grant: &Grant) -> Result<PutPart, ClientError> {
+        let part = Part { object: self.object, about: self.about, offset: grant.offset, bytes: grant.bytes };
+        let whole = self.bytes;
+        let bytes = usize::try_from(grant.offset)
+            .ok()
+            .zip(usize::try_from(grant.bytes).ok())
+            .and_then(|(offset, length)| whole.get(offset..offset.checked_add(length)?))
+            .ok_or_else(|| ClientError::Unexpected(self.address.to_owned()))?;
+        let crcs = of_chunks(bytes);
+        let Place::Buffer { primary, guard } = &grant.place else {
+            let written = layout::write_part(&*self.client.pfs, &part, &crcs, &mut &*bytes);
+            written.map_err(ClientError::Pfs)?;
+            self.patience.progress = Instant::now();
+            self.progress = true;
+            return Ok(on_pfs(&part));
+        };
+        let mut media = Vec::new();
+        for reservation in [Some(primary), guard.as_ref()].into_iter().flatten() {
+            self.write_piece(reservation, bytes, &crcs)?;
+            media.push(format!("memory of node {}", reservation.node.0));
+        }
+        let level = if guard.is_some() { Level::Replicated } else { Level::Absorbed };
+        Ok(PutPart { offset: grant.offset, bytes: grant.bytes, level, media })
+    }
+
+    fn write_piece(&mut self, reservation: &Reservation, bytes: &[u8], crcs: &[u32]) -> Result<(), ClientError> {
+        let unknown = || ClientError::Unexpected(self.address.to_owned());
+        let address = self.addresses.get(&reservation.node.0).cloned().ok_or_else(unknown)?;
+        let mut grant = reservation.clone();
+        for (chunk, part) in bytes.chunks(CHUNK_BYTES as usize).enumerate() {
+            self.renew_if_due()?;
+            if let Some(&end) = self.ends.get(&grant.lease) {
+                grant.expires_ns = end;
+            }
+            let write = ToNode::Write { grant: grant.clone(), about: self.about, chunk: chunk as u64 };
+            self.node(&address, &write, part)?;
+            self.patience.progress = Instant::now();
+            self.progress = true;
+        }
+        self.node(&address, &ToNode::Store { lease: grant.lease, crcs: crcs.to_vec() }, &[])
+    }
+
+    fn node(&mut self, address: &str, request: &ToNode, payload: &[u8]) -> Result<(), ClientError> {
+        match self.peers.node(address, request, payload, self.patience.message())? {
+            (FromNode::Done, _) => Ok(()),
+            _ => Err(ClientError::Unexpected(address.to_owned())),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Reading of an object from buffers and the PFS, with every chunk's checksum compared.
+
+use super::inventory::{Found, Inventory, Source};
+use super::{Client, ClientError, MESSAGE, Peers};
+use crate::checksum::{CHUNK_BYTES, chunk_length, chunks, crc32c};
+use crate::layout;
+use crate::message::{About, FromNode, Part, ToNode};
+use entresol_burst::{CheckpointId, JobId, NodeId};
+use std::collections::BTreeMap;
+
+/// Most looks at the inventory: parts move while they are read.
+const ROUNDS: usize = 3;
+
+/// One chunk of a restored object, and its source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredChunk {
+    /// Offset in the object of the first byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Source of the bytes.
+    pub source: String,
+}
+
+/// A restored object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The chunks, by offset.
+    pub chunks: Vec<RestoredChunk>,
+    /// Newer checkpoints that are not complete, sources that failed, and nodes that could not be asked.
+    pub warnings: Vec<String>,
+}
+
+impl Client {
+    /// Reads the object of one rank: of the given checkpoint, or of the newest complete one.
+    ///
+    /// Damage of the newest complete checkpoint is an error and no reason for an older one: the ranks of a job must not
+    /// restore different checkpoints.
+    ///
+    /// # Errors
+    /// When no such checkpoint is complete, or a chunk has no source with its checksum.
+    pub fn restore(&self, job: JobId, checkpoint: Option<CheckpointId>, rank: u32) -> Result<Restored, ClientError> {
+        let mut peers = Peers::default();
+        let mut round = 1;
+        loop {
+            let inventory = self.inventory(job, &mut peers)?;
+            match self.restore_from(&inventory, job, checkpoint, rank, &mut peers) {
+                Err(ClientError::Damaged { .. }) if round < ROUNDS => round += 1,
+                result => return result,
+            }
+        }
+    }
+
+    fn restore_from(
+        &self,
+        inventory: &Inventory,
+        job: JobId,
+        checkpoint: Option<CheckpointId>,
+        rank: u32,
+        peers: &mut Peers,
+    ) -> Result<Restored, ClientError> {
+        let mut warnings = inventory.missing.clone();
+        let (checkpoint, found) = choose(inventory, job, checkpoint, &mut warnings)?;
+        let census = found.census();
+        let about = *census.whole.get(&rank).ok_or(ClientError::NoSuchRank(rank, census.ranks))?;
+        // Sources of each part of the attempt, the writer's own node first and the PFS last.
+        let mut sources: BTreeMap<(u64, u64), Vec<&(Part, Source)>> = BTreeMap::new();
+        for one in found.parts.iter().filter(|(part, _)| part.object.rank == rank && part.about == about) {
+            sources.entry((one.0.offset, one.0.bytes)).or_default().push(one);
+        }
+        let own = self.settings.node;
+        sources.values_mut().for_each(|all| all.sort_by_key(|(_, source)| distance(source, own)));
+        let mut reader = Reader { client: self, peers, warnings, chunks: Vec::new() };
+        let mut bytes = Vec::new();
+        // A part that begins after the end of those before is not reached: the attempt is whole.
+        for ((offset, length), sources) in sources {
+            if offset + length > bytes.len() as u64 || length == 0 {
+                reader.part(job, checkpoint, offset, length, &sources, &mut bytes)?;
+            }
+        }
+        check_length(job, checkpoint, &about, &bytes)?;
+        Ok(Restored { checkpoint, bytes, chunks: reader.chunks, warnings: reader.warnings })
+    }
+}
+
+fn check_length(job: JobId, checkpoint: CheckpointId, about: &About, bytes: &[u8]) -> Result<(), ClientError> {
+    let offset = bytes.len() as u64;
+    match offset == about.total {
+        true => Ok(()),
+        false => Err(ClientError::Damaged { job, checkpoint, offset, failures: Vec::new() }),
+    }
+}
+
+/// The given checkpoint, or the newest complete one.
+fn choose<'a>(
+    inventory: &'a Inventory,
+    job: JobId,
+    checkpoint: Option<CheckpointId>,
+    warnings: &mut Vec<String>,
+) -> Result<(CheckpointId, &'a Found), ClientError> {
+    for (&number, found) in inventory.checkpoints.iter().rev() {
+        if checkpoint.is_some_and(|checkpoint| checkpoint != number) {
+            continue;
+        }
+        let census = found.census();
+        if census.is_complete() {
+            return Ok((number, found));
+        }
+        warnings.push(format!("checkpoint {}: {} of {} ranks", number.0, census.whole.len(), census.ranks));
+    }
+    let warnings = std::mem::take(warnings);
+    Err(match checkpoint {
+        Some(checkpoint) => ClientError::Incomplete(job, checkpoint, warnings),
+        None => ClientError::NoCheckpoint(job, warnings),
+    })
+}
+
+fn distance(source: &Source, own: NodeId) -> u32 {
+    match source {
+        Source::Node { node, .. } if *node == own => 0,
+        Source::Node { .. } => 1,
+        Source::Pfs => 2,
+    }
+}
+
+struct Reader<'a> {
+    client: &'a Client,
+    peers: &'a mut Peers,
+    warnings: Vec<String>,
+    chunks: Vec<RestoredChunk>,
+}
+
+impl Reader<'_> {
+    /// Appends the bytes of a part that are not there yet.
+    fn part(
+        &mut self,
+        job: JobId,
+        checkpoint: CheckpointId,
+        offset: u64,
+        length: u64,
+        sources: &[&(Part, Source)],
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), ClientError> {
+        for chunk in 0..chunks(length) {
+            let at = offset + chunk * CHUNK_BYTES;
+            let mut failures = Vec::new();
+            let read = sources.iter().find_map(|(part, source)| {
+                let named = name(source);
+                match self.chunk(part, source, chunk) {
+                    Ok(read) => Some((read, named)),
+                    Err(why) => {
+                        failures.push(format!("{named}: {why}"));
+                        None
+                    }
+                }
+            });
+            let Some((read, source)) = read else {
+                return Err(ClientError::Damaged { job, checkpoint, offset: at, failures });
+            };
+            self.warnings.extend(failures);
+            let skipped = (bytes.len() as u64).saturating_sub(at).min(read.len() as u64);
+            self.chunks.push(RestoredChunk { offset: at, bytes: read.len() as u64, source });
+            bytes.extend_from_slice(&read[skipped as usize..]);
+        }
+        Ok(())
+    }
+
+    /// One chunk of a part from one source.
+    fn chunk(&mut self, part: &Part, source: &Source, chunk: u64) -> Result<Vec<u8>, String> {
+        let length = chunk_length(part.bytes, chunk);
+        let (read, crc) = match source {
+            Source::Node { address, lease, crcs, .. } => {
+                let read = ToNode::Read { lease: *lease, chunk };
+                match self.peers.node(address, &read, &[], MESSAGE).map_err(|error| error.to_string())? {
+                    (FromNode::Chunk, bytes) => (bytes, crcs.get(chunk as usize).copied()),
+                    _ => return Err("an answer that does not fit".to_owned()),
+                }
+            }
+            Source::Pfs => {
+                let sidecar = layout::sidecar(&*self.client.pfs, part).map_err(|error| error.to_string())?;
+                let folder = layout::folder(part.object.job, part.object.checkpoint);
+                let at = chunk * CHUNK_BYTES;
+                let read = self.client.pfs.read(&folder, &layout::name(part), at, length);
+                (read.map_err(|error| error.to_string())?, sidecar.crcs.get(chunk as usize).copied())
+            }
+        };
+        match read.len() as u64 == length && Some(crc32c(&read)) == crc {
+            true => Ok(read),
+            false => Err(format!("chunk {chunk} has another checksum")),
+        }
+    }
+}
+
+fn name(source: &Source) -> String {
+    match source {
+        Source::Node { node, .. } => format!("memory of node {}", node.0),
+        Source::Pfs => "the PFS".to_owned(),
+    }
+}

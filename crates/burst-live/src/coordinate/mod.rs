@@ -1,0 +1,208 @@
+//! The coordinator daemon: it raises its epoch, waits for the nodes' reports, and answers writers.
+
+mod epoch;
+mod log;
+mod state;
+
+pub use log::{ReplayError, Replayed, replay};
+
+use crate::message::{FromCoordinator, ToCoordinator};
+use crate::server::{Server, lock};
+use crate::wire::{self, WireError};
+use entresol_burst::{Coordinator, Epoch, Event, LEASE_NS, NodeId, Policy, Redundancy};
+use log::GrantLog;
+use state::State;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Time after which a silent node is lost. Nodes report several times a second.
+const NODE_SILENCE: Duration = Duration::from_secs(5);
+/// Time after which the connection of a silent writer is closed.
+const WRITER_SILENCE: Duration = Duration::from_secs(60);
+/// Deadline of one message.
+const MESSAGE: Duration = Duration::from_secs(5);
+/// Time that a commit waits for the nodes' messages about the last pieces.
+const COMMIT_WAIT: Duration = Duration::from_secs(2);
+const TICK: Duration = Duration::from_millis(100);
+
+/// Settings of a coordinator.
+#[derive(Clone, Debug)]
+pub struct CoordinatorSettings {
+    /// Address to listen at.
+    pub listen: String,
+    /// Directory of the epoch. It belongs to one coordinator, and outlives it.
+    pub state: PathBuf,
+    /// The policy.
+    pub policy: Policy,
+    /// Number of nodes that are waited for after a start.
+    pub nodes: Option<usize>,
+    /// Longest time that nodes are waited for.
+    pub wait: Duration,
+    /// Length of a lease in nanoseconds.
+    pub lease_ns: u64,
+    /// File for every event and its grants.
+    pub grant_log: Option<PathBuf>,
+}
+
+impl CoordinatorSettings {
+    /// Settings with defaults: the policy `chunked`, and a wait of ten seconds.
+    pub fn new(listen: &str, state: PathBuf) -> CoordinatorSettings {
+        CoordinatorSettings {
+            listen: listen.to_owned(),
+            state,
+            policy: Policy::new(entresol_burst::Kind::Chunked),
+            nodes: None,
+            wait: Duration::from_secs(10),
+            lease_ns: LEASE_NS,
+            grant_log: None,
+        }
+    }
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Notified when a node's events were applied.
+    applied: Condvar,
+    stopping: AtomicBool,
+}
+
+/// A running coordinator.
+pub struct CoordinatorDaemon {
+    shared: Arc<Shared>,
+    server: Server,
+    ticker: Option<JoinHandle<()>>,
+    epoch: Epoch,
+    _state: epoch::StateDirectory,
+}
+
+impl CoordinatorDaemon {
+    /// Starts a coordinator. Its epoch is durable before it listens.
+    ///
+    /// # Errors
+    /// When the epoch cannot be raised, the address is in use, or the policy has a redundancy that is not live.
+    pub fn start(settings: &CoordinatorSettings) -> io::Result<CoordinatorDaemon> {
+        if settings.policy.redundancy == Redundancy::Xor {
+            let why = "redundancy=xor is simulated only: a lost piece cannot be rebuilt from a live parity";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let (held, epoch) = epoch::raise(&settings.state)?;
+        let log = match &settings.grant_log {
+            Some(path) => Some(GrantLog::create(path, &settings.policy, epoch, settings.lease_ns)?),
+            None => None,
+        };
+        let listener = TcpListener::bind(&settings.listen)?;
+        let coordinator = Coordinator::new(settings.policy, epoch, settings.lease_ns);
+        let state = State::new(coordinator, settings.policy, log, settings.nodes, settings.wait);
+        let stopping = AtomicBool::new(false);
+        let shared = Arc::new(Shared { state: Mutex::new(state), applied: Condvar::new(), stopping });
+        let own = Arc::clone(&shared);
+        let server = Server::start(listener, Arc::new(move |stream| serve(&own, &stream)))?;
+        let own = Arc::clone(&shared);
+        let tick = move || {
+            while !own.stopping.load(Ordering::SeqCst) {
+                lock(&own.state).tick();
+                std::thread::sleep(TICK);
+            }
+        };
+        let ticker = Some(std::thread::Builder::new().name("tick".to_owned()).spawn(tick)?);
+        Ok(CoordinatorDaemon { shared, server, ticker, epoch, _state: held })
+    }
+
+    /// Address at which the coordinator listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// The epoch of this start.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Checks that on every node the granted and the free bytes make up the buffer.
+    ///
+    /// # Errors
+    /// The first node on which they do not.
+    pub fn check(&self) -> Result<(), String> {
+        lock(&self.shared.state).coordinator().check()
+    }
+}
+
+impl Drop for CoordinatorDaemon {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.server.stop();
+        if let Some(ticker) = self.ticker.take() {
+            let _ = ticker.join();
+        }
+    }
+}
+
+/// Serves one connection of a writer or a node.
+fn serve(shared: &Shared, stream: &TcpStream) {
+    let mut node: Option<(NodeId, u64)> = None;
+    // A connection that fails is closed; its peer connects again.
+    let _ = exchange(shared, stream, &mut node);
+    if let Some((node, generation)) = node {
+        lock(&shared.state).disconnected(node, generation);
+    }
+}
+
+fn exchange(shared: &Shared, stream: &TcpStream, node: &mut Option<(NodeId, u64)>) -> Result<(), WireError> {
+    loop {
+        let idle = if node.is_some() { NODE_SILENCE } else { WRITER_SILENCE };
+        let (request, _) = wire::receive_next::<ToCoordinator>(stream, idle, MESSAGE)?;
+        let refused = |why: &str| FromCoordinator::Refused { why: why.to_owned() };
+        let answer = match (request, *node) {
+            (ToCoordinator::Writer(event @ Event::Commit { .. }), _) => commit(shared, &event),
+            (ToCoordinator::Writer(event @ (Event::Open { .. } | Event::Renew { .. } | Event::Abandon { .. })), _) => {
+                lock(&shared.state).writer(&event)
+            }
+            (ToCoordinator::Writer(_), _) => refused("not an event of a writer"),
+            (ToCoordinator::Nodes, _) => lock(&shared.state).nodes(),
+            (ToCoordinator::Hello { node: of, incarnation, address }, None) => {
+                match lock(&shared.state).hello(of, incarnation, address) {
+                    Some((generation, welcome)) => {
+                        *node = Some((of, generation));
+                        welcome
+                    }
+                    None => refused("a later start of this node is known"),
+                }
+            }
+            (ToCoordinator::Report(report), Some((of, generation))) => {
+                lock(&shared.state).report(of, generation, report)
+            }
+            (ToCoordinator::Events(events), Some((of, generation))) => {
+                let answer = lock(&shared.state).events(of, generation, &events);
+                if !events.is_empty() {
+                    shared.applied.notify_all();
+                }
+                answer
+            }
+            (ToCoordinator::Hello { .. }, Some(_)) => refused("this connection is a node's already"),
+            (ToCoordinator::Report(_) | ToCoordinator::Events(_), None) => refused("this connection is no node's"),
+        };
+        wire::send(stream, &answer, &[], MESSAGE)?;
+    }
+}
+
+/// Commits an object. The nodes' messages about its last pieces may still be on their way.
+fn commit(shared: &Shared, event: &Event) -> FromCoordinator {
+    let until = Instant::now() + COMMIT_WAIT;
+    let mut state = lock(&shared.state);
+    loop {
+        if let Some(answer) = state.commit(event) {
+            return answer;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || shared.stopping.load(Ordering::SeqCst) {
+            return FromCoordinator::Refused { why: "parts of the object are not stored: open it again".to_owned() };
+        }
+        let waited = shared.applied.wait_timeout(state, left);
+        state = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+    }
+}

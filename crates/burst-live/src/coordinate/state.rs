@@ -1,0 +1,237 @@
+//! State of the coordinator daemon: the pure [`Coordinator`], the nodes' connections, and the grant log.
+
+use super::log::{Applied, GrantLog, apply};
+use crate::clock;
+use crate::message::{FromCoordinator, NodeEntry};
+use entresol_burst::{Answer, Coordinator, Event, Grant, NodeId, Order, Place, Policy, Refused, Report};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// A node's connection and what was applied of its messages.
+struct Link {
+    /// Number of the connection; messages of earlier ones are dropped.
+    generation: u64,
+    incarnation: u64,
+    address: String,
+    /// True if this start of the node has reported in this epoch.
+    is_known: bool,
+    /// True if the node has reported on this connection.
+    present: bool,
+    /// Number of the last event applied from this start.
+    applied: u64,
+    orders: Vec<Order>,
+}
+
+pub(super) struct State {
+    coordinator: Coordinator,
+    policy: Policy,
+    log: Option<GrantLog>,
+    links: BTreeMap<NodeId, Link>,
+    next_generation: u64,
+    now_ns: u64,
+    /// Number of nodes that are waited for, until the time of giving them up.
+    expected: Option<usize>,
+    give_up: Instant,
+    reported: BTreeSet<NodeId>,
+    settled: bool,
+}
+
+impl State {
+    pub fn new(
+        coordinator: Coordinator,
+        policy: Policy,
+        log: Option<GrantLog>,
+        expected: Option<usize>,
+        wait: Duration,
+    ) -> State {
+        State {
+            coordinator,
+            policy,
+            log,
+            links: BTreeMap::new(),
+            next_generation: 0,
+            now_ns: 0,
+            expected,
+            give_up: Instant::now() + wait,
+            reported: BTreeSet::new(),
+            settled: false,
+        }
+    }
+
+    /// Applies an event and keeps its orders for the nodes. The logged time never runs backwards.
+    fn apply(&mut self, applied: &Applied) -> Result<Vec<Grant>, Refused> {
+        self.now_ns = self.now_ns.max(clock::now_ns());
+        let result = apply(&mut self.coordinator, self.now_ns, applied);
+        let is_idle = matches!(applied, Applied::Event(Event::Tick)) && result.as_ref() == Ok(&Answer::default());
+        let grants = result.as_ref().map_or(&[][..], |answer| &answer.grants);
+        if let Some(log) = self.log.as_mut().filter(|_| !is_idle)
+            && let Err(error) = log.append(self.now_ns, applied, grants)
+        {
+            eprintln!("the grant log ends here: {error}");
+            self.log = None;
+        }
+        let Answer { grants, orders } = result?;
+        for order in orders {
+            let (Order::Reclaim { node, .. } | Order::Promote { node, .. }) = order;
+            // Orders for an absent node are repeated when it reports.
+            if let Some(link) = self.links.get_mut(&node).filter(|link| link.present) {
+                link.orders.push(order);
+            }
+        }
+        Ok(grants)
+    }
+
+    /// An event of a writer.
+    pub fn writer(&mut self, event: &Event) -> FromCoordinator {
+        match self.apply(&Applied::Event(event.clone())) {
+            Ok(grants) => FromCoordinator::Grants { addresses: self.addresses(&grants), grants },
+            Err(refused) => FromCoordinator::Refused { why: refused.to_string() },
+        }
+    }
+
+    /// A commit; none if parts are not stored yet.
+    pub fn commit(&mut self, event: &Event) -> Option<FromCoordinator> {
+        match self.apply(&Applied::Event(event.clone())) {
+            Ok(grants) => Some(FromCoordinator::Grants { addresses: BTreeMap::new(), grants }),
+            Err(Refused::Incomplete(_)) => None,
+            Err(refused) => Some(FromCoordinator::Refused { why: refused.to_string() }),
+        }
+    }
+
+    fn addresses(&self, grants: &[Grant]) -> BTreeMap<u32, String> {
+        let buffers = grants.iter().filter_map(|grant| match &grant.place {
+            Place::Buffer { primary, guard } => Some([Some(primary.node), guard.as_ref().map(|guard| guard.node)]),
+            Place::Pfs => None,
+        });
+        let nodes = buffers.flatten().flatten();
+        nodes.filter_map(|node| Some((node.0, self.links.get(&node)?.address.clone()))).collect()
+    }
+
+    pub fn nodes(&self) -> FromCoordinator {
+        let known = self.links.iter().filter(|(_, link)| link.is_known);
+        let entry =
+            |(&node, link): (&NodeId, &Link)| NodeEntry { node, address: link.address.clone(), present: link.present };
+        FromCoordinator::Nodes {
+            nodes: known.map(entry).collect(),
+            settled: self.settled,
+            epoch: self.coordinator.epoch().0,
+        }
+    }
+
+    /// A node's first message on a connection. Returns the number of the connection; none for an earlier start of the
+    /// node than the known one.
+    pub fn hello(&mut self, node: NodeId, incarnation: u64, address: String) -> Option<(u64, FromCoordinator)> {
+        let old = self.links.remove(&node);
+        if let Some(link) = old.as_ref().filter(|link| link.is_known && link.incarnation > incarnation) {
+            eprintln!("node {}: start {incarnation} is older than start {}", node.0, link.incarnation);
+            self.links.extend(old.map(|link| (node, link)));
+            return None;
+        }
+        if old.as_ref().is_some_and(|link| link.present) {
+            // Its present connection is given up.
+            let _ = self.apply(&Applied::Event(Event::NodeLost { node }));
+        }
+        let same = old.filter(|link| link.incarnation == incarnation && link.is_known);
+        let applied = same.map(|link| link.applied);
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        let link = Link {
+            generation,
+            incarnation,
+            address,
+            is_known: applied.is_some(),
+            present: false,
+            applied: applied.unwrap_or(0),
+            orders: Vec::new(),
+        };
+        self.links.insert(node, link);
+        let (epoch, policy) = (self.coordinator.epoch().0, self.policy.to_string());
+        Some((generation, FromCoordinator::Welcome { epoch, applied, policy }))
+    }
+
+    fn is_current(&self, node: NodeId, generation: u64) -> bool {
+        self.links.get(&node).is_some_and(|link| link.generation == generation)
+    }
+
+    /// A node's report on a connection.
+    pub fn report(&mut self, node: NodeId, generation: u64, report: Report) -> FromCoordinator {
+        let incarnation = report.incarnation;
+        let fits = |link: &&mut Link| link.generation == generation && link.incarnation == incarnation;
+        let Some(link) = self.links.get_mut(&node).filter(fits).filter(|_| report.node == node) else {
+            return FromCoordinator::Refused { why: "a newer connection of this node is known".to_owned() };
+        };
+        // Orders of the report itself are for this node as well.
+        link.present = true;
+        if let Err(refused) = self.apply(&Applied::Event(Event::Report(report))) {
+            if let Some(link) = self.links.get_mut(&node) {
+                link.present = false;
+            }
+            return FromCoordinator::Refused { why: refused.to_string() };
+        }
+        if let Some(link) = self.links.get_mut(&node) {
+            link.is_known = true;
+        }
+        self.settled &= !self.reported.insert(node);
+        self.settle();
+        self.orders(node)
+    }
+
+    /// Events of a node, in order. Those that were applied already are passed over.
+    pub fn events(&mut self, node: NodeId, generation: u64, events: &[(u64, Event)]) -> FromCoordinator {
+        for (number, event) in events {
+            let is_current = |link: &&mut Link| link.generation == generation && link.present;
+            let Some(link) = self.links.get_mut(&node).filter(is_current) else {
+                return FromCoordinator::Refused { why: "a newer connection of this node is known".to_owned() };
+            };
+            if *number <= link.applied {
+                continue;
+            }
+            link.applied = *number;
+            if matches!(event, Event::Stored { .. } | Event::Drained { .. } | Event::Released { .. }) {
+                // A lease that is unknown was given up with an earlier epoch or start.
+                let _ = self.apply(&Applied::Event(event.clone()));
+            }
+        }
+        match self.is_current(node, generation) {
+            true => self.orders(node),
+            false => FromCoordinator::Refused { why: "a newer connection of this node is known".to_owned() },
+        }
+    }
+
+    fn orders(&mut self, node: NodeId) -> FromCoordinator {
+        match self.links.get_mut(&node) {
+            Some(link) => FromCoordinator::Orders { orders: std::mem::take(&mut link.orders), applied: link.applied },
+            None => FromCoordinator::Orders { orders: Vec::new(), applied: 0 },
+        }
+    }
+
+    /// The end of a node's connection.
+    pub fn disconnected(&mut self, node: NodeId, generation: u64) {
+        let Some(link) = self.links.get_mut(&node).filter(|link| link.generation == generation) else { return };
+        link.orders.clear();
+        if std::mem::replace(&mut link.present, false) {
+            // The loss of a node is never refused.
+            let _ = self.apply(&Applied::Event(Event::NodeLost { node }));
+        }
+    }
+
+    /// Ends leases, and the wait for nodes.
+    pub fn tick(&mut self) {
+        // A tick is never refused.
+        let _ = self.apply(&Applied::Event(Event::Tick));
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        let all = self.expected.is_some_and(|expected| self.reported.len() >= expected);
+        if !self.settled && (all || Instant::now() >= self.give_up) {
+            self.settled = true;
+            // The end of the wait is never refused.
+            let _ = self.apply(&Applied::AllReported);
+        }
+    }
+
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+}

@@ -1,0 +1,239 @@
+//! Files of a checkpoint on the PFS, and the rule by which a checkpoint is complete.
+//!
+//! `job-J/checkpoint-C/` has for each part of each object a file with its bytes, and beside it `NAME.json` with their
+//! checksums. The name of a part has all that decides about completeness, so that a listing of the folder is enough:
+//! `part-rR-ofN-aA-oO-bB-tT` is of rank R of N and of attempt A, and has B bytes of T from offset O on. The checksums are
+//! durable before the part. `manifest.json` comes last.
+//!
+//! An attempt at an object is *whole* when its parts cover the object. A checkpoint is *complete* when every rank has a
+//! whole attempt; the newest whole attempt of each rank counts.
+
+use crate::message::{About, Part};
+use crate::pfs::Pfs;
+use entresol_burst::{CheckpointId, JobId, Object};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+
+const MANIFEST: &str = "manifest.json";
+
+/// Folder of a checkpoint.
+pub fn folder(job: JobId, checkpoint: CheckpointId) -> String {
+    format!("job-{}/checkpoint-{}", job.0, checkpoint.0)
+}
+
+/// File name of a part.
+pub fn name(part: &Part) -> String {
+    let About { ranks, total, attempt } = part.about;
+    format!("part-r{}-of{ranks}-a{attempt}-o{}-b{}-t{total}", part.object.rank, part.offset, part.bytes)
+}
+
+/// The part that a file name is of.
+fn parse(job: JobId, checkpoint: CheckpointId, text: &str) -> Option<Part> {
+    let mut fields = text.strip_prefix("part-")?.split('-');
+    let mut field = |prefix: &str| fields.next()?.strip_prefix(prefix)?.parse::<u64>().ok();
+    let rank = u32::try_from(field("r")?).ok()?;
+    let ranks = u32::try_from(field("of")?).ok()?;
+    let (attempt, offset, bytes, total) = (field("a")?, field("o")?, field("b")?, field("t")?);
+    let part = Part { object: Object { job, checkpoint, rank }, about: About { ranks, total, attempt }, offset, bytes };
+    // A sidecar or another file does not print as its part.
+    (name(&part) == text && is_sound(&part)).then_some(part)
+}
+
+/// True if a part lies within its object, and its rank within the checkpoint.
+pub fn is_sound(part: &Part) -> bool {
+    let within = part.offset.checked_add(part.bytes).is_some_and(|end| end <= part.about.total);
+    within && part.object.rank < part.about.ranks && (part.bytes > 0 || part.about.total == 0)
+}
+
+/// Checksums of a part, in the file beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sidecar {
+    /// Length of the chunks in bytes.
+    pub chunk_bytes: u64,
+    /// CRC-32C of each chunk.
+    pub crcs: Vec<u32>,
+}
+
+/// The last file of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The job.
+    pub job: u64,
+    /// The checkpoint.
+    pub checkpoint: u64,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// The object of each rank, in order.
+    pub objects: Vec<ManifestObject>,
+}
+
+/// The object of one rank in a manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestObject {
+    /// The rank.
+    pub rank: u32,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// The attempt of the parts.
+    pub attempt: u64,
+    /// The parts, by offset.
+    pub parts: Vec<ManifestPart>,
+}
+
+/// One file in a manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestPart {
+    /// Offset in the object of the first byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Name of the file.
+    pub file: String,
+    /// Length of the chunks in bytes.
+    pub chunk_bytes: u64,
+    /// CRC-32C of each chunk.
+    pub crcs: Vec<u32>,
+}
+
+/// Writes a part: checksums first, then the bytes. Both are durable afterwards.
+///
+/// # Errors
+/// When the PFS fails.
+pub fn write_part(pfs: &dyn Pfs, part: &Part, crcs: &[u32], contents: &mut dyn Read) -> io::Result<()> {
+    let folder = folder(part.object.job, part.object.checkpoint);
+    let name = name(part);
+    let sidecar = Sidecar { chunk_bytes: crate::CHUNK_BYTES, crcs: crcs.to_vec() };
+    pfs.create(&folder, &format!("{name}.json"), &mut &serde_json::to_vec(&sidecar)?[..])?;
+    pfs.create(&folder, &name, contents)
+}
+
+/// The checksums of a part on the PFS.
+///
+/// # Errors
+/// When they are missing or do not fit the part.
+pub fn sidecar(pfs: &dyn Pfs, part: &Part) -> io::Result<Sidecar> {
+    let folder = folder(part.object.job, part.object.checkpoint);
+    let sidecar: Sidecar = serde_json::from_slice(&pfs.read_small(&folder, &format!("{}.json", name(part)))?)?;
+    let fits =
+        sidecar.chunk_bytes == crate::CHUNK_BYTES && sidecar.crcs.len() as u64 == crate::checksum::chunks(part.bytes);
+    if fits { Ok(sidecar) } else { Err(io::Error::new(io::ErrorKind::InvalidData, "checksums of another part")) }
+}
+
+/// The parts of a checkpoint on the PFS.
+///
+/// # Errors
+/// When its folder cannot be read.
+pub fn parts(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Result<Vec<Part>> {
+    let names = pfs.list(&folder(job, checkpoint))?;
+    Ok(names.iter().filter_map(|name| parse(job, checkpoint, name)).collect())
+}
+
+/// The checkpoints of a job that have a folder on the PFS.
+///
+/// # Errors
+/// When the job's folder cannot be read.
+pub fn checkpoints(pfs: &dyn Pfs, job: JobId) -> io::Result<BTreeSet<CheckpointId>> {
+    let names = pfs.list(&format!("job-{}", job.0))?;
+    let number = |name: &String| name.strip_prefix("checkpoint-")?.parse().ok().map(CheckpointId);
+    Ok(names.iter().filter_map(number).collect())
+}
+
+/// True if parts cover an object.
+fn are_whole(parts: &[Part]) -> bool {
+    let mut spans: Vec<(u64, u64)> = parts.iter().map(|part| (part.offset, part.offset + part.bytes)).collect();
+    spans.sort_unstable();
+    let covered = spans.iter().try_fold(0, |end, &(from, to)| (from <= end).then_some(end.max(to)));
+    parts.first().is_some_and(|part| covered == Some(part.about.total))
+}
+
+/// State of the objects of one checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Number of ranks; 0 if there are no parts.
+    pub ranks: u32,
+    /// The newest whole attempt of each rank that has one.
+    pub whole: BTreeMap<u32, About>,
+}
+
+impl Census {
+    /// State of a checkpoint of which these parts exist, wherever they are. Of several numbers of ranks that of the
+    /// newest attempt counts.
+    pub fn of(parts: &[Part]) -> Census {
+        let Some(newest) = parts.iter().max_by_key(|part| part.about.attempt) else { return Census::default() };
+        let ranks = newest.about.ranks;
+        let mut attempts: BTreeMap<(u32, u64, u64), Vec<Part>> = BTreeMap::new();
+        for part in parts.iter().filter(|part| part.about.ranks == ranks) {
+            attempts.entry((part.object.rank, part.about.attempt, part.about.total)).or_default().push(*part);
+        }
+        // In order of attempts, so that the newest stays.
+        let whole = attempts.into_iter().filter(|(_, parts)| are_whole(parts));
+        let whole = whole.map(|((rank, attempt, total), _)| (rank, About { ranks, total, attempt })).collect();
+        Census { ranks, whole }
+    }
+
+    /// True if every rank has a whole attempt.
+    pub fn is_complete(&self) -> bool {
+        self.ranks > 0 && self.whole.len() == self.ranks as usize
+    }
+}
+
+/// The manifest of a checkpoint, if there is one.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn manifest(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Result<Option<Manifest>> {
+    match pfs.read_small(&folder(job, checkpoint), MANIFEST) {
+        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// True if a checkpoint is complete on the PFS and its manifest names the newest attempts.
+///
+/// # Errors
+/// When the PFS fails.
+pub fn is_durable(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Result<bool> {
+    let census = Census::of(&parts(pfs, job, checkpoint)?);
+    Ok(census.is_complete() && manifest(pfs, job, checkpoint)?.is_some_and(|manifest| names(&manifest, &census)))
+}
+
+fn names(manifest: &Manifest, census: &Census) -> bool {
+    let same = |object: &ManifestObject| census.whole.get(&object.rank).is_some_and(|it| it.attempt == object.attempt);
+    manifest.ranks == census.ranks && manifest.objects.len() == census.whole.len() && manifest.objects.iter().all(same)
+}
+
+/// Writes the manifest if all ranks are whole on the PFS and it does not say so yet. Returns true if the checkpoint is
+/// durable. Several processes may do it at the same time: each has seen durable parts alone.
+///
+/// # Errors
+/// When the PFS fails; to be repeated then.
+pub fn finish(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Result<bool> {
+    let all = parts(pfs, job, checkpoint)?;
+    let census = Census::of(&all);
+    if !census.is_complete() {
+        return Ok(false);
+    }
+    // A manifest that cannot be read is written again.
+    if let Ok(Some(manifest)) = manifest(pfs, job, checkpoint)
+        && names(&manifest, &census)
+    {
+        return Ok(true);
+    }
+    let mut objects = Vec::new();
+    for (&rank, &about) in &census.whole {
+        let mut own: Vec<&Part> = all.iter().filter(|part| part.object.rank == rank && part.about == about).collect();
+        own.sort_unstable_by_key(|part| (part.offset, part.bytes));
+        let parts: io::Result<Vec<ManifestPart>> = own.into_iter().map(|part| manifest_part(pfs, part)).collect();
+        objects.push(ManifestObject { rank, bytes: about.total, attempt: about.attempt, parts: parts? });
+    }
+    let manifest = Manifest { job: job.0, checkpoint: checkpoint.0, ranks: census.ranks, objects };
+    pfs.create(&folder(job, checkpoint), MANIFEST, &mut &serde_json::to_vec_pretty(&manifest)?[..])?;
+    Ok(true)
+}
+
+fn manifest_part(pfs: &dyn Pfs, part: &Part) -> io::Result<ManifestPart> {
+    let Sidecar { chunk_bytes, crcs } = sidecar(pfs, part)?;
+    Ok(ManifestPart { offset: part.offset, bytes: part.bytes, file: name(part), chunk_bytes, crcs })
+}

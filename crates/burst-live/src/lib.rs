@@ -1,0 +1,20 @@
+//! The live half of the burst buffer: the daemon of a node, the daemon of the coordinator, and the library of writers.
+//!
+//! All decisions are those of `entresol-burst`: [`entresol_burst::Coordinator`] and [`entresol_burst::NodeStore`] are
+//! driven here over TCP and the clock, as the simulation drives them in virtual time.
+
+mod arena;
+mod checksum;
+pub mod client;
+mod clock;
+mod coordinate;
+pub mod layout;
+pub mod message;
+mod node;
+pub mod pfs;
+mod server;
+pub mod wire;
+
+pub use checksum::CHUNK_BYTES;
+pub use coordinate::{CoordinatorDaemon, CoordinatorSettings, ReplayError, Replayed, replay};
+pub use node::{NodeDaemon, NodeSettings};

@@ -1,0 +1,195 @@
+//! Messages between writers, nodes and the coordinator, as the wire carries them.
+
+use entresol_burst::{Event, Grant, JobId, Lease, NodeId, Object, Order, Report, Reservation, Role};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Properties of an object that all of its parts carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Number of ranks of the checkpoint.
+    pub ranks: u32,
+    /// Length of the object in bytes.
+    pub total: u64,
+    /// Name of one attempt to write the object: the writer's clock at its begin. Parts of different attempts are not
+    /// combined.
+    pub attempt: u64,
+}
+
+/// A part of an object as it was written by one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The object.
+    pub object: Object,
+    /// Properties of the object.
+    pub about: About,
+    /// Offset in the object of the first byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// Request to the coordinator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ToCoordinator {
+    /// An event of a writer: `Open`, `Renew`, `Commit` or `Abandon`.
+    Writer(Event),
+    /// The addresses of the nodes.
+    Nodes,
+    /// The first message of a node on a connection.
+    Hello {
+        /// The node.
+        node: NodeId,
+        /// Number of the node's start.
+        incarnation: u64,
+        /// Address at which writers reach the node.
+        address: String,
+    },
+    /// The second message of a node on a connection.
+    Report(Report),
+    /// New events of a node in order, each with its number. Orders are fetched by it too.
+    Events(Vec<(u64, Event)>),
+}
+
+/// Answer of the coordinator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum FromCoordinator {
+    /// Grants, and the addresses of the nodes that they name.
+    Grants {
+        /// The grants.
+        grants: Vec<Grant>,
+        /// Addresses by node.
+        addresses: BTreeMap<u32, String>,
+    },
+    /// The event was refused.
+    Refused {
+        /// Reason.
+        why: String,
+    },
+    /// The nodes.
+    Nodes {
+        /// Nodes that have reported in this epoch.
+        nodes: Vec<NodeEntry>,
+        /// True if all nodes of the configuration have reported, or the wait for them is over.
+        settled: bool,
+        /// The coordinator's epoch.
+        epoch: u32,
+    },
+    /// Answer to `Hello`.
+    Welcome {
+        /// The coordinator's epoch.
+        epoch: u32,
+        /// Number of the last event applied from this start of the node; none if its report is unknown.
+        applied: Option<u64>,
+        /// The policy.
+        policy: String,
+    },
+    /// Answer to `Report` and `Events`.
+    Orders {
+        /// Orders to obey.
+        orders: Vec<Order>,
+        /// Number of the last event applied.
+        applied: u64,
+    },
+}
+
+/// A node as the coordinator knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEntry {
+    /// The node.
+    pub node: NodeId,
+    /// Its address.
+    pub address: String,
+    /// True if the node is connected.
+    pub present: bool,
+}
+
+/// Request to a node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ToNode {
+    /// One chunk of a piece; its bytes follow.
+    Write {
+        /// The grant.
+        grant: Reservation,
+        /// Properties of the object.
+        about: About,
+        /// Number of the chunk, from the front of the piece.
+        chunk: u64,
+    },
+    /// All chunks of a piece were written; the checksums are compared.
+    Store {
+        /// The reservation.
+        lease: Lease,
+        /// CRC-32C of each chunk.
+        crcs: Vec<u32>,
+    },
+    /// Read one chunk of a stored piece.
+    Read {
+        /// The reservation.
+        lease: Lease,
+        /// Number of the chunk.
+        chunk: u64,
+    },
+    /// The stored pieces of a job.
+    Pieces {
+        /// The job.
+        job: JobId,
+    },
+    /// Counters.
+    Status,
+}
+
+/// Answer of a node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum FromNode {
+    /// The request was obeyed.
+    Done,
+    /// The request was refused.
+    Refused {
+        /// Reason.
+        why: String,
+    },
+    /// The bytes of a chunk follow.
+    Chunk,
+    /// The stored pieces of a job.
+    Pieces {
+        /// The node.
+        node: NodeId,
+        /// The pieces.
+        pieces: Vec<StoredPiece>,
+    },
+    /// Counters.
+    Status(NodeStatus),
+}
+
+/// A stored piece in the buffer of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredPiece {
+    /// The reservation.
+    pub lease: Lease,
+    /// Purpose: the bytes themselves, or a copy.
+    pub role: Role,
+    /// The part.
+    pub part: Part,
+    /// CRC-32C of each chunk, as the writer has sent them.
+    pub crcs: Vec<u32>,
+}
+
+/// Counters of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// The node.
+    pub node: u32,
+    /// The epoch that it has joined.
+    pub epoch: Option<u32>,
+    /// Size of the buffer in bytes.
+    pub capacity: u64,
+    /// Bytes of stored primaries that are not on the PFS yet.
+    pub undrained: u64,
+    /// Bytes written to the PFS since the start.
+    pub drained: u64,
+    /// Failed attempts to write to the PFS since the start.
+    pub pfs_failures: u64,
+    /// The newest of these failures, until a write succeeds.
+    pub failing: Option<String>,
+}

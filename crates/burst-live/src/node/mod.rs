@@ -1,0 +1,191 @@
+//! The daemon of a node: a buffer in memory that takes pieces of checkpoints and drains them to the PFS.
+
+mod buffer;
+mod drain;
+mod link;
+
+use crate::clock;
+use crate::message::{FromNode, NodeStatus, ToNode};
+use crate::pfs::Pfs;
+use crate::server::{Server, lock};
+use crate::wire::{self, WireError};
+use buffer::Buffer;
+use entresol_burst::{Event, NodeId, Policy};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Time after which the connection of a silent writer is closed.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Deadline of one message.
+const MESSAGE: Duration = Duration::from_secs(5);
+/// Pause of the drain when nothing is stored.
+const DRAIN_IDLE: Duration = Duration::from_millis(20);
+
+/// Settings of a node.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// The node.
+    pub node: NodeId,
+    /// Address to listen at.
+    pub listen: String,
+    /// Address at which writers reach the node; none is the address of the socket.
+    pub advertise: Option<String>,
+    /// Address of the coordinator.
+    pub coordinator: String,
+    /// Size of the buffer in bytes.
+    pub capacity: u64,
+}
+
+/// State that the threads of the daemon share.
+struct Shared {
+    node: NodeId,
+    incarnation: u64,
+    advertised: String,
+    coordinator: String,
+    pfs: Arc<dyn Pfs>,
+    buffer: Mutex<Buffer>,
+    /// Notified when there is an event for the coordinator.
+    announced: Condvar,
+    policy: Mutex<Option<Policy>>,
+    stopping: AtomicBool,
+    /// Guards nothing; the drain and the pauses wait on it.
+    idle: Mutex<()>,
+    work: Condvar,
+}
+
+impl Shared {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Wakes the threads that wait for events and for stored pieces.
+    fn announce(&self) {
+        self.announced.notify_all();
+        self.work.notify_all();
+    }
+
+    fn pause(&self, time: Duration) {
+        let guard = lock(&self.idle);
+        if !self.is_stopping() {
+            drop(self.work.wait_timeout(guard, time));
+        }
+    }
+
+    fn wait_for_work(&self) {
+        self.pause(DRAIN_IDLE);
+    }
+
+    /// The first events for the coordinator; none after a time without any.
+    fn wait_for_events(&self, most: usize, time: Duration) -> Vec<(u64, Event)> {
+        let buffer = lock(&self.buffer);
+        let events = buffer.outbox(most);
+        if !events.is_empty() || self.is_stopping() {
+            return events;
+        }
+        let waited = self.announced.wait_timeout(buffer, time).unwrap_or_else(PoisonError::into_inner);
+        waited.0.outbox(most)
+    }
+}
+
+/// A running node.
+pub struct NodeDaemon {
+    shared: Arc<Shared>,
+    server: Server,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl NodeDaemon {
+    /// Starts a node with an empty buffer.
+    ///
+    /// # Errors
+    /// When there is not enough memory, or the address is in use.
+    pub fn start(settings: &NodeSettings, pfs: Arc<dyn Pfs>) -> io::Result<NodeDaemon> {
+        let listener = TcpListener::bind(&settings.listen)?;
+        let address = listener.local_addr()?.to_string();
+        // A later start has a later time: its number is higher than those of all starts before.
+        let incarnation = clock::now_ns();
+        let shared = Arc::new(Shared {
+            node: settings.node,
+            incarnation,
+            advertised: settings.advertise.clone().unwrap_or(address),
+            coordinator: settings.coordinator.clone(),
+            pfs,
+            buffer: Mutex::new(Buffer::new(settings.node, incarnation, settings.capacity)?),
+            announced: Condvar::new(),
+            policy: Mutex::new(None),
+            stopping: AtomicBool::new(false),
+            idle: Mutex::new(()),
+            work: Condvar::new(),
+        });
+        let own = Arc::clone(&shared);
+        let server = Server::start(listener, Arc::new(move |stream| drop(exchange(&own, &stream))))?;
+        let start = |name: &str, work: fn(&Shared)| {
+            let own = Arc::clone(&shared);
+            std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&own))
+        };
+        let threads = vec![start("drain", drain::run)?, start("coordinator", link::run)?];
+        Ok(NodeDaemon { shared, server, threads })
+    }
+
+    /// Address at which the node listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Takes no further piece from now on; those that are stored are drained.
+    pub fn retire(&self) {
+        lock(&self.shared.buffer).retire();
+    }
+
+    /// Counters.
+    pub fn status(&self) -> NodeStatus {
+        lock(&self.shared.buffer).status()
+    }
+}
+
+impl Drop for NodeDaemon {
+    /// Stops at once: pieces that are not on the PFS are lost, as when the process is killed.
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.server.stop();
+        self.shared.announce();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Serves one connection of a writer.
+fn exchange(shared: &Shared, stream: &TcpStream) -> Result<(), WireError> {
+    loop {
+        let (request, payload) = wire::receive_next::<ToNode>(stream, SILENCE, MESSAGE)?;
+        let (answer, bytes) = answer(shared, request, &payload);
+        wire::send(stream, &answer, &bytes, MESSAGE)?;
+    }
+}
+
+fn answer(shared: &Shared, request: ToNode, payload: &[u8]) -> (FromNode, Vec<u8>) {
+    let done = |result: Result<(), buffer::Refusal>| match result {
+        Ok(()) => FromNode::Done,
+        Err(refusal) => FromNode::Refused { why: refusal.to_string() },
+    };
+    let answer = match request {
+        ToNode::Write { grant, about, chunk } => done(lock(&shared.buffer).write(&grant, about, chunk, payload)),
+        ToNode::Store { lease, crcs } => {
+            let stored = done(lock(&shared.buffer).stored(lease, &crcs));
+            shared.announce();
+            stored
+        }
+        ToNode::Read { lease, chunk } => match lock(&shared.buffer).read(lease, chunk) {
+            Ok(bytes) => return (FromNode::Chunk, bytes),
+            Err(refusal) => done(Err(refusal)),
+        },
+        ToNode::Pieces { job } => FromNode::Pieces { node: shared.node, pieces: lock(&shared.buffer).pieces(job) },
+        ToNode::Status => FromNode::Status(lock(&shared.buffer).status()),
+    };
+    (answer, Vec::new())
+}

@@ -1,0 +1,149 @@
+//! The directory on the parallel file system (PFS), behind a trait that tests fail.
+
+use crate::server::lock;
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Files in folders of the PFS.
+pub trait Pfs: Send + Sync {
+    /// Creates or replaces a file. It is durable under its name afterwards, and a failure or crash before leaves no file
+    /// of this name with other contents than all of these, or those of before.
+    ///
+    /// # Errors
+    /// When a step fails. The file may be there then, but not durable.
+    fn create(&self, folder: &str, name: &str, contents: &mut dyn Read) -> io::Result<()>;
+
+    /// Reads `bytes` bytes of a file from `at` on.
+    ///
+    /// # Errors
+    /// When the file is missing or shorter.
+    fn read(&self, folder: &str, name: &str, at: u64, bytes: u64) -> io::Result<Vec<u8>>;
+
+    /// A whole small file.
+    ///
+    /// # Errors
+    /// When the file is missing or longer than [`SMALL_BYTES_MAX`].
+    fn read_small(&self, folder: &str, name: &str) -> io::Result<Vec<u8>>;
+
+    /// The names in a folder; none if the folder is missing.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+}
+
+/// Longest file that is read whole, in bytes.
+pub const SMALL_BYTES_MAX: u64 = 64 << 20;
+/// Beginning of the names of files that are not complete.
+pub const TEMPORARY: &str = ".tmp-";
+
+/// The PFS as a mounted directory.
+#[derive(Debug)]
+pub struct Directory {
+    root: PathBuf,
+    /// Part of temporary names, so that two processes never share one.
+    owner: String,
+    next: AtomicU64,
+    /// Folders whose names this process has made durable.
+    synced: Mutex<BTreeSet<PathBuf>>,
+}
+
+impl Directory {
+    /// The directory at this path. It is not created: a path that is not mounted must not be filled.
+    ///
+    /// # Errors
+    /// When there is no directory.
+    pub fn open(root: &Path) -> io::Result<Directory> {
+        if !fs::metadata(root)?.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, format!("{}: not a directory", root.display())));
+        }
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let owner = format!("{}-{}-{}", host.trim().replace('/', "_"), std::process::id(), crate::clock::now_ns());
+        Ok(Directory { root: root.to_owned(), owner, next: AtomicU64::new(0), synced: Mutex::default() })
+    }
+
+    fn create_folder(&self, folder: &str) -> io::Result<PathBuf> {
+        let mut path = self.root.clone();
+        for name in folder.split('/') {
+            path.push(name);
+            let created = match fs::create_dir(&path) {
+                Ok(()) => true,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+                Err(error) => return Err(error),
+            };
+            // An existing folder may be one that another process has not synced yet.
+            if created || !lock(&self.synced).contains(&path) {
+                sync_directory(path.parent().unwrap_or(&self.root))?;
+                lock(&self.synced).insert(path.clone());
+            }
+        }
+        Ok(path)
+    }
+}
+
+/// Makes the names in a directory durable.
+///
+/// # Errors
+/// When the sync fails.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Writes a file under a temporary name, syncs it, renames it, and syncs the directory.
+///
+/// # Errors
+/// When a step fails. The temporary file is removed then.
+pub fn replace(folder: &Path, temporary: &str, name: &str, contents: &mut dyn Read) -> io::Result<()> {
+    let path = folder.join(temporary);
+    let mut write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
+        io::copy(contents, &mut file)?;
+        file.flush()?;
+        file.sync_all()?;
+        fs::rename(&path, folder.join(name))
+    };
+    if let Err(error) = write() {
+        // The failure of the write is what is reported; a file that stays is ignored by its name.
+        let _ = fs::remove_file(&path);
+        return Err(error);
+    }
+    sync_directory(folder)
+}
+
+impl Pfs for Directory {
+    fn create(&self, folder: &str, name: &str, contents: &mut dyn Read) -> io::Result<()> {
+        let path = self.create_folder(folder)?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        replace(&path, &format!("{TEMPORARY}{}-{number}", self.owner), name, contents)
+    }
+
+    fn read(&self, folder: &str, name: &str, at: u64, bytes: u64) -> io::Result<Vec<u8>> {
+        let file = File::open(self.root.join(folder).join(name))?;
+        let mut read = vec![0; usize::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?];
+        file.read_exact_at(&mut read, at)?;
+        Ok(read)
+    }
+
+    fn read_small(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
+        let mut read = Vec::new();
+        File::open(self.root.join(folder).join(name))?.take(SMALL_BYTES_MAX + 1).read_to_end(&mut read)?;
+        if read.len() as u64 > SMALL_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long"));
+        }
+        Ok(read)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.root.join(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.root.exists() => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        // A name that is not text is none of ours.
+        entries.filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose()).collect()
+    }
+}

@@ -1,0 +1,310 @@
+//! Messages over TCP: a control message in JSON, followed by raw bytes.
+//!
+//! | bytes | contents |
+//! |:--|:--|
+//! | 4 | `EBL1` |
+//! | 4 | length of the control message, little-endian |
+//! | 4 | length of the raw bytes, little-endian |
+//! | .. | control message: JSON; unknown fields are ignored |
+//! | .. | raw bytes |
+//!
+//! Both lengths are bounded, and memory grows only as bytes arrive. Every transfer has a deadline for the message as a
+//! whole, so that a peer that sends one byte at a time cannot hold it up.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+const MAGIC: [u8; 4] = *b"EBL1";
+const HEADER_BYTES: usize = 12;
+/// Longest control message, in bytes: a report of some 40,000 pieces.
+pub const CONTROL_BYTES_MAX: u32 = 16 << 20;
+/// Most raw bytes of one message: one chunk.
+pub const PAYLOAD_BYTES_MAX: u32 = 1 << 20;
+
+/// Reason why a message could not be sent or received.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// The connection failed, or the deadline passed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The peer closed the connection between two messages.
+    #[error("the connection was closed")]
+    Closed,
+    /// The bytes are not a message of this protocol.
+    #[error("not a message of the burst buffer")]
+    NotAMessage,
+    /// A length is above its bound.
+    #[error("a message of {0} + {1} bytes is too long")]
+    TooLong(u64, u64),
+    /// The control message cannot be read.
+    #[error("a control message cannot be read: {0}")]
+    Malformed(serde_json::Error),
+}
+
+/// Writes one message.
+///
+/// # Errors
+/// When the message is too long, or the writer fails.
+pub fn encode<W: Write>(writer: &mut W, control: &impl Serialize, payload: &[u8]) -> Result<(), WireError> {
+    let control = serde_json::to_vec(control).map_err(WireError::Malformed)?;
+    let too_long = || WireError::TooLong(control.len() as u64, payload.len() as u64);
+    let length = |bytes: &[u8], max| u32::try_from(bytes.len()).ok().filter(|&length| length <= max);
+    let control_bytes = length(&control, CONTROL_BYTES_MAX).ok_or_else(too_long)?;
+    let payload_bytes = length(payload, PAYLOAD_BYTES_MAX).ok_or_else(too_long)?;
+    let mut head = Vec::with_capacity(HEADER_BYTES + control.len());
+    head.extend_from_slice(&MAGIC);
+    head.extend_from_slice(&control_bytes.to_le_bytes());
+    head.extend_from_slice(&payload_bytes.to_le_bytes());
+    head.extend_from_slice(&control);
+    writer.write_all(&head)?;
+    writer.write_all(payload)?;
+    Ok(writer.flush()?)
+}
+
+/// Reads one message.
+///
+/// # Errors
+/// When the bytes are no message, end early, or the reader fails.
+pub fn decode<T: DeserializeOwned, R: Read>(reader: &mut R) -> Result<(T, Vec<u8>), WireError> {
+    let mut header = [0; HEADER_BYTES];
+    let mut filled = 0;
+    while filled < HEADER_BYTES {
+        match reader.read(&mut header[filled..]) {
+            Ok(0) if filled == 0 => return Err(WireError::Closed),
+            Ok(0) => return Err(WireError::Io(io::ErrorKind::UnexpectedEof.into())),
+            Ok(bytes) => filled += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let [m0, m1, m2, m3, c0, c1, c2, c3, p0, p1, p2, p3] = header;
+    if [m0, m1, m2, m3] != MAGIC {
+        return Err(WireError::NotAMessage);
+    }
+    let control_bytes = u32::from_le_bytes([c0, c1, c2, c3]);
+    let payload_bytes = u32::from_le_bytes([p0, p1, p2, p3]);
+    if control_bytes > CONTROL_BYTES_MAX || payload_bytes > PAYLOAD_BYTES_MAX {
+        return Err(WireError::TooLong(control_bytes.into(), payload_bytes.into()));
+    }
+    let control = exactly(reader, control_bytes)?;
+    let payload = exactly(reader, payload_bytes)?;
+    Ok((serde_json::from_slice(&control).map_err(WireError::Malformed)?, payload))
+}
+
+fn exactly<R: Read>(reader: &mut R, bytes: u32) -> Result<Vec<u8>, WireError> {
+    let mut read = Vec::new();
+    reader.take(bytes.into()).read_to_end(&mut read)?;
+    match read.len() == bytes as usize {
+        true => Ok(read),
+        false => Err(WireError::Io(io::ErrorKind::UnexpectedEof.into())),
+    }
+}
+
+/// A socket that fails when a point of time has passed.
+struct Deadlined<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+}
+
+impl Deadlined<'_> {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+impl Read for Deadlined<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        (&mut &*self.stream).read(buffer)
+    }
+}
+
+impl Write for Deadlined<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        (&mut &*self.stream).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Connects to the first address of a name that answers, within a time.
+///
+/// # Errors
+/// When no address answers.
+pub fn connect(address: &str, within: Duration) -> io::Result<TcpStream> {
+    let until = Instant::now() + within;
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, format!("{address}: no such address"));
+    for socket in address.to_socket_addrs()? {
+        match connect_one(socket, until) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn connect_one(socket: SocketAddr, until: Instant) -> io::Result<TcpStream> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let stream = TcpStream::connect_timeout(&socket, left)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Sends one message within a time.
+///
+/// # Errors
+/// When the deadline passes or the connection fails.
+pub fn send(stream: &TcpStream, control: &impl Serialize, payload: &[u8], within: Duration) -> Result<(), WireError> {
+    encode(&mut Deadlined { stream, until: Instant::now() + within }, control, payload)
+}
+
+/// Receives one message within a time.
+///
+/// # Errors
+/// When the deadline passes, the connection fails, or the bytes are no message.
+pub fn receive<T: DeserializeOwned>(stream: &TcpStream, within: Duration) -> Result<(T, Vec<u8>), WireError> {
+    decode(&mut Deadlined { stream, until: Instant::now() + within })
+}
+
+/// Waits for the first byte of a message, and then receives it within a time.
+///
+/// # Errors
+/// When none comes within `idle`, and as [`receive`] does.
+pub fn receive_next<T: DeserializeOwned>(
+    stream: &TcpStream,
+    idle: Duration,
+    within: Duration,
+) -> Result<(T, Vec<u8>), WireError> {
+    stream.set_read_timeout(Some(idle))?;
+    if stream.peek(&mut [0])? == 0 {
+        return Err(WireError::Closed);
+    }
+    receive(stream, within)
+}
+
+/// A connection on which each message is answered by one.
+#[derive(Debug)]
+pub struct Peer {
+    stream: TcpStream,
+}
+
+impl Peer {
+    /// Connects within a time.
+    ///
+    /// # Errors
+    /// When nothing answers at the address.
+    pub fn connect(address: &str, within: Duration) -> Result<Peer, WireError> {
+        Ok(Peer { stream: connect(address, within)? })
+    }
+
+    /// Sends a message and receives its answer, both within one time. After an error the connection is of no use: an
+    /// answer may still be on its way.
+    ///
+    /// # Errors
+    /// As [`send`] and [`receive`].
+    pub fn call<A: DeserializeOwned>(
+        &self,
+        control: &impl Serialize,
+        payload: &[u8],
+        within: Duration,
+    ) -> Result<(A, Vec<u8>), WireError> {
+        let until = Instant::now() + within;
+        encode(&mut Deadlined { stream: &self.stream, until }, control, payload)?;
+        decode(&mut Deadlined { stream: &self.stream, until })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::Random;
+    use serde_json::{Value, json};
+    use std::net::TcpListener;
+
+    fn message(random: &mut Random) -> (Value, Vec<u8>) {
+        let control = json!({"number": random.next_u64(), "text": "x".repeat(random.below(300) as usize)});
+        (control, (0..random.below(5000)).map(|_| random.next_u64() as u8).collect())
+    }
+
+    #[test]
+    fn a_message_arrives_as_it_was_sent_and_no_part_of_it_is_one() {
+        let mut random = Random::new(1);
+        for _ in 0..200 {
+            let (control, payload) = message(&mut random);
+            let mut bytes = Vec::new();
+            encode(&mut bytes, &control, &payload).expect("it is short");
+            let (read, raw) = decode::<Value, _>(&mut &bytes[..]).expect("a message");
+            assert_eq!((read, raw), (control, payload));
+            for _ in 0..20 {
+                let cut = random.below(bytes.len() as u64) as usize;
+                assert!(decode::<Value, _>(&mut &bytes[..cut]).is_err(), "cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn random_bytes_are_refused_and_take_no_memory() {
+        let mut random = Random::new(2);
+        for round in 0..20_000_u32 {
+            let mut bytes: Vec<u8> = (0..random.below(64)).map(|_| random.next_u64() as u8).collect();
+            if round.is_multiple_of(2) {
+                bytes.splice(0..0, MAGIC);
+            }
+            assert!(decode::<Value, _>(&mut &bytes[..]).is_err());
+        }
+        // A message changed in one byte is refused, or is one that differs in its contents alone.
+        for _ in 0..2_000 {
+            let (control, payload) = message(&mut random);
+            let mut bytes = Vec::new();
+            encode(&mut bytes, &control, &payload).expect("it is short");
+            let at = random.below(bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << random.below(8);
+            if let Ok((_, raw)) = decode::<Value, _>(&mut &bytes[..]) {
+                assert!(raw.len() <= payload.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_above_its_bound_is_refused() {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(u32::MAX.to_le_bytes());
+        bytes.extend(0_u32.to_le_bytes());
+        assert!(matches!(decode::<Value, _>(&mut &bytes[..]), Err(WireError::TooLong(..))));
+        let long = vec![0; PAYLOAD_BYTES_MAX as usize + 1];
+        assert!(matches!(encode(&mut Vec::new(), &json!(1), &long), Err(WireError::TooLong(..))));
+    }
+
+    #[test]
+    fn a_peer_that_sends_slowly_or_not_at_all_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let slow = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("a connection");
+            let mut message = Vec::new();
+            encode(&mut message, &json!("long"), &[0; 1000]).expect("it is short");
+            for byte in message {
+                if (&stream).write_all(&[byte]).is_err() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let begin = Instant::now();
+        let stream = connect(&address, Duration::from_secs(1)).expect("a connection");
+        assert!(receive::<Value>(&stream, Duration::from_millis(200)).is_err());
+        assert!(begin.elapsed() < Duration::from_secs(5));
+        drop(stream);
+        slow.join().expect("it ends");
+    }
+}

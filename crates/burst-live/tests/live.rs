@@ -1,0 +1,266 @@
+//! Checkpoints through real sockets: every policy, losses of nodes, restarts of the coordinator, a PFS that is full.
+
+mod common;
+
+use common::{JOB, MIB, Testbed, contents, object};
+use entresol_burst::{CheckpointId, Epoch, Event, Lease, NodeId, Place, Role};
+use entresol_burst_live::client::{Client, ClientError, ClientSettings, Level, State};
+use entresol_burst_live::message::{
+    About, FromCoordinator, FromNode, NodeStatus, Part, StoredPiece, ToCoordinator, ToNode,
+};
+use entresol_burst_live::wire::{self, Peer};
+use entresol_burst_live::{layout, replay};
+use std::fs;
+use std::io::BufReader;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Puts one checkpoint of as many ranks as there are nodes.
+fn put(testbed: &Testbed, checkpoint: u64, bytes: u64) -> Vec<Level> {
+    let ranks = testbed.nodes.len() as u32;
+    let put = |rank: u32| {
+        let object = object(checkpoint, rank);
+        let acknowledged = testbed.client(rank as usize).put(object, ranks, &contents(object, bytes));
+        acknowledged.unwrap_or_else(|error| panic!("{object}: {error}")).level
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || put(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a writer")).collect()
+    })
+}
+
+/// Restores every rank on another node than the one that wrote it. Returns the sources.
+fn check_restore(testbed: &Testbed, checkpoint: u64, bytes: u64) -> Vec<String> {
+    let ranks = testbed.nodes.len() as u32;
+    let mut sources = Vec::new();
+    for rank in 0..ranks {
+        let client = testbed.client((rank as usize + 1) % testbed.nodes.len());
+        let restored = client.restore(JOB, None, rank).unwrap_or_else(|error| panic!("rank {rank}: {error}"));
+        assert_eq!(restored.checkpoint, CheckpointId(checkpoint));
+        assert!(restored.bytes == contents(object(checkpoint, rank), bytes), "rank {rank} differs");
+        sources.extend(restored.chunks.into_iter().map(|chunk| chunk.source));
+    }
+    sources
+}
+
+#[test]
+fn every_policy_restores_each_rank_and_its_log_replays() {
+    let cases = [
+        ("pfs", 4 * MIB, Level::Durable),
+        ("ldbb", 16 * MIB, Level::Absorbed),
+        ("cdbb", 16 * MIB, Level::Absorbed),
+        ("cdbb:object=whole", 3 * MIB, Level::Durable),
+        ("cdbb:redundancy=partner", 64 * MIB, Level::Replicated),
+        ("chunked:chunk=2MiB", 64 * MIB, Level::Replicated),
+        ("chunked:chunk=2MiB:redundancy=none:order=fifo", 8 * MIB, Level::Absorbed),
+    ];
+    for (policy, capacity, least) in cases {
+        let testbed = Testbed::new(policy, 3, capacity);
+        let bytes = 5 * MIB + 12345;
+        for checkpoint in 1..=2 {
+            for level in put(&testbed, checkpoint, bytes) {
+                assert!(level >= least, "{policy}: {level:?}");
+            }
+            check_restore(&testbed, checkpoint, bytes);
+        }
+        let left = testbed.client(0).drain(JOB, None, MINUTE).expect("drained");
+        assert!(left.is_empty(), "{policy}: {left:?}");
+        testbed.wait_for_empty_buffers();
+        assert!(check_restore(&testbed, 2, bytes).iter().all(|source| source == "the PFS"), "{policy}");
+        let (states, missing) = testbed.client(0).list(JOB).expect("a list");
+        assert!(missing.is_empty() && states.len() == 2, "{states:?}");
+        for state in states {
+            assert_eq!((state.state, state.undrained), (State::Complete(Level::Durable), 0), "{policy}");
+            assert_eq!((state.ranks, state.whole, state.bytes), (3, 3, 3 * bytes), "{policy}");
+        }
+        testbed.coordinator.as_ref().expect("it runs").check().expect("no byte is lost or used twice");
+        let replayed = replay(BufReader::new(fs::File::open(testbed.path("grants")).expect("the log")));
+        let replayed = replayed.unwrap_or_else(|error| panic!("{policy}: {error}"));
+        assert!(replayed.grants >= 6, "{policy}: {replayed:?}");
+    }
+}
+
+#[test]
+fn a_log_with_another_destination_does_not_replay() {
+    let testbed = Testbed::new("cdbb", 2, 16 * MIB);
+    put(&testbed, 1, MIB);
+    let log = fs::read_to_string(testbed.path("grants")).expect("the log");
+    let changed =
+        log.replacen("\"offset\":0,\"bytes\":1048576,\"place\"", "\"offset\":0,\"bytes\":1048575,\"place\"", 1);
+    assert_ne!(log, changed);
+    assert!(replay(changed.as_bytes()).expect_err("it differs").to_string().contains("the replay gives"));
+    let cut = &log[..log.len() - 5];
+    let (whole, part) = (replay(log.as_bytes()).expect("whole"), replay(cut.as_bytes()).expect("a cut line"));
+    assert_eq!(whole.events, part.events + 1);
+    assert!(replay(&b""[..]).is_err());
+}
+
+#[test]
+fn a_node_that_is_lost_after_the_commit_loses_nothing_with_a_partner() {
+    for policy in ["cdbb:redundancy=partner", "chunked:chunk=1MiB", "ldbb:redundancy=partner"] {
+        for lost in 0..3 {
+            let mut testbed = Testbed::new(policy, 3, 64 * MIB);
+            testbed.pfs.set_full(true);
+            let bytes = 3 * MIB + 1;
+            assert_eq!(put(&testbed, 1, bytes), [Level::Replicated; 3]);
+            testbed.nodes[lost] = None;
+            let sources = check_restore(&testbed, 1, bytes);
+            let own = format!("memory of node {lost}");
+            assert!(sources.iter().all(|source| source.starts_with("memory of node") && *source != own), "{sources:?}");
+            // The copies are drained in place of the lost pieces.
+            testbed.pfs.set_full(false);
+            testbed.start_node(lost);
+            let left = testbed.client(0).drain(JOB, None, MINUTE).expect("drained");
+            let reached = left.iter().all(|why| why.contains("refused"));
+            assert!(left.is_empty() || reached, "{policy}: {left:?}");
+            assert!(layout::is_durable(&*testbed.pfs, JOB, CheckpointId(1)).expect("a listing"), "{policy}");
+            testbed.wait_for_empty_buffers();
+            assert!(check_restore(&testbed, 1, bytes).iter().all(|source| source == "the PFS"));
+        }
+    }
+}
+
+#[test]
+fn without_a_copy_a_lost_checkpoint_is_not_called_complete() {
+    let mut testbed = Testbed::new("cdbb", 2, 16 * MIB);
+    put(&testbed, 1, MIB);
+    assert!(testbed.client(0).drain(JOB, None, MINUTE).expect("drained").is_empty());
+    testbed.pfs.set_full(true);
+    assert_eq!(put(&testbed, 2, MIB), [Level::Absorbed; 2]);
+    testbed.nodes[1] = None;
+    let restored = testbed.client(0).restore(JOB, None, 0).expect("the older one");
+    assert_eq!(restored.checkpoint, CheckpointId(1));
+    assert!(restored.warnings.iter().any(|why| why.contains("checkpoint 2: 1 of 2 ranks")), "{:?}", restored.warnings);
+    let named = testbed.client(0).restore(JOB, Some(CheckpointId(2)), 0).expect_err("it is incomplete");
+    assert!(matches!(named, ClientError::Incomplete(..)), "{named}");
+    let left = testbed.client(0).drain(JOB, None, Duration::from_millis(200)).expect("an answer");
+    assert!(left.iter().any(|why| why.starts_with("checkpoint 2: incomplete, 1 of 2 ranks")), "{left:?}");
+}
+
+#[test]
+fn a_coordinator_that_restarts_has_a_higher_epoch_and_the_same_checkpoints() {
+    let mut testbed = Testbed::new("cdbb:redundancy=partner", 3, 32 * MIB);
+    testbed.pfs.set_full(true);
+    let bytes = 2 * MIB;
+    put(&testbed, 1, bytes);
+    // A grant of the first epoch that is not used before the restart.
+    let second = Duration::from_secs(1);
+    let address = testbed.coordinator.as_ref().expect("it runs").address().to_string();
+    let peer = Peer::connect(&address, second).expect("the coordinator");
+    let open = Event::Open { object: object(2, 0), ranks: 3, node: NodeId(0), bytes: 10 };
+    let (answer, _) = peer.call(&ToCoordinator::Writer(open), &[], second).expect("an answer");
+    let FromCoordinator::Grants { mut grants, addresses } = answer else { panic!("{answer:?}") };
+    let Place::Buffer { primary, .. } = grants.remove(0).place else { panic!("a buffer has space") };
+
+    let first = testbed.coordinator.as_ref().expect("it runs").epoch();
+    testbed.coordinator = None;
+    testbed.start_coordinator();
+    let coordinator = testbed.coordinator.as_ref().expect("it runs");
+    assert!(coordinator.epoch() > first);
+    testbed.wait_for_nodes();
+    coordinator.check().expect("the state is rebuilt");
+
+    let node = Peer::connect(&addresses[&primary.node.0], second).expect("the node");
+    let about = About { ranks: 3, total: 10, attempt: 1 };
+    let write = ToNode::Write { grant: primary, about, chunk: 0 };
+    let (answer, _) = node.call::<FromNode>(&write, &[0; 10], second).expect("an answer");
+    let FromNode::Refused { why } = answer else { panic!("{answer:?}") };
+    assert!(why.contains("the grant is of epoch 1, this node is in epoch 2"), "{why}");
+
+    check_restore(&testbed, 1, bytes);
+    assert_eq!(put(&testbed, 2, bytes), [Level::Replicated; 3]);
+    check_restore(&testbed, 2, bytes);
+    testbed.pfs.set_full(false);
+    assert!(testbed.client(0).drain(JOB, None, MINUTE).expect("drained").is_empty());
+    testbed.coordinator.as_ref().expect("it runs").check().expect("all is free");
+}
+
+#[test]
+fn a_full_pfs_loses_nothing_and_is_tried_again() {
+    let testbed = Testbed::new("cdbb", 2, 8 * MIB);
+    testbed.pfs.set_full(true);
+    assert_eq!(put(&testbed, 1, MIB), [Level::Absorbed; 2]);
+    let until = Instant::now() + MINUTE;
+    while testbed.pfs.refused.load(std::sync::atomic::Ordering::SeqCst) < 4 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let left = testbed.client(0).drain(JOB, None, Duration::from_millis(100)).expect("an answer");
+    assert!(left.iter().any(|why| why.contains("absorbed, 2 of 2 ranks, 2097152 bytes")), "{left:?}");
+    assert!(left.iter().any(|why| why.contains("node") && why.contains("no storage space")), "{left:?}");
+    check_restore(&testbed, 1, MIB);
+    // The buffers fill, and a writer that finds space nowhere is told so.
+    let object = object(2, 0);
+    let refused = testbed.client(0).put(object, 1, &contents(object, 40 * MIB)).expect_err("no space");
+    assert!(matches!(refused, ClientError::NotStored { .. }), "{refused}");
+    testbed.pfs.set_full(false);
+    assert!(testbed.client(0).drain(JOB, Some(CheckpointId(1)), MINUTE).expect("drained").is_empty());
+    check_restore(&testbed, 1, MIB);
+}
+
+#[test]
+fn without_a_coordinator_bytes_go_to_the_pfs() {
+    let mut testbed = Testbed::new("cdbb", 2, 8 * MIB);
+    testbed.coordinator = None;
+    let begin = Instant::now();
+    assert_eq!(put(&testbed, 1, MIB), [Level::Durable; 2]);
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    assert!(matches!(testbed.client(0).restore(JOB, None, 0), Err(ClientError::NoNodes(_))));
+    let nodes = testbed.nodes.iter().flatten().map(|node| node.address().to_string()).collect();
+    let client = Client::new(ClientSettings { nodes, ..testbed.settings(0) }, testbed.pfs.clone());
+    assert!(client.restore(JOB, None, 1).expect("the PFS").bytes == contents(object(1, 1), MIB));
+    // An object without bytes is one too.
+    let empty = object(2, 0);
+    assert_eq!(client.put(empty, 1, &[]).expect("the PFS").level, Level::Durable);
+    assert!(client.restore(JOB, None, 0).expect("it is empty").bytes.is_empty());
+}
+
+#[test]
+fn a_damaged_chunk_is_taken_from_another_source() {
+    let testbed = Testbed::new("cdbb:redundancy=partner", 3, 32 * MIB);
+    let bytes = 2 * MIB + 7;
+    put(&testbed, 1, bytes);
+    assert!(testbed.client(0).drain(JOB, None, MINUTE).expect("drained").is_empty());
+    testbed.wait_for_empty_buffers();
+    let folder = testbed.path("pfs").join(layout::folder(JOB, CheckpointId(1)));
+    let parts = layout::parts(&*testbed.pfs, JOB, CheckpointId(1)).expect("a listing");
+    let part = *parts.iter().find(|part| part.object.rank == 1).expect("a part");
+    // A node that says to have the part, and gives other bytes.
+    let crcs = layout::sidecar(&*testbed.pfs, &part).expect("checksums").crcs;
+    let liar = liar(part, crcs);
+    let settings = ClientSettings { coordinator: None, nodes: vec![liar], ..testbed.settings(0) };
+    let restored = Client::new(settings, testbed.pfs.clone()).restore(JOB, None, 1).expect("the PFS has it");
+    assert!(restored.bytes == contents(object(1, 1), bytes));
+    assert!(restored.chunks.iter().all(|chunk| chunk.source == "the PFS"));
+    assert!(restored.warnings.iter().any(|why| why.contains("another checksum")), "{:?}", restored.warnings);
+    // Bytes that have no source with their checksum are an error, and no older checkpoint is taken.
+    let path = folder.join(layout::name(&part));
+    let mut damaged = fs::read(&path).expect("a part");
+    damaged[100] ^= 1;
+    fs::write(&path, &damaged).expect("a part");
+    let error = testbed.client(0).restore(JOB, None, 1).expect_err("no other source");
+    assert!(matches!(error, ClientError::Damaged { offset: 0, .. }), "{error}");
+    assert!(testbed.client(0).restore(JOB, None, 0).is_ok());
+}
+
+/// Address of a server that answers as a node with one piece, of which it gives zeros.
+fn liar(part: Part, crcs: Vec<u32>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a client");
+        let lease = Lease { epoch: Epoch(1), number: 1 };
+        while let Ok((request, _)) = wire::receive::<ToNode>(&stream, MINUTE) {
+            let piece = StoredPiece { lease, role: Role::Primary, part, crcs: crcs.clone() };
+            let (answer, bytes) = match request {
+                ToNode::Status => (FromNode::Status(NodeStatus::default()), 0),
+                ToNode::Pieces { .. } => (FromNode::Pieces { node: NodeId(0), pieces: vec![piece] }, 0),
+                ToNode::Read { chunk, .. } => (FromNode::Chunk, (part.bytes - chunk * MIB).min(MIB)),
+                other => panic!("{other:?}"),
+            };
+            wire::send(&stream, &answer, &vec![0; bytes as usize], MINUTE).expect("an answer");
+        }
+    });
+    address
+}
