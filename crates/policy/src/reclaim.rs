@@ -97,7 +97,7 @@ impl Reclaim {
             idle: 0,
             idle_max: (pages / 50).max(4 * u64::from(segment_pages)),
             floor: 0.0,
-            budget: Budget::new(Allowed::by(wear, pages, page_bytes), pages),
+            budget: Budget::new(Allowed::by(wear, pages, page_bytes), pages, segment_pages),
             ranks: Vec::with_capacity(segment_pages as usize),
         }
     }
@@ -279,6 +279,12 @@ const CREDIT_MAX: f64 = 0.4;
 const CREDIT_KEPT: f64 = 0.15;
 const CREDIT_WEIGHT: f64 = 0.4;
 
+/// Share of the pressure that is left after each look at which no more can be saved for later.
+const KEPT_WHEN_LOST: f64 = 0.9;
+
+/// Segments by whose pages a budget may be overdrawn before nothing more is written.
+const OVERDRAWN_SEGMENTS: f64 = 2.0;
+
 /// Share of the sums of the budget that is left after each look at them.
 const KEPT_PER_LOOK: f64 = 0.97;
 
@@ -323,7 +329,9 @@ struct Budget {
     credit: f64,
     /// Pages of the log.
     pages: f64,
-    /// True while there is no credit: nothing may be written.
+    /// Pages that may be written beyond the credit: a reclaim writes several at once.
+    overdraft: f64,
+    /// True while more were: nothing may be written.
     is_overdrawn: bool,
     /// Requests since the last look at which nothing might be written.
     refused: u64,
@@ -334,8 +342,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// For an empty log of so many pages.
-    fn new(rate: Allowed, pages: u64) -> Self {
+    /// For an empty log of so many pages, in segments of so many.
+    fn new(rate: Allowed, pages: u64, segment_pages: u32) -> Self {
         let interval = (pages / 4).max(1);
         Budget {
             rate,
@@ -347,6 +355,7 @@ impl Budget {
             pressure: 0.0,
             credit: 0.0,
             pages: pages as f64,
+            overdraft: OVERDRAWN_SEGMENTS * f64::from(segment_pages),
             is_overdrawn: false,
             refused: 0,
             left: interval,
@@ -410,7 +419,7 @@ impl Budget {
             self.look();
         }
         self.credit = (self.credit + allowed).min(CREDIT_MAX * self.pages);
-        let was_overdrawn = std::mem::replace(&mut self.is_overdrawn, self.credit < 0.0);
+        let was_overdrawn = std::mem::replace(&mut self.is_overdrawn, self.credit < -self.overdraft);
         self.left == self.interval || self.is_overdrawn != was_overdrawn
     }
 
@@ -424,6 +433,9 @@ impl Budget {
         // What was refused would have been written.
         let deviation = deviation.clamp(-0.5, 0.5) + self.refused as f64 / self.interval as f64;
         self.pressure = (self.pressure + 0.1 * deviation.min(0.5)).clamp(0.0, PRESSURE_MAX);
+        if self.credit >= CREDIT_MAX * self.pages {
+            self.pressure *= KEPT_WHEN_LOST;
+        }
         self.refused = 0;
         self.spent *= KEPT_PER_LOOK;
         self.allowed *= KEPT_PER_LOOK;
@@ -509,6 +521,9 @@ mod tests {
             for _ in kept..PAGES as usize {
                 reclaim.request(true, 0);
             }
+            while reclaim.price().is_none() {
+                reclaim.request(true, 0);
+            }
             (copied, freed) = (copied + kept as f64, freed + f64::from(PAGES) - kept as f64);
             reclaim.seal(victim.segment);
         }
@@ -539,7 +554,7 @@ mod tests {
     #[test]
     fn an_empty_log_is_filled_beside_the_bound() {
         let rate = Allowed::PerRequest { written: 1.0, read: 0.0 };
-        let mut budget = Budget::new(rate, 100);
+        let mut budget = Budget::new(rate, 100, 8);
         for at in 0..400 {
             budget.wrote();
             budget.request(at >= 100, 0);
@@ -558,7 +573,7 @@ mod tests {
     #[test]
     fn a_budget_that_is_overdrawn_allows_nothing_until_it_is_made_up_for() {
         let rate = Allowed::PerRequest { written: 0.5, read: 0.0 };
-        let mut budget = Budget::new(rate, 64);
+        let mut budget = Budget::new(rate, 64, 0);
         budget.unfilled = 0;
         (0..4).for_each(|_| _ = budget.request(true, 0));
         (0..2).for_each(|_| budget.wrote());
@@ -576,7 +591,7 @@ mod tests {
 
     #[test]
     fn little_of_what_was_not_written_may_be_written_later() {
-        let mut budget = Budget::new(Allowed::PerRequest { written: 1.0, read: 1.0 }, 100);
+        let mut budget = Budget::new(Allowed::PerRequest { written: 1.0, read: 1.0 }, 100, 0);
         budget.unfilled = 0;
         (0..10_000).for_each(|_| _ = budget.request(false, 0));
         let burst = (0..).find(|_| {
@@ -589,7 +604,7 @@ mod tests {
 
     #[test]
     fn days_pass_by_the_time_of_requests() {
-        let mut budget = Budget::new(Allowed::PerDay(1000.0), 40);
+        let mut budget = Budget::new(Allowed::PerDay(1000.0), 40, 8);
         let looks = (0..100).filter(|at| budget.request(true, at * 86_400_000)).count();
         assert_eq!(looks, 10);
         // 99 steps of a thousandth of a day; ten looks keep 0.97 each.
