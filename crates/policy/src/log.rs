@@ -294,7 +294,11 @@ fn ranks(pages: &[u32], segment_pages: usize, policy: &Option<&mut dyn Ranked>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use entresol_core::Random;
+    use crate::check::{Checker, Layout, Refusals};
+    use crate::interface::{Driver, Policy};
+    use crate::learned::Reuse;
+    use crate::options::Options;
+    use entresol_core::{NEVER, Random, Request};
     use std::cell::Cell;
     use std::collections::{BTreeMap, HashMap};
 
@@ -320,8 +324,8 @@ mod tests {
             self.dirty.remove(&page).expect("a page that is held")
         }
 
-        fn set_bar(&mut self, _threshold: f32, price: f64) {
-            assert!((0.0..=0.95).contains(&price));
+        fn set_bar(&mut self, _threshold: f32, price: Option<f64>) {
+            assert!(price.is_none_or(|price| (0.0..=0.95).contains(&price)));
         }
     }
 
@@ -401,5 +405,98 @@ mod tests {
         };
         let (unbounded, bounded) = (amplification("unbounded"), amplification("amplification=1.2"));
         assert!(bounded < 0.5 * unbounded, "{bounded} of {unbounded}");
+    }
+
+    /// Blocks of the log of the loads below, and the pages that they are for.
+    const LOADED: usize = 1024;
+    const LOADING: u64 = 10 * LOADED as u64;
+    const REQUESTS: usize = 60_000;
+
+    /// A request by its number.
+    type Load = fn(usize, &mut Random) -> Request;
+
+    fn request(random: &mut Random, page: u64, writes: f64) -> Request {
+        let page = (page % LOADING) as u32;
+        if random.chance(writes) { Request::write(page) } else { Request::read(page) }
+    }
+
+    fn skewed(random: &mut Random, power: i32) -> u64 {
+        (random.next_f64().powi(power) * LOADING as f64) as u64
+    }
+
+    /// Reads that fill the cache, writes, both, phases with pages of their own, and a scan again and again.
+    const LOADS: [(&str, Load); 5] = [
+        ("reads", |_, random| {
+            let page = skewed(random, 2);
+            request(random, page, 0.02)
+        }),
+        ("writes", |_, random| {
+            let page = skewed(random, 4);
+            request(random, page, 0.9)
+        }),
+        ("both", |_, random| {
+            let page = skewed(random, 6);
+            request(random, page, 0.3)
+        }),
+        ("phases", |at, random| {
+            let (phase, page) = (at / 12_000, skewed(random, 5));
+            request(random, page + 997 * phase as u64, [0.05, 0.8][phase % 2])
+        }),
+        ("scans", |at, random| request(random, at as u64 % (2 * LOADED as u64), 0.1)),
+    ];
+
+    /// Runs `reuse` over a log beside the checker. Returns what is written, beside the bound, after a third of the
+    /// requests and after all.
+    fn worn(seed: u64, load: Load, wear: &str, options: &[&str]) -> [Worn; 2] {
+        let mut random = Random::new(seed);
+        let mut config = Config { seed, ..Config::single(LOADING as usize, LOADED) };
+        let layout = LogLayout { segment_bytes: Some(8 * 4096), wear: wear.parse().expect("valid") };
+        let mut log = layout.below(LOADED, &mut config, true);
+        let options = Options::parse(&Reuse::INFO, options.iter().copied()).expect("good options");
+        let mut reuse = Reuse::new(&config, &options).expect("a policy");
+        let mut checker = Checker::new(Layout::one_object(LOADING as u32), &config.tiers, Refusals::NONE);
+        let mut third = log.worn();
+        for at in 0..REQUESTS {
+            let request = load(at, &mut random);
+            checker.request(&mut reuse, request, NEVER);
+            checker.movements.iter().for_each(|&movement| log.movement(movement));
+            // A request every two minutes.
+            log.settle(request.op.is_write(), 120_000_000 * at as u64, reuse.ranked(), |movement| {
+                checker.may_evict(movement.page, Tier::TOP);
+                checker.emit(movement);
+            });
+            if at % 10_000 == 0 {
+                checker.verify_all(&reuse);
+            }
+            if at == REQUESTS / 3 {
+                third = log.worn();
+            }
+        }
+        checker.verify_all(&reuse);
+        [third, log.worn()]
+    }
+
+    #[test]
+    fn a_bound_on_wear_is_kept_and_used() {
+        // What may be written later.
+        let credit = 0.4 * LOADED as f64;
+        for (seed, (name, load)) in (0..).zip(LOADS.into_iter().chain(LOADS)) {
+            let options = if seed % 2 == 0 { &[][..] } else { &["writes=through"] };
+            let [third, all] = worn(seed, load, "unbounded", options);
+            let freely = (all.written_pages - third.written_pages) as f64;
+            for wear in ["amplification=1.1", "amplification=2", "amplification=0.3+0.01", "1DWPD"] {
+                let [third, all] = worn(seed, load, wear, options);
+                let [allowed_then, allowed] = [third, all].map(|worn| worn.allowed_pages.expect("a bound") as f64);
+                let run = format!("{name}, seed {seed}, {wear}: {third:?}, {all:?}, {freely} without a bound");
+                println!("{run}");
+                // Two segments, and what a decision and a reclaim write at once.
+                assert!(all.written_pages as f64 <= allowed + 4.0 * 8.0, "{run}");
+                let (written, allowed) = ((all.written_pages - third.written_pages) as f64, allowed - allowed_then);
+                assert!(written <= allowed + credit + 32.0, "{run}");
+                // A phase that needs less cannot save all of it for the next, and the pressure of one lasts into the other.
+                let least = if name == "phases" { 0.8 } else { 0.95 };
+                assert!(written + credit >= least * allowed || freely < allowed, "{run}");
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@ pub trait Ranked {
     fn release(&mut self, page: Page) -> bool;
 
     /// Sets the rank that a page must exceed to be admitted from now on, and the disk I/Os that an admission must save
-    /// beyond what its room saves with other pages.
-    fn set_bar(&mut self, rank: f32, price: f64);
+    /// beyond what its room saves with other pages. Without a price nothing may be written to the store until the next
+    /// call: misses are refused, and a write of a held page gives the page up and goes past.
+    fn set_bar(&mut self, rank: f32, price: Option<f64>);
 }

@@ -97,7 +97,7 @@ impl Reclaim {
             idle: 0,
             idle_max: (pages / 50).max(4 * u64::from(segment_pages)),
             floor: 0.0,
-            budget: Budget::new(Allowed::by(wear, pages, page_bytes), pages),
+            budget: Budget::new(Allowed::by(wear, pages, page_bytes), pages, segment_pages),
             ranks: Vec::with_capacity(segment_pages as usize),
         }
     }
@@ -160,9 +160,10 @@ impl Reclaim {
         self.threshold.unwrap_or(0.0) as f32
     }
 
-    /// Price of a page in the cache, from 0 to 1, as the budget demands it.
-    pub fn price(&self) -> f64 {
-        self.budget.price()
+    /// Price of a page in the cache, from 0 to 1, as the budget demands it. None while the budget is overdrawn: nothing may
+    /// be written.
+    pub fn price(&self) -> Option<f64> {
+        (!self.budget.is_overdrawn).then(|| self.budget.price())
     }
 
     /// Compares as many segments as a choice is made from, and takes the best.
@@ -232,7 +233,8 @@ impl Reclaim {
     /// Visits the figures worth plotting over time.
     pub fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
         visit("threshold", f64::from(self.threshold()));
-        visit("price", self.price());
+        visit("price", self.budget.price());
+        visit("overdrawn", f64::from(self.budget.is_overdrawn));
         visit("wear_pressure", self.budget.pressure);
     }
 
@@ -265,6 +267,23 @@ fn median(ranks: &mut [f32]) -> Option<f64> {
 
 /// Largest pressure: at 5 the copies are a 148th of what they are without a budget.
 const PRESSURE_MAX: f64 = 5.0;
+
+/// Share of the budget that pressure aims at once there is any, so that the budget is met from below.
+const AIM: f64 = 0.985;
+
+/// Most pages, as a share of the log's, that may be written later because fewer were written before.
+const CREDIT_MAX: f64 = 0.4;
+
+/// Credit that pressure, once there is any, restores, as a share of the log's pages, and the deviation that a lack of as
+/// many pages as the log has counts as.
+const CREDIT_KEPT: f64 = 0.15;
+const CREDIT_WEIGHT: f64 = 0.4;
+
+/// Share of the pressure that is left after each look at which no more can be saved for later.
+const KEPT_WHEN_LOST: f64 = 0.9;
+
+/// Segments by whose pages a budget may be overdrawn before nothing more is written.
+const OVERDRAWN_SEGMENTS: f64 = 2.0;
 
 /// Share of the sums of the budget that is left after each look at them.
 const KEPT_PER_LOOK: f64 = 0.97;
@@ -306,6 +325,16 @@ struct Budget {
     unfilled: u64,
     /// Pressure, 0 to [`PRESSURE_MAX`].
     pressure: f64,
+    /// Pages that are allowed and not written yet, at most [`CREDIT_MAX`] of the log's.
+    credit: f64,
+    /// Pages of the log.
+    pages: f64,
+    /// Pages that may be written beyond the credit: a reclaim writes several at once.
+    overdraft: f64,
+    /// True while more were: nothing may be written.
+    is_overdrawn: bool,
+    /// Requests since the last look at which nothing might be written.
+    refused: u64,
     /// Requests until the next look.
     left: u64,
     interval: u64,
@@ -313,8 +342,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// For an empty log of so many pages.
-    fn new(rate: Allowed, pages: u64) -> Self {
+    /// For an empty log of so many pages, in segments of so many.
+    fn new(rate: Allowed, pages: u64, segment_pages: u32) -> Self {
         let interval = (pages / 4).max(1);
         Budget {
             rate,
@@ -324,6 +353,11 @@ impl Budget {
             allowed_pages: 0.0,
             unfilled: pages,
             pressure: 0.0,
+            credit: 0.0,
+            pages: pages as f64,
+            overdraft: OVERDRAWN_SEGMENTS * f64::from(segment_pages),
+            is_overdrawn: false,
+            refused: 0,
             left: interval,
             interval,
             now_us: 0,
@@ -333,7 +367,18 @@ impl Budget {
     /// Begins another rate. What was written before counts as allowed.
     fn set_rate(&mut self, rate: Allowed, now_us: u64) {
         let (allowed_pages, left) = (self.written_pages as f64, self.interval);
-        *self = Budget { rate, spent: 0.0, allowed: 0.0, allowed_pages, pressure: 0.0, left, now_us, ..*self };
+        *self = Budget {
+            rate,
+            spent: 0.0,
+            allowed: 0.0,
+            allowed_pages,
+            pressure: 0.0,
+            credit: 0.0,
+            refused: 0,
+            left,
+            now_us,
+            ..*self
+        };
     }
 
     /// Notes a page written.
@@ -345,6 +390,8 @@ impl Budget {
             self.unfilled -= 1;
             self.allowed += 1.0;
             self.allowed_pages += 1.0;
+        } else {
+            self.credit -= 1.0;
         }
     }
 
@@ -352,7 +399,8 @@ impl Budget {
     #[inline]
     fn request(&mut self, writes: bool, now_us: u64) -> bool {
         let allowed = match self.rate {
-            Allowed::Anything => return false,
+            // A bound that was overdrawn is gone.
+            Allowed::Anything => return std::mem::take(&mut self.is_overdrawn),
             Allowed::PerRequest { written, read } => {
                 if writes {
                     written
@@ -365,17 +413,30 @@ impl Budget {
         self.allowed += allowed;
         self.allowed_pages += allowed;
         self.now_us = now_us;
+        self.refused += u64::from(self.is_overdrawn);
         self.left -= 1;
         if self.left == 0 {
             self.look();
         }
-        self.left == self.interval
+        self.credit = (self.credit + allowed).min(CREDIT_MAX * self.pages);
+        let was_overdrawn = std::mem::replace(&mut self.is_overdrawn, self.credit < -self.overdraft);
+        self.left == self.interval || self.is_overdrawn != was_overdrawn
     }
 
     fn look(&mut self) {
         self.left = self.interval;
-        let deviation = (self.spent.max(f64::MIN_POSITIVE) / self.allowed.max(f64::MIN_POSITIVE)).ln();
-        self.pressure = (self.pressure + 0.1 * deviation.clamp(-0.5, 0.5)).clamp(0.0, PRESSURE_MAX);
+        let spent = self.spent.max(f64::MIN_POSITIVE) / self.allowed.max(f64::MIN_POSITIVE);
+        let mut deviation = spent.ln();
+        if self.pressure > 0.0 {
+            deviation += CREDIT_WEIGHT * (CREDIT_KEPT - self.credit / self.pages).max(0.0) - AIM.ln();
+        }
+        // What was refused would have been written.
+        let deviation = deviation.clamp(-0.5, 0.5) + self.refused as f64 / self.interval as f64;
+        self.pressure = (self.pressure + 0.1 * deviation.min(0.5)).clamp(0.0, PRESSURE_MAX);
+        if self.credit >= CREDIT_MAX * self.pages {
+            self.pressure *= KEPT_WHEN_LOST;
+        }
+        self.refused = 0;
         self.spent *= KEPT_PER_LOOK;
         self.allowed *= KEPT_PER_LOOK;
     }
@@ -460,6 +521,9 @@ mod tests {
             for _ in kept..PAGES as usize {
                 reclaim.request(true, 0);
             }
+            while reclaim.price().is_none() {
+                reclaim.request(true, 0);
+            }
             (copied, freed) = (copied + kept as f64, freed + f64::from(PAGES) - kept as f64);
             reclaim.seal(victim.segment);
         }
@@ -473,7 +537,7 @@ mod tests {
         copies_per_free(&mut reclaim, &mut random, 2000);
         let ratio = copies_per_free(&mut reclaim, &mut random, 2000);
         assert!((3.6..4.4).contains(&ratio), "{ratio}");
-        assert_eq!(reclaim.price(), 0.0);
+        assert_eq!(reclaim.price(), Some(0.0));
     }
 
     #[test]
@@ -484,13 +548,13 @@ mod tests {
         copies_per_free(&mut reclaim, &mut random, 20_000);
         let ratio = copies_per_free(&mut reclaim, &mut random, 5_000);
         assert!((0.45..0.55).contains(&ratio), "{ratio}");
-        assert!(reclaim.price() > 0.0);
+        assert!(reclaim.price().is_some_and(|price| price > 0.0));
     }
 
     #[test]
     fn an_empty_log_is_filled_beside_the_bound() {
         let rate = Allowed::PerRequest { written: 1.0, read: 0.0 };
-        let mut budget = Budget::new(rate, 100);
+        let mut budget = Budget::new(rate, 100, 8);
         for at in 0..400 {
             budget.wrote();
             budget.request(at >= 100, 0);
@@ -507,8 +571,40 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_that_is_overdrawn_allows_nothing_until_it_is_made_up_for() {
+        let rate = Allowed::PerRequest { written: 0.5, read: 0.0 };
+        let mut budget = Budget::new(rate, 64, 0);
+        budget.unfilled = 0;
+        (0..4).for_each(|_| _ = budget.request(true, 0));
+        (0..2).for_each(|_| budget.wrote());
+        assert!(!budget.request(false, 0) && !budget.is_overdrawn, "as much as was allowed");
+        (0..11).for_each(|_| budget.wrote());
+        assert!(budget.request(false, 0) && budget.is_overdrawn);
+        let requests = (1..).find(|_| budget.request(true, 0) && !budget.is_overdrawn);
+        assert_eq!(requests, Some(22), "11 pages, at two writes each");
+        assert!(budget.pressure > 0.0, "what is refused counts");
+        budget.wrote();
+        assert!(budget.request(false, 0) && budget.is_overdrawn);
+        budget.set_rate(Allowed::Anything, 0);
+        assert!(budget.request(false, 0) && !budget.is_overdrawn && !budget.request(false, 0), "another bound");
+    }
+
+    #[test]
+    fn little_of_what_was_not_written_may_be_written_later() {
+        let mut budget = Budget::new(Allowed::PerRequest { written: 1.0, read: 1.0 }, 100, 0);
+        budget.unfilled = 0;
+        (0..10_000).for_each(|_| _ = budget.request(false, 0));
+        let burst = (0..).find(|_| {
+            budget.wrote();
+            budget.wrote();
+            budget.request(false, 0) && budget.is_overdrawn
+        });
+        assert_eq!(burst, Some(40), "two fifths of the log, and the page after them");
+    }
+
+    #[test]
     fn days_pass_by_the_time_of_requests() {
-        let mut budget = Budget::new(Allowed::PerDay(1000.0), 40);
+        let mut budget = Budget::new(Allowed::PerDay(1000.0), 40, 8);
         let looks = (0..100).filter(|at| budget.request(true, at * 86_400_000)).count();
         assert_eq!(looks, 10);
         // 99 steps of a thousandth of a day; ten looks keep 0.97 each.

@@ -104,6 +104,8 @@ pub struct Reuse {
     price: f64,
     /// Rank that a page must exceed while frames are free, in a store that drops pages by itself.
     bar: Option<f32>,
+    /// True while nothing may be written to that store.
+    is_closed: bool,
     /// Values that a read and a write must exceed to be admitted, encoded; -1 for none.
     least_values: [i16; 2],
     /// True if writes reach the backing store at once.
@@ -217,6 +219,9 @@ impl Reuse {
     #[inline]
     fn is_barred(&self, history: History, dirty: bool) -> bool {
         let Some(bar) = self.bar else { return false };
+        if self.is_closed {
+            return true;
+        }
         let cell = history.cell(self.tick);
         let (rank, value) = (self.tables.rank(cell, dirty), self.tables.value(cell, dirty));
         decode(rank) <= bar || value <= self.least_values[usize::from(dirty)]
@@ -235,6 +240,15 @@ impl Reuse {
         driver.bypass(request)
     }
 
+    /// Lets the write of a resident pass the cache, which drops its copy: the new version may not be stored.
+    fn give_up<D: Driver>(&mut self, request: Request, history: History, driver: &mut D) -> Outcome {
+        driver.start(request.page, Verb::Drop { from: Tier::TOP });
+        self.pages.set_history(request.page, history.resident(false));
+        self.release(request.page);
+        driver.bypass(request);
+        Outcome::Hit(Tier::TOP)
+    }
+
     /// Serves a miss of a full cache: by a frame of a colder page, or past the cache.
     #[inline(never)]
     fn compete<D: Driver>(&mut self, request: Request, history: History, dirty: bool, driver: &mut D) -> Outcome {
@@ -246,7 +260,11 @@ impl Reuse {
         let limit = if every { i16::MAX } else { rank(resident) };
         let least = self.least_values[usize::from(dirty)];
         let pays = || tables.value(history.cell(tick), dirty) > least || every || mutant::is(Mutant::NoPrice);
-        let mut victim = if self.pages.least() < limit && pays() { self.pages.coldest(limit, rank) } else { None };
+        let mut victim = if !self.is_closed && self.pages.least() < limit && pays() {
+            self.pages.coldest(limit, rank)
+        } else {
+            None
+        };
         if victim.is_some_and(|victim| !driver.may_evict(self.pages.page(victim.at), Tier::TOP)) {
             victim = self.pages.resident_where(limit, rank, |page| driver.may_evict(page, Tier::TOP));
         }
@@ -321,6 +339,7 @@ impl Policy for Reuse {
             theta: 0.0,
             price: 0.0,
             bar: None,
+            is_closed: false,
             least_values: [0; 2],
             through,
             builds: 0,
@@ -337,6 +356,9 @@ impl Policy for Reuse {
         let dirty = writing && !self.through;
         let is_resident = self.pages.history(page).is_resident();
         let history = self.learn(page, writing, driver);
+        if is_resident && writing && self.is_closed {
+            return self.give_up(request, history, driver);
+        }
         let outcome = if is_resident {
             self.pages.set_history(page, history.resident(dirty));
             driver.overwrite(request, Tier::TOP);
@@ -418,9 +440,12 @@ impl Ranked for Reuse {
         dirty
     }
 
-    fn set_bar(&mut self, rank: f32, price: f64) {
+    fn set_bar(&mut self, rank: f32, price: Option<f64>) {
         self.bar = Some(rank);
         self.theta = f64::from(rank);
-        self.set_price(price);
+        self.is_closed = price.is_none();
+        if let Some(price) = price {
+            self.set_price(price);
+        }
     }
 }

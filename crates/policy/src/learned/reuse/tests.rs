@@ -431,7 +431,7 @@ fn a_store_may_take_pages_away() {
             let request = if random.chance(0.3) { Request::write(page) } else { Request::read(page) };
             checker.request(&mut reuse, request, NEVER);
             if at == 1000 {
-                reuse.set_bar(1e-3, 0.1);
+                reuse.set_bar(1e-3, Some(0.1));
             }
             if at > 1000 && random.chance(0.2) {
                 let page = Page(random.below(400) as u32);
@@ -446,12 +446,45 @@ fn a_store_may_take_pages_away() {
             }
         }
         assert!(released > 500, "{released}");
-        reuse.set_bar(f32::INFINITY, 0.0);
+        reuse.set_bar(f32::INFINITY, Some(0.0));
         let held: Vec<Page> = (0..400).map(Page).filter(|&page| !reuse.state(page).tiers.is_empty()).collect();
         held.into_iter().for_each(|page| checker.release(&mut reuse, page));
         for page in 0..400 {
             checker.request(&mut reuse, Request::read(page), NEVER);
         }
         assert_eq!(reuse.occupancy(Tier::TOP), 0, "no page is above the highest bar");
+    }
+}
+
+#[test]
+fn while_nothing_may_be_written_pages_only_leave() {
+    for (seed, options) in [(1, &[][..]), (2, &["writes=through"])] {
+        println!("seed {seed}");
+        let layout = Layout { pages: 400, object_pages: 100 };
+        let config = Config { objects: 4, seed, ..Config::single(400, 64) };
+        let options = Options::parse(&Reuse::INFO, options.iter().copied()).expect("good options");
+        let mut reuse = Reuse::new(&config, &options).expect("a policy");
+        let mut checker = Checker::new(layout, &[64], Refusals::NONE);
+        let mut random = Random::new(seed);
+        let (mut refused, mut hits) = (0, 0);
+        for at in 0..40_000 {
+            // Closed in every second thousand.
+            let is_closed = at / 1000 % 2 == 1;
+            if at % 1000 == 0 {
+                reuse.set_bar(1e-6, (!is_closed).then_some(0.0));
+                checker.verify_all(&reuse);
+            }
+            let page = (random.next_f64().powi(3) * 400.0) as u32;
+            let request = if random.chance(0.3) { Request::write(page) } else { Request::read(page) };
+            let held = !reuse.state(Page(page)).tiers.is_empty();
+            checker.request(&mut reuse, request, NEVER);
+            if is_closed {
+                let holds = !reuse.state(Page(page)).tiers.is_empty();
+                assert_eq!(holds, held && !request.op.is_write(), "seed {seed}, request {at}: {request:?}");
+                refused += u32::from(!holds);
+                hits += u32::from(holds);
+            }
+        }
+        assert!(refused > 1000 && hits > 1000, "{refused} refused, {hits} hits");
     }
 }
