@@ -579,15 +579,16 @@ test-power-cuts: deps
 book: figures-000 figures-001 figures-002 figures-004
 book-long: bench-tpcc figures-003
 	python3 lab/results/tpcc_tables.py
-figures-000: figures-002 page-recorded-tpch-heuristicdb page-recorded-tpcc
+figures-000: figures-002 page-recorded-tpch-heuristicdb page-tpch-once page-recorded-tpcc
 figures-001: page-face-lc-multi-tier page-face-lc-with-time bench-tpcc-modes bench-tpcc-money bench-tpcc-disks bench-restart
 	python3 lab/results/tpcc_tables.py
-figures-002: probe-models page-trace-statistics bench-tpch
+figures-002: probe-models page-trace-statistics page-tpch-once bench-tpch
 	python3 lab/results/tpch_tables.py
-figures-004: page-write-buffers-and-stacks page-io-cache-hibachi page-trace-statistics burst-figures
+figures-004: page-write-buffers-and-stacks page-io-cache-hibachi page-io-cache-hibachi-time page-trace-statistics burst-figures
 
 # The commands of a page of results, which simulate and renew its tables.
-SIMULATED := trace-statistics recorded-tpch-heuristicdb recorded-tpcc face-lc-multi-tier face-lc-with-time write-buffers-and-stacks io-cache-hibachi
+SIMULATED := trace-statistics recorded-tpch-heuristicdb tpch-once recorded-tpcc face-lc-multi-tier face-lc-with-time write-buffers-and-stacks io-cache-hibachi \
+	io-cache-hibachi-time
 SIMULATED_PAGES := $(SIMULATED:%=page-%)
 .PHONY: $(SIMULATED_PAGES)
 $(SIMULATED_PAGES): page-%: $(ENTRESOL)

@@ -106,7 +106,21 @@ def disks():
     return table(["disks"] + counts, lines)
 
 
+def through():
+    """Write-through: thousand requests a second of FaCE-GSC and LC, and by how much the first is ahead, in per cent."""
+    lines = []
+    for drive, name in DRIVES.items():
+        line = [name]
+        for count in (16, 32, 64):
+            found = {row["policy"]: row for row in rows(f"through-{count}-{drive}")}
+            times = [found[policy]["timed"]["requests_per_second"] for policy in ("face-gsc", "lc")]
+            line.append(f"{rate(found['face-gsc'])} · {rate(found['lc'])} · {100 * (times[0] / times[1] - 1):+.0f}")
+        lines.append(line)
+    return table(["flash", "16 disks", "32 disks", "64 disks"], lines)
+
+
 TABLES = {
+    "figure 11": through,
     "figure 8": lambda: grid("time", ["face", "face-gsc", "lc", "tac"], rate),
     "figure 8, lead": lambda: lead("time"),
     "32 disks": lambda: grid("time32", ["face", "face-gsc", "lc"], rate),

@@ -7,13 +7,16 @@ A table stands between `<!-- table: KIND ARGUMENT ... -->` and `<!-- end -->`; K
 is between the two is replaced. A page of which a file is missing is left as it is.
 """
 
+import collections
 import json
 import pathlib
 import re
+import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-PAGES = ["recorded-tpcc.md", "recorded-tpch-heuristicdb.md", "trace-statistics.md"]
+PAGES = ["recorded-tpcc.md", "recorded-tpch-heuristicdb.md", "tpch-once.md", "trace-statistics.md"]
+RECORDED = HERE.resolve().parents[2] / "shared" / "data" / "traces" / "recorded"
 RESULTS = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else HERE / "../../target/results")
 
 
@@ -249,6 +252,60 @@ def skew_003(*names):
     return markdown(head, body)
 
 
+def frequency(*names):
+    """004, figure 4.3: shares of the pages that are read, or written, at least so often, and of the accesses to these; and what the hottest get."""
+    body = []
+    for name in names:
+        for kind in ("all", "reads", "writes"):
+            spread = stat(name)["spread"].get(kind)
+            if not spread or not spread["frequency"]:
+                continue
+            often = {point["at_least"]: point for point in spread["frequency"]}
+            skew = {point["percent"]: point["share"] for point in spread["skew"]}
+            cells = [name, kind, f"{often[1]['pages']:,}", f"{often[1]['accesses'] / often[1]['pages']:.1f}"]
+            cells += [f"{skew[p]:.1%}" for p in (1, 5, 20)]
+            for least in (2, 8, 32):
+                point = often.get(least)
+                cells.append(f"{point['pages_share']:.1%}: {point['accesses_share']:.1%}" if point else "none")
+            body.append(cells)
+    head = ["trace", "accesses", "pages", "per page", "hottest 1 % of pages get", "5 %", "20 %"]
+    return markdown(head + ["pages accessed twice or more: accesses", "8 times", "32 times"], body)
+
+
+def tables(*names):
+    """000, table 2.3: sizes of the tables of TPC-H, and those of a recorded server, 60 times as large."""
+    printed = {"supplier": "121 MB", "region": "96 KB", "partsupp": "9.1 GB", "part": "2.1 GB", "orders": "14 GB"}
+    printed |= {"nation": "112 KB", "lineitem": "62 GB", "customer": "1.8 GB"}
+    units = {"KB": 2**10, "MB": 2**20, "GB": 2**30}
+    whole = 89.1 * 2**30
+    (name,) = names
+    unpacked = subprocess.run(["zstd", "-dc", RECORDED / f"{name}.pages.csv.zst"], capture_output=True, check=True, text=True)
+    pages = collections.Counter(line.split(",")[0] for line in unpacked.stdout.splitlines()[1:])
+    page_bytes = json.loads((RECORDED / f"{name}.meta.json").read_text())["page_size"]
+    body = []
+    for at, size in printed.items():
+        number, unit = size.split()
+        paper, ours = float(number) * units[unit], pages[at] * page_bytes
+        scaled = ours if at in ("region", "nation") else 60 * ours
+        body.append([at, size, f"{paper / whole:.2%}", f"{pages[at]:,}", f"{ours / sum(pages.values()) / page_bytes:.2%}"])
+        body[-1] += [f"{scaled / units[unit]:.1f} {unit}", f"{scaled / paper:.2f}"]
+    ours = sum(pages.values()) * page_bytes
+    body.append(["all", "89.1 GB", "100 %", f"{sum(pages.values()):,}", "100 %", f"{60 * ours / 2**30:.1f} GB", f"{60 * ours / whole:.2f}"])
+    return markdown(["table", "000", "share", "pages here", "share", "at scale factor 60", "of 000's"], body)
+
+
+def leads(files, sizes_of, *names):
+    """Points by which HeuristicDB's hits are ahead of others', and their migration as a multiple of its."""
+    body = []
+    for trace, rows, _ in (one for name in files.split("+") for one in load(name)):
+        for policy in names:
+            cells = [(rows["heuristicdb", size], rows[policy, size]) for size in sizes_of.split(",")]
+            body.append([trace, policy] + [f"{100 * (hits(a) - hits(b)):+.1f}" for a, b in cells])
+            body[-1] += [f"{migrated(b) / migrated(a):.1f}" for a, b in cells]
+    head = ["trace", "policy"] + [f"ahead of it at {size}" for size in sizes_of.split(",")]
+    return markdown(head + [f"migrates at {size}" for size in sizes_of.split(",")], body)
+
+
 def distances(*names):
     """004, figure 4.2: quartiles of the four temporal distances, as upper bounds of their power-of-two bucket."""
     body = []
@@ -310,7 +367,7 @@ def objects(name, least):
 
 
 KINDS = [ranking, difference, write_ratio, summary, tolerance, series, reduction, plain, migration, parts, statuses]
-KINDS += [overview, skew_003, distances, queries, query_objects, objects]
+KINDS += [overview, skew_003, frequency, distances, queries, query_objects, objects, tables, leads]
 KINDS = {kind.__name__: kind for kind in KINDS}
 
 
