@@ -114,7 +114,8 @@ def through():
         for count in (16, 32, 64):
             found = {row["policy"]: row for row in rows(f"through-{count}-{drive}")}
             times = [found[policy]["timed"]["requests_per_second"] for policy in ("face-gsc", "lc")]
-            line.append(f"{rate(found['face-gsc'])} · {rate(found['lc'])} · {100 * (times[0] / times[1] - 1):+.0f}")
+            ahead = f"{rate(found['face-gsc'])} · {rate(found['lc'])} · {100 * (times[0] / times[1] - 1):+.0f}"
+            line.append(f"{ahead} · {share(flash(found['lc'])['utilisation'])}, {share(found['lc']['timed']['devices'][-1]['utilisation'])}")
         lines.append(line)
     return table(["flash", "16 disks", "32 disks", "64 disks"], lines)
 
