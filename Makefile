@@ -574,7 +574,7 @@ test-power-cuts: deps
 
 # The papers' book: what renews the pages that lab/results/book.md names, paper by paper. Databases lie in /dev/shm, over FUSE. Half an hour of figures-000 and
 # figures-002 is bench-tpch, a quarter of an hour of figures-001 is bench-restart. `book-long` has what takes longer: bench-tpcc an hour (001, figure 8, live),
-# figures-003 three quarters of an hour.
+# figures-003 three quarters of an hour. In figures-004 page-io-cache-hibachi-time took three quarters of an hour of one busy core.
 .PHONY: book book-long figures-000 figures-001 figures-002 figures-004
 book: figures-000 figures-001 figures-002 figures-004
 book-long: bench-tpcc figures-003
