@@ -7,7 +7,7 @@ use common::{JOB, MIB, Testbed, object};
 use entresol_burst::{Event, Extent, NodeId, Place, Reservation};
 use entresol_burst_live::message::{About, FromCoordinator, FromNode, ToCoordinator, ToNode};
 use entresol_burst_live::wire::Peer;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// CRC-32C of the ASCII text `123456789`.
@@ -102,8 +102,16 @@ fn a_forged_or_ended_grant_is_refused() {
     let write_other = ToNode::Write { grant: other.clone(), about, chunk: 0 };
     assert!(matches!(ask(&peer, &write_other, b"123456789").0, FromNode::Done));
     assert!(write(Reservation { extents: other.extents, ..grant.clone() }).contains("are not free here"));
-    // The coordinator orders it back.
+    // The coordinator orders it back, which takes a moment.
     let _ = open(&testbed, 1, 9);
-    std::thread::sleep(Duration::from_millis(400));
-    assert!(write(grant).contains("given back"));
+    let until = Instant::now() + Duration::from_secs(20);
+    let request = ToNode::Write { grant, about, chunk: 0 };
+    let why = loop {
+        match ask(&peer, &request, b"123456789").0 {
+            FromNode::Refused { why } => break why,
+            other => assert!(Instant::now() < until, "{other:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(why.contains("given back"), "{why}");
 }
