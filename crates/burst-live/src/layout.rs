@@ -237,3 +237,84 @@ fn manifest_part(pfs: &dyn Pfs, part: &Part) -> io::Result<ManifestPart> {
     let Sidecar { chunk_bytes, crcs } = sidecar(pfs, part)?;
     Ok(ManifestPart { offset: part.offset, bytes: part.bytes, file: name(part), chunk_bytes, crcs })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pfs::Directory;
+    use entresol_core::Random;
+
+    const JOB: JobId = JobId(1);
+    const CHECKPOINT: CheckpointId = CheckpointId(2);
+
+    fn part(rank: u32, ranks: u32, attempt: u64, offset: u64, bytes: u64, total: u64) -> Part {
+        let object = Object { job: JOB, checkpoint: CHECKPOINT, rank };
+        Part { object, about: About { ranks, total, attempt }, offset, bytes }
+    }
+
+    fn write(pfs: &dyn Pfs, part: &Part) {
+        let bytes = vec![part.about.attempt as u8; part.bytes as usize];
+        write_part(pfs, part, &crate::checksum::of_chunks(&bytes), &mut &bytes[..]).expect("a part");
+    }
+
+    #[test]
+    fn a_name_is_of_one_part_and_other_names_are_of_none() {
+        let mut random = Random::new(3);
+        for _ in 0..1000 {
+            let total = random.below(1 << 40) + 1;
+            let offset = random.below(total);
+            let bytes = 1 + random.below(total - offset);
+            let part = part(random.below(5) as u32, 5, random.next_u64(), offset, bytes, total);
+            assert_eq!(parse(JOB, CHECKPOINT, &name(&part)), Some(part));
+        }
+        let good = name(&part(0, 1, 5, 0, 3, 3));
+        assert_eq!(good, "part-r0-of1-a5-o0-b3-t3");
+        let beyond = name(&part(0, 1, 5, 1, 3, 3));
+        let others =
+            [format!("{good}.json"), format!(".tmp-{good}"), good.replace("r0", "r00"), good.replace("r0", "r1")];
+        for other in others.iter().chain([&beyond, &String::new(), &MANIFEST.to_owned()]) {
+            assert_eq!(parse(JOB, CHECKPOINT, other), None, "{other}");
+        }
+        assert_eq!(parse(JOB, CHECKPOINT, "part-r0-of1-a5-o18446744073709551615-b2-t3"), None);
+    }
+
+    #[test]
+    fn the_newest_whole_attempt_counts_and_attempts_are_not_mixed() {
+        let halves = |attempt| [part(0, 1, attempt, 0, 5, 10), part(0, 1, attempt, 5, 5, 10)];
+        let mixed = [halves(1)[0], halves(2)[1]];
+        assert!(!Census::of(&mixed).is_complete());
+        let older = [halves(1)[0], halves(1)[1], halves(2)[1]];
+        assert_eq!(Census::of(&older).whole[&0].attempt, 1);
+        let both = [halves(1), halves(2)].concat();
+        assert_eq!(Census::of(&both).whole[&0].attempt, 2);
+        let gap = [part(0, 1, 1, 0, 4, 10), part(0, 1, 1, 5, 5, 10)];
+        assert!(!Census::of(&gap).is_complete());
+        assert!(Census::of(&[part(0, 1, 1, 0, 0, 0)]).is_complete(), "an empty object is whole");
+        assert!(!Census::of(&[]).is_complete());
+        assert!(!Census::of(&[part(1, 2, 1, 0, 1, 1)]).is_complete(), "a rank is missing");
+    }
+
+    #[test]
+    fn the_manifest_comes_when_the_last_rank_is_whole_and_follows_a_newer_attempt() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let pfs = Directory::open(scratch.path()).expect("a directory");
+        let finished = || finish(&pfs, JOB, CHECKPOINT).expect("the PFS works");
+        let durable = || is_durable(&pfs, JOB, CHECKPOINT).expect("the PFS works");
+        assert!(!finished() && !durable());
+        write(&pfs, &part(0, 2, 7, 0, 9, 9));
+        write(&pfs, &part(1, 2, 7, 4, 4, 8));
+        assert!(!finished() && manifest(&pfs, JOB, CHECKPOINT).expect("none").is_none());
+        write(&pfs, &part(1, 2, 7, 0, 4, 8));
+        assert!(!durable() && finished() && durable());
+        let first = manifest(&pfs, JOB, CHECKPOINT).expect("a manifest").expect("it is there");
+        assert_eq!(first.objects.iter().map(|object| object.parts.len()).collect::<Vec<_>>(), [1, 2]);
+        write(&pfs, &part(0, 2, 8, 0, 9, 9));
+        assert!(!durable() && finished() && durable());
+        let second = manifest(&pfs, JOB, CHECKPOINT).expect("a manifest").expect("it is there");
+        assert_eq!((second.objects[0].attempt, second.objects[1].attempt), (8, 7));
+        // A damaged manifest is written again.
+        std::fs::write(scratch.path().join(folder(JOB, CHECKPOINT)).join(MANIFEST), b"{").expect("a file");
+        assert!(finished() && durable());
+        assert_eq!(checkpoints(&pfs, JOB).expect("a listing"), BTreeSet::from([CHECKPOINT]));
+    }
+}

@@ -66,6 +66,11 @@ pub enum FromCoordinator {
         /// Reason.
         why: String,
     },
+    /// The writer's node is not connected: it has not reported yet, or is lost.
+    Absent {
+        /// Reason.
+        why: String,
+    },
     /// The nodes.
     Nodes {
         /// Nodes that have reported in this epoch.

@@ -154,6 +154,18 @@ enum Victim {
     /// The node does not answer any more, and its connections stay.
     StoppedNode(usize),
     Coordinator,
+    /// A node is killed, and the coordinator starts again without it.
+    NodeAndCoordinator(usize),
+}
+
+impl Victim {
+    /// The node that is lost.
+    fn node(self) -> Option<usize> {
+        match self {
+            Victim::Node(node) | Victim::StoppedNode(node) | Victim::NodeAndCoordinator(node) => Some(node),
+            Victim::Nobody | Victim::Writer(_) | Victim::Coordinator => None,
+        }
+    }
 }
 
 struct Testbed {
@@ -217,9 +229,10 @@ impl Testbed {
         let one = self.random.below(RANKS.into()) as usize;
         match self.random.below(20) {
             0 => Victim::Nobody,
-            1..6 => Victim::Writer(one),
-            6..13 => Victim::Node(one),
-            13 => Victim::StoppedNode(one),
+            1..5 => Victim::Writer(one),
+            5..11 => Victim::Node(one),
+            11 => Victim::StoppedNode(one),
+            12..15 => Victim::NodeAndCoordinator(one),
             _ => Victim::Coordinator,
         }
     }
@@ -236,6 +249,10 @@ impl Testbed {
             Victim::Node(node) => self.nodes[node].kill(),
             Victim::StoppedNode(node) => self.nodes[node].stop(),
             Victim::Coordinator => self.restart_coordinator(),
+            Victim::NodeAndCoordinator(node) => {
+                self.nodes[node].kill();
+                self.restart_coordinator();
+            }
         }
         let mut levels: Vec<Option<Level>> = writers.iter_mut().map(acknowledged).collect();
         let mut salts = vec![vec![0]; RANKS as usize];
@@ -252,7 +269,7 @@ impl Testbed {
             self.nodes[node].kill();
         }
         let safe = levels.iter().all(|level| *level > Some(Level::Absorbed));
-        let is_struck = matches!(victim, Victim::Node(_) | Victim::StoppedNode(_));
+        let is_struck = victim.node().is_some();
         let client = client(&self.address, 0, self.pfs.clone());
         if safe || !is_struck {
             let (states, missing) = client.list(JOB).expect("a list");
@@ -261,7 +278,7 @@ impl Testbed {
             assert!(matches!(state, Some(State::Complete(_))), "{victim:?} {levels:?}: {states:?} {missing:?}");
         }
         self.check_complete(&salts);
-        if let Victim::Node(node) | Victim::StoppedNode(node) = victim {
+        if let Some(node) = victim.node() {
             self.restart_node(node);
             self.wait_for_nodes();
         }

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const ATTEMPTS_MAX: usize = 4;
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Time in which the writer's node may connect to a coordinator that has started again.
+const ABSENCE_MAX: Duration = Duration::from_secs(2);
 /// Deadline of the message that gives up an object.
 const ABANDON: Duration = Duration::from_secs(1);
 
@@ -122,11 +124,19 @@ impl Client {
         if let Some(address) = address {
             let mut patience = Patience { limit: self.settings.patience, progress: Instant::now() };
             let mut attempts = 0;
+            let mut absent: Option<Instant> = None;
             while attempts < ATTEMPTS_MAX && !patience.is_over() {
                 let (result, progress) = self.attempt(address, object, ranks, bytes, &mut patience);
                 match result {
                     Ok(acknowledgement) => return Ok(Acknowledgement { failures, ..acknowledgement }),
-                    Err(error) => failures.push(error.to_string()),
+                    Err(error) => {
+                        let is_absent = matches!(error, ClientError::Absent(..));
+                        absent = if is_absent { absent.or(Some(Instant::now())) } else { None };
+                        failures.push(error.to_string());
+                    }
+                }
+                if absent.is_some_and(|since| since.elapsed() >= ABSENCE_MAX) {
+                    break;
                 }
                 attempts += usize::from(progress);
                 if failures.len() > 1 && failures[failures.len() - 2] == failures[failures.len() - 1] {

@@ -85,6 +85,7 @@ impl State {
     pub fn writer(&mut self, event: &Event) -> FromCoordinator {
         match self.apply(&Applied::Event(event.clone())) {
             Ok(grants) => FromCoordinator::Grants { addresses: self.addresses(&grants), grants },
+            Err(absent @ Refused::UnknownNode(_)) => FromCoordinator::Absent { why: absent.to_string() },
             Err(refused) => FromCoordinator::Refused { why: refused.to_string() },
         }
     }
