@@ -238,7 +238,7 @@ fn over_segments_the_block_cache_counts_what_the_simulator_counts() {
             let geometry = Geometry { page_bytes: PAGE as u32, segment_pages, segments, layout: Layout::Segments };
             let space = geometry.capacity_pages() as usize;
             let tiers = if info.tiers.len() == 1 { vec![space] } else { vec![10.max(info.min_pages[0]), space] };
-            for wear in ["unbounded", "amplification=1.3+0.1"] {
+            for wear in ["unbounded", "amplification=1.3+0.1", "amplification=0.2"] {
                 println!("{} {tiers:?} {segment_pages} {wear}", info.name);
                 let wear: Wear = wear.parse().expect("a bound");
                 let log = Some(LogLayout { segment_bytes: Some(geometry.segment_bytes()), wear });
