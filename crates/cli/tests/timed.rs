@@ -135,8 +135,8 @@ fn a_cache_may_be_a_part_of_a_drive_and_the_mode_of_its_amplification_is_said() 
     assert!(text.contains(&format!("{:.2} mech", waf(&part))) && text.contains("(840-pro, 256MiB)"), "{text}");
     let (text, curve) = run("840-pro:1000p/256MiB", &["--waf", "curve"]);
     assert_eq!(curve["waf_mode"], "curve");
-    // Single pages have 5.15 and pairs 4.46. Of 1081 slots some 61 are free, most of them ahead of the hand that gives
-    // them: a share f = 2 * 61 / 1081 there. So k neighbours are written together with k f^(k-1) (1-f)^2 of the pages,
+    // Single pages have 5.15 and pairs 4.46. Of 1080 slots some 60 are free, most of them ahead of the hand that gives
+    // them: a share f = 2 * 60 / 1080 there. So k neighbours are written together with k f^(k-1) (1-f)^2 of the pages,
     // which makes 4.99.
     assert!((4.9..5.1).contains(&waf(&curve)), "{curve}");
     assert!(text.contains(&format!("{:.2} curve", waf(&curve))), "{text}");
@@ -144,8 +144,8 @@ fn a_cache_may_be_a_part_of_a_drive_and_the_mode_of_its_amplification_is_said() 
     let (_, whole) = run("840-pro:1000p/whole", &["--waf", "curve"]);
     assert_eq!(whole["capacity_bytes"], 256_060_514_304u64);
     let (_, used) = run("840-pro:1000p", &[]);
-    // Four segments of 16 slots and one slot in 64 are spare.
-    assert_eq!(used["capacity_bytes"], (1000 + 64 + 17) * 4096);
+    // Four segments of 16 slots and one slot in 64 are spare: 16 of 1080.
+    assert_eq!(used["capacity_bytes"], (1000 + 64 + 16) * 4096);
     let (_, other) = run("p4800x:1000p", &[]);
     assert_eq!((&other["waf_mode"], &other["write_amplification"]), (&serde_json::Value::Null, &1.0.into()));
 }
