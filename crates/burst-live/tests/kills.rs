@@ -387,7 +387,7 @@ fn processes_killed_at_random_times_lose_nothing_that_was_promised() {
 
 /// `cargo test -p entresol-burst-live --test kills -- --ignored more`. `ENTRESOL_BURST_SEEDS=FROM..TO` are the seeds.
 #[test]
-#[ignore = "300 strikes take minutes: cargo test -p entresol-burst-live --test kills -- --ignored more"]
+#[ignore = "300 strikes take minutes: `make test-long` runs it"]
 fn more_processes_killed_at_random_times_lose_nothing_that_was_promised() {
     let seeds = std::env::var("ENTRESOL_BURST_SEEDS").unwrap_or_else(|_| "1000..1100".to_owned());
     let (from, to) = seeds.split_once("..").expect("FROM..TO");

@@ -3,10 +3,11 @@
 use super::inventory::{Found, Inventory, Source};
 use super::{Client, ClientError, MESSAGE, Peers};
 use crate::checksum::{CHUNK_BYTES, chunk_length, chunks, crc32c};
-use crate::layout;
+use crate::layout::{self, Sidecar};
 use crate::message::{About, FromNode, Part, ToNode};
 use entresol_burst::{CheckpointId, JobId, NodeId};
 use std::collections::BTreeMap;
+use std::io;
 
 /// Most looks at the inventory: parts move while they are read.
 const ROUNDS: usize = 3;
@@ -74,7 +75,7 @@ impl Client {
         }
         let own = self.settings.node;
         sources.values_mut().for_each(|all| all.sort_by_key(|(_, source)| distance(source, own)));
-        let mut reader = Reader { client: self, peers, warnings, chunks: Vec::new() };
+        let mut reader = Reader { client: self, peers, warnings, chunks: Vec::new(), sidecar: None };
         let mut bytes = Vec::new();
         // A part that begins after the end of those before is not reached: the attempt is whole.
         for ((offset, length), sources) in sources {
@@ -132,6 +133,8 @@ struct Reader<'a> {
     peers: &'a mut Peers,
     warnings: Vec<String>,
     chunks: Vec<RestoredChunk>,
+    /// The checksums of the last part that was read from the PFS.
+    sidecar: Option<(Part, Sidecar)>,
 }
 
 impl Reader<'_> {
@@ -169,6 +172,16 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// The checksums of a part on the PFS, which are read once for all its chunks.
+    fn sidecar(&mut self, part: &Part) -> io::Result<&Sidecar> {
+        let kept = self.sidecar.take().filter(|(of, _)| of == part);
+        let of_part = match kept {
+            Some(kept) => kept,
+            None => (*part, layout::sidecar(&*self.client.pfs, part)?),
+        };
+        Ok(&self.sidecar.insert(of_part).1)
+    }
+
     /// One chunk of a part from one source.
     fn chunk(&mut self, part: &Part, source: &Source, chunk: u64) -> Result<Vec<u8>, String> {
         let length = chunk_length(part.bytes, chunk);
@@ -181,11 +194,11 @@ impl Reader<'_> {
                 }
             }
             Source::Pfs => {
-                let sidecar = layout::sidecar(&*self.client.pfs, part).map_err(|error| error.to_string())?;
+                let crc = self.sidecar(part).map_err(|error| error.to_string())?.crcs.get(chunk as usize).copied();
                 let folder = layout::folder(part.object.job, part.object.checkpoint);
                 let at = chunk * CHUNK_BYTES;
                 let read = self.client.pfs.read(&folder, &layout::name(part), at, length);
-                (read.map_err(|error| error.to_string())?, sidecar.crcs.get(chunk as usize).copied())
+                (read.map_err(|error| error.to_string())?, crc)
             }
         };
         match read.len() as u64 == length && Some(crc32c(&read)) == crc {
