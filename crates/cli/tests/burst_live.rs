@@ -2,44 +2,9 @@
 
 mod common;
 
-use common::{PROGRAM, Scratch, Signal, says};
+use common::burst::Daemon;
+use common::{Scratch, says};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-
-/// A daemon, killed when it is dropped.
-struct Daemon {
-    child: Child,
-    address: String,
-}
-
-impl Daemon {
-    /// Starts a daemon; it prints its address after the word `at`.
-    fn start(scratch: &Scratch, arguments: &[&str]) -> Daemon {
-        let mut command = Command::new(PROGRAM);
-        command.args(["burst"]).args(arguments).current_dir(scratch.path(".")).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("a daemon");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        let (_, rest) = line.split_once(" at ").unwrap_or_else(|| panic!("{line:?}"));
-        let address = rest.split([',', ' ']).next().expect("an address").to_owned();
-        Daemon { child, address }
-    }
-
-    /// Terminates the daemon and returns its exit code.
-    fn terminate(&mut self) -> Option<i32> {
-        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).expect("a process");
-        rustix::process::kill_process(pid, Signal::TERM).expect("it is a child");
-        self.child.wait().expect("it ends").code()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 #[test]
 fn a_checkpoint_is_put_listed_drained_and_restored() {

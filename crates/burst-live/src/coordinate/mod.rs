@@ -7,13 +7,13 @@ mod state;
 pub use log::{ReplayError, Replayed, replay};
 
 use crate::message::{FromCoordinator, ToCoordinator};
-use crate::server::{Server, lock};
+use crate::server::{Server, listen, lock};
 use crate::wire::{self, WireError};
 use entresol_burst::{Coordinator, Epoch, Event, LEASE_NS, NodeId, Policy, Redundancy};
 use log::GrantLog;
 use state::State;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -95,7 +95,7 @@ impl CoordinatorDaemon {
             Some(path) => Some(GrantLog::create(path, &settings.policy, epoch, settings.lease_ns)?),
             None => None,
         };
-        let listener = TcpListener::bind(&settings.listen)?;
+        let listener = listen(&settings.listen)?;
         let coordinator = Coordinator::new(settings.policy, epoch, settings.lease_ns);
         let state = State::new(coordinator, settings.policy, log, settings.nodes, settings.wait);
         let stopping = AtomicBool::new(false);
