@@ -115,17 +115,21 @@ fn a_wrong_directive_is_refused_at_submission() {
     assert!(!scratch.path("pwned").exists());
 }
 
+/// Runs a script of a compute node for job 77; it must succeed.
+fn on_node(scratch: &Scratch, script: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(contrib("slurm").join(script));
+    command.args(arguments).env("ENTRESOL_BURST_SETTINGS", scratch.path("burst.env"));
+    command.env("ENTRESOL_BURST_RUN", scratch.path("run")).env("SLURM_JOB_ID", "77").env("SLURM_JOB_UID", "0");
+    command
+}
+
 #[test]
-fn a_node_is_ready_for_jobs_without_a_directory_of_checkpoints() {
+fn a_jobs_directory_is_made_before_it_and_taken_away_after_it() {
     let scratch = Scratch::new();
-    prepare(&scratch, "127.0.0.1:1", "");
-    for script in ["slurm/prolog.sh", "slurm/epilog.sh"] {
-        let mut command = Command::new(contrib(script));
-        command.env("ENTRESOL_BURST_SETTINGS", scratch.path("burst.env"));
-        command.env("ENTRESOL_BURST_RUN", scratch.path("run")).env("SLURM_JOB_ID", "77").env("SLURM_JOB_UID", "0");
-        let output = command.output().expect("the script runs");
+    for (script, there) in [("prolog.sh", true), ("prolog.sh", true), ("epilog.sh", false), ("epilog.sh", false)] {
+        let output = on_node(&scratch, script, &[]).output().expect("the script runs");
         assert!(output.status.success() && output.stderr.is_empty(), "{script}: {}", text(&output));
-        assert!(!scratch.path("run").exists());
+        assert_eq!(scratch.path("run/77").exists(), there, "{script}");
     }
 }
 
