@@ -3,12 +3,15 @@
 use super::Shared;
 use super::buffer::Drain;
 use crate::checksum::crc32c;
+use crate::clock;
 use crate::layout;
+use crate::mutant::{self, Mutant};
+use crate::report::report;
 use crate::server::lock;
 use entresol_burst::{CheckpointId, DrainOrder, DrainPriority, JobId};
 use std::collections::BTreeSet;
 use std::io::{self, Read};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// First and longest pause after a failure of the PFS.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
@@ -41,12 +44,15 @@ pub(super) fn run(shared: &Shared) {
             }
             Err(error) => {
                 let of = current.as_ref().map_or_else(String::new, |drain| format!("{}: ", drain.part.object));
-                eprintln!("node {}: {of}not on the PFS yet, kept and tried again: {error}", shared.node.0);
+                report!("node {}: {of}not on the PFS yet, kept and tried again: {error}", shared.node.0);
                 lock(&shared.buffer).note_failure(format!("{of}{error}"));
                 if error.kind() == io::ErrorKind::InvalidData {
                     // Damaged bytes do not hold up the others. They stay, and a copy may have them.
                     current = None;
                     continue;
+                }
+                if mutant::is(Mutant::DrainNotRepeated) {
+                    current = None;
                 }
                 shared.pause(pause);
                 pause = (pause * 2).min(PAUSES.1);
@@ -57,16 +63,28 @@ pub(super) fn run(shared: &Shared) {
 
 fn drain_one(shared: &Shared, drain: &Drain, unfinished: &mut BTreeSet<(JobId, CheckpointId)>) -> io::Result<()> {
     let mut reader = PieceReader { shared, drain, chunk: 0, bytes: Vec::new(), at: 0 };
-    layout::write_part(&*shared.pfs, &drain.part, &drain.crcs, &mut reader)?;
     let object = drain.part.object;
+    if mutant::is(Mutant::FreedUndrained) {
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes)?;
+        free(shared, drain);
+        layout::write_part(&*shared.pfs, &drain.part, &drain.crcs, &mut &bytes[..])?;
+    } else {
+        layout::write_part(&*shared.pfs, &drain.part, &drain.crcs, &mut reader)?;
+        free(shared, drain);
+    }
     unfinished.insert((object.job, object.checkpoint));
+    finish(shared, unfinished)
+}
+
+/// Gives up the space of a piece that is durable on the PFS.
+fn free(shared: &Shared, drain: &Drain) {
     // The lock ends before the events are announced.
     let drained = lock(&shared.buffer).drained(drain);
     if let Err(error) = drained {
-        eprintln!("node {}: {object}: {error}", shared.node.0);
+        report!("node {}: {}: {error}", shared.node.0, drain.part.object);
     }
     shared.announce();
-    finish(shared, unfinished)
 }
 
 /// Writes the manifests of checkpoints whose last part this node may have drained. A checkpoint that is not complete is
@@ -115,10 +133,10 @@ impl Read for PieceReader<'_> {
 impl PieceReader<'_> {
     fn yield_to_writers(&self) {
         let is_low = lock(&self.shared.policy).is_some_and(|policy| policy.drain == DrainPriority::Low);
-        let until = Instant::now() + YIELD_MAX;
-        while is_low && Instant::now() < until && !self.shared.is_stopping() {
+        let until = clock::now() + YIELD_MAX;
+        while is_low && clock::now() < until && !self.shared.is_stopping() {
             match lock(&self.shared.buffer).last_write() {
-                Some(last) if last.elapsed() < FOREGROUND => std::thread::sleep(Duration::from_millis(1)),
+                Some(last) if clock::elapsed(last) < FOREGROUND => clock::sleep(Duration::from_millis(1)),
                 _ => return,
             }
         }

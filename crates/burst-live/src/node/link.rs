@@ -2,6 +2,7 @@
 
 use super::Shared;
 use crate::message::{FromCoordinator, ToCoordinator};
+use crate::report::report;
 use crate::server::lock;
 use crate::wire::{Peer, WireError};
 use entresol_burst::{Epoch, NotAdmitted, Policy, PolicyError};
@@ -37,7 +38,7 @@ pub(super) fn run(shared: &Shared) {
         let Err(error) = exchange(shared) else { return };
         let error = error.to_string();
         if error != last && !shared.is_stopping() {
-            eprintln!("node {}: without the coordinator {}: {error}", shared.node.0, shared.coordinator);
+            report!("node {}: without the coordinator {}: {error}", shared.node.0, shared.coordinator);
             last = error;
         }
         shared.pause(RETRY);
