@@ -36,7 +36,7 @@ pub fn elapsed(since: Instant) -> Duration {
 pub fn sleep(time: Duration) {
     #[cfg(test)]
     if let Some(actor) = simulated::actor() {
-        return actor.wait(None, time);
+        return actor.pause("pause", None, time);
     }
     std::thread::sleep(time);
 }
@@ -51,7 +51,7 @@ pub fn wait<'a, T>(
     #[cfg(test)]
     if let Some(actor) = simulated::actor() {
         drop(guard);
-        actor.wait(Some(condition), time);
+        actor.pause("wait", Some(condition), time);
         return lock(mutex);
     }
     let _ = mutex;

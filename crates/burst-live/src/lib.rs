@@ -8,6 +8,8 @@ mod checksum;
 pub mod client;
 mod clock;
 mod coordinate;
+#[cfg(test)]
+mod faults;
 pub mod layout;
 pub mod message;
 mod mutant;

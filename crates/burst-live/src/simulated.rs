@@ -14,8 +14,8 @@ pub trait Actor {
     /// Virtual time as a point of time.
     fn now(&self) -> Instant;
 
-    /// Lets others run until a time has passed, or the condition variable is notified.
-    fn wait(&self, condition: Option<&Condvar>, time: Duration);
+    /// Lets others run until a time has passed, or the condition variable is notified. `step` names what comes next.
+    fn pause(&self, step: &'static str, condition: Option<&Condvar>, time: Duration);
 
     /// Ends all waits for a condition variable.
     fn notify_all(&self, condition: &Condvar);

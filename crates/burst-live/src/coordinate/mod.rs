@@ -65,15 +65,15 @@ impl CoordinatorSettings {
     }
 }
 
-struct Shared {
-    state: Mutex<State>,
+pub(crate) struct Shared {
+    pub(crate) state: Mutex<State>,
     /// Notified when a node's events were applied.
-    applied: Condvar,
-    stopping: AtomicBool,
+    pub(crate) applied: Condvar,
+    pub(crate) stopping: AtomicBool,
 }
 
 impl Shared {
-    fn new(settings: &CoordinatorSettings, epoch: Epoch, log: Option<GrantLog>) -> Shared {
+    pub(crate) fn new(settings: &CoordinatorSettings, epoch: Epoch, log: Option<GrantLog>) -> Shared {
         let coordinator = Coordinator::new(settings.policy, epoch, settings.lease_ns);
         let state = State::new(coordinator, settings.policy, log, settings.nodes, settings.wait);
         Shared { state: Mutex::new(state), applied: Condvar::new(), stopping: AtomicBool::new(false) }
@@ -81,7 +81,7 @@ impl Shared {
 }
 
 /// Ends leases and the wait for nodes until the daemon stops.
-fn tick(shared: &Shared) {
+pub(crate) fn tick(shared: &Shared) {
     while !shared.stopping.load(Ordering::SeqCst) {
         lock(&shared.state).tick();
         clock::sleep(TICK);
@@ -169,7 +169,7 @@ fn exchange(shared: &Shared, stream: &TcpStream, node: &mut Option<(NodeId, u64)
 }
 
 /// Answers one request of a connection. `node` is the node that it belongs to, and the number of the connection.
-fn answer(shared: &Shared, request: ToCoordinator, node: &mut Option<(NodeId, u64)>) -> FromCoordinator {
+pub(crate) fn answer(shared: &Shared, request: ToCoordinator, node: &mut Option<(NodeId, u64)>) -> FromCoordinator {
     let refused = |why: &str| FromCoordinator::Refused { why: why.to_owned() };
     match (request, *node) {
         (ToCoordinator::Writer(event @ Event::Commit { .. }), _) => commit(shared, &event),

@@ -23,7 +23,7 @@ struct Link {
     orders: Vec<Order>,
 }
 
-pub(super) struct State {
+pub(crate) struct State {
     coordinator: Coordinator,
     policy: Policy,
     log: Option<GrantLog>,

@@ -21,7 +21,7 @@ const FOREGROUND: Duration = Duration::from_millis(10);
 const YIELD_MAX: Duration = Duration::from_millis(50);
 
 /// Drains until the daemon stops. A failure is reported, and the same piece is tried again.
-pub(super) fn run(shared: &Shared) {
+pub(crate) fn run(shared: &Shared) {
     let mut pause = PAUSES.0;
     let mut current: Option<Drain> = None;
     let mut unfinished: BTreeSet<(JobId, CheckpointId)> = BTreeSet::new();
@@ -135,7 +135,9 @@ impl PieceReader<'_> {
         let is_low = lock(&self.shared.policy).is_some_and(|policy| policy.drain == DrainPriority::Low);
         let until = clock::now() + YIELD_MAX;
         while is_low && clock::now() < until && !self.shared.is_stopping() {
-            match lock(&self.shared.buffer).last_write() {
+            // The lock ends before the pause, or the writers would wait for it.
+            let last = lock(&self.shared.buffer).last_write();
+            match last {
                 Some(last) if clock::elapsed(last) < FOREGROUND => clock::sleep(Duration::from_millis(1)),
                 _ => return,
             }

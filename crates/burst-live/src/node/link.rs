@@ -32,7 +32,7 @@ enum LinkError {
 }
 
 /// Keeps the connection until the daemon stops. A failure is reported once, until it changes.
-pub(super) fn run(shared: &Shared) {
+pub(crate) fn run(shared: &Shared) {
     let mut last = String::new();
     while !shared.is_stopping() {
         let Err(error) = exchange(shared) else { return };

@@ -1,8 +1,8 @@
 //! The daemon of a node: a buffer in memory that takes pieces of checkpoints and drains them to the PFS.
 
 mod buffer;
-mod drain;
-mod link;
+pub(crate) mod drain;
+pub(crate) mod link;
 
 use crate::clock;
 use crate::message::{FromNode, NodeStatus, ToNode};
@@ -41,7 +41,7 @@ pub struct NodeSettings {
 }
 
 /// State that the threads of the daemon share.
-struct Shared {
+pub(crate) struct Shared {
     node: NodeId,
     incarnation: u64,
     advertised: String,
@@ -58,7 +58,12 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(settings: &NodeSettings, incarnation: u64, address: String, pfs: Arc<dyn Pfs>) -> io::Result<Shared> {
+    pub(crate) fn new(
+        settings: &NodeSettings,
+        incarnation: u64,
+        address: String,
+        pfs: Arc<dyn Pfs>,
+    ) -> io::Result<Shared> {
         Ok(Shared {
             node: settings.node,
             incarnation,
@@ -171,7 +176,7 @@ fn exchange(shared: &Shared, stream: &TcpStream) -> Result<(), WireError> {
     }
 }
 
-fn answer(shared: &Shared, request: ToNode, payload: &[u8]) -> (FromNode, Vec<u8>) {
+pub(crate) fn answer(shared: &Shared, request: ToNode, payload: &[u8]) -> (FromNode, Vec<u8>) {
     let done = |result: Result<(), buffer::Refusal>| match result {
         Ok(()) => FromNode::Done,
         Err(refusal) => FromNode::Refused { why: refusal.to_string() },
