@@ -187,6 +187,12 @@ impl Schedule {
         }
     }
 
+    /// Number of steps so far, and the virtual time.
+    pub fn length(&self) -> (u64, Duration) {
+        let state = lock(&self.state);
+        (state.steps, state.now)
+    }
+
     /// Wakes the threads that wait for a condition.
     pub fn notify_all(&self, condition: &Condvar) {
         let mut state = lock(&self.state);

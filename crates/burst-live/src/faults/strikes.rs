@@ -49,6 +49,8 @@ pub const STEPS: [&str; 22] = [
     "list",
 ];
 
+/// Longest time in which faults last, in milliseconds.
+const ENDURED_MS: u64 = 20_000;
 /// Longest wait for a step.
 const TRAP: Duration = Duration::from_millis(400);
 /// Longest time in which all writers end after the repairs.
@@ -114,6 +116,10 @@ pub struct Counts {
     pub manifests: u64,
     /// Calls of the PFS that failed.
     pub pfs_failures: u64,
+    /// Steps of all threads.
+    pub steps: u64,
+    /// Virtual time.
+    pub time: Duration,
     /// The longest put that no stalled PFS excuses.
     pub blocked: Duration,
 }
@@ -128,6 +134,8 @@ impl Counts {
         self.restored += other.restored;
         self.manifests += other.manifests;
         self.pfs_failures += other.pfs_failures;
+        self.steps += other.steps;
+        self.time += other.time;
         self.blocked = self.blocked.max(other.blocked);
     }
 }
@@ -152,6 +160,7 @@ pub fn run(seed: u64, mutants: Mutants) -> Result<Counts, String> {
     let mut testbed = Testbed::new(seed, mutants);
     let result = testbed.run();
     let cluster = Arc::clone(&testbed.cluster);
+    (testbed.counts.steps, testbed.counts.time) = cluster.schedule.length();
     testbed.counts.struck = cluster.end();
     testbed.counts.acknowledged = lock(&cluster.oracle).acknowledged;
     testbed.counts.blocked = lock(&cluster.oracle).blocked;
@@ -221,6 +230,9 @@ impl Testbed {
                 self.check_complete()?;
             }
         }
+        if self.chance(0.25) {
+            self.endure();
+        }
         self.repair_all()?;
         self.check_promised(Level::Absorbed)?;
         if self.chance(0.5) {
@@ -264,10 +276,23 @@ impl Testbed {
             clock::sleep(self.time(80));
             None
         };
+        self.repair_due();
+        caught
+    }
+
+    fn repair_due(&mut self) {
         let now = self.cluster.schedule.now();
         let due = self.repairs.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>();
         due.into_iter().for_each(|(_, repair)| self.repair(repair));
-        caught
+    }
+
+    /// Lets the faults last. Repairs what is due meanwhile.
+    fn endure(&mut self) {
+        let until = self.cluster.schedule.now() + self.time(ENDURED_MS);
+        while self.cluster.schedule.now() < until {
+            clock::sleep(Duration::from_millis(100));
+            self.repair_due();
+        }
     }
 
     /// Makes a random fault, where the steps of a process are known rather on it or its peer.

@@ -26,55 +26,61 @@ pub(crate) fn run(shared: &Shared) {
     let mut current: Option<Drain> = None;
     let mut unfinished: BTreeSet<(JobId, CheckpointId)> = BTreeSet::new();
     while !shared.is_stopping() {
-        if current.is_none() {
-            let order = lock(&shared.policy).map_or(DrainOrder::Fifo, |policy| policy.order);
-            current = lock(&shared.buffer).next_drain(order);
-        }
-        let result = match &current {
-            Some(drain) => drain_one(shared, drain, &mut unfinished),
-            None => finish(shared, &mut unfinished),
-        };
-        match result {
-            Ok(()) => {
+        match step(shared, &mut current, &mut unfinished) {
+            Ok(true) => pause = PAUSES.0,
+            Ok(false) => {
                 pause = PAUSES.0;
-                if current.take().is_none() {
-                    lock(&shared.buffer).note_success();
-                    shared.wait_for_work();
-                }
+                lock(&shared.buffer).note_success();
+                shared.wait_for_work();
             }
             Err(error) => {
                 let of = current.as_ref().map_or_else(String::new, |drain| format!("{}: ", drain.part.object));
                 report!("node {}: {of}not on the PFS yet, kept and tried again: {error}", shared.node.0);
                 lock(&shared.buffer).note_failure(format!("{of}{error}"));
-                if error.kind() == io::ErrorKind::InvalidData {
-                    // Damaged bytes do not hold up the others. They stay, and a copy may have them.
-                    current = None;
-                    continue;
-                }
                 if mutant::is(Mutant::DrainNotRepeated) {
                     current = None;
                 }
-                shared.pause(pause);
-                pause = (pause * 2).min(PAUSES.1);
+                // Damaged bytes do not hold up the others. They stay, and a copy may have them.
+                if error.kind() != io::ErrorKind::InvalidData || current.take().is_none() {
+                    shared.pause(pause);
+                    pause = (pause * 2).min(PAUSES.1);
+                }
             }
         }
     }
 }
 
-fn drain_one(shared: &Shared, drain: &Drain, unfinished: &mut BTreeSet<(JobId, CheckpointId)>) -> io::Result<()> {
+/// Drains the next piece and writes the manifests that are due. Returns false if no piece was stored. A piece that is
+/// durable is not drained again when its manifest fails.
+fn step(
+    shared: &Shared,
+    current: &mut Option<Drain>,
+    unfinished: &mut BTreeSet<(JobId, CheckpointId)>,
+) -> io::Result<bool> {
+    if current.is_none() {
+        let order = lock(&shared.policy).map_or(DrainOrder::Fifo, |policy| policy.order);
+        *current = lock(&shared.buffer).next_drain(order);
+    }
+    if let Some(drain) = current {
+        drain_one(shared, drain)?;
+        unfinished.insert((drain.part.object.job, drain.part.object.checkpoint));
+    }
+    let drained = current.take().is_some();
+    finish(shared, unfinished)?;
+    Ok(drained)
+}
+
+fn drain_one(shared: &Shared, drain: &Drain) -> io::Result<()> {
     let mut reader = PieceReader { shared, drain, chunk: 0, bytes: Vec::new(), at: 0 };
-    let object = drain.part.object;
     if mutant::is(Mutant::FreedUndrained) {
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes)?;
         free(shared, drain);
-        layout::write_part(&*shared.pfs, &drain.part, &drain.crcs, &mut &bytes[..])?;
-    } else {
-        layout::write_part(&*shared.pfs, &drain.part, &drain.crcs, &mut reader)?;
-        free(shared, drain);
+        return layout::write_part(&*shared.pfs, &drain.part, &drain.crcs, &mut &bytes[..]);
     }
-    unfinished.insert((object.job, object.checkpoint));
-    finish(shared, unfinished)
+    layout::write_part(&*shared.pfs, &drain.part, &drain.crcs, &mut reader)?;
+    free(shared, drain);
+    Ok(())
 }
 
 /// Gives up the space of a piece that is durable on the PFS.
@@ -88,13 +94,16 @@ fn free(shared: &Shared, drain: &Drain) {
 }
 
 /// Writes the manifests of checkpoints whose last part this node may have drained. A checkpoint that is not complete is
-/// left to the node or writer that adds its last part.
+/// left to the node or writer that adds its last part. One that fails does not hold up the others.
 fn finish(shared: &Shared, unfinished: &mut BTreeSet<(JobId, CheckpointId)>) -> io::Result<()> {
-    while let Some(&(job, checkpoint)) = unfinished.first() {
-        layout::finish(&*shared.pfs, job, checkpoint)?;
-        unfinished.pop_first();
-    }
-    Ok(())
+    let mut failure = None;
+    unfinished.retain(|&(job, checkpoint)| {
+        let finished = layout::finish(&*shared.pfs, job, checkpoint);
+        let failed = finished.is_err();
+        failure = finished.err().or(failure.take());
+        failed
+    });
+    failure.map_or(Ok(()), Err)
 }
 
 /// The bytes of a piece, chunk by chunk. A chunk that has lost its checksum in memory is not written.
