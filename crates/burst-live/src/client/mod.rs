@@ -66,6 +66,9 @@ pub enum ClientError {
     /// The writer's node is not connected to the coordinator.
     #[error("{0}: {1}")]
     Absent(String, String),
+    /// The object is in buffers already.
+    #[error("{0}: {1}")]
+    Kept(String, String),
     /// A daemon gave an answer to another question.
     #[error("{0}: an answer that does not fit")]
     Unexpected(String),
@@ -146,6 +149,7 @@ impl Peers {
 fn ask(peer: &Peer, address: &str, request: &ToCoordinator, within: Duration) -> Result<FromCoordinator, ClientError> {
     match peer.call(request, &[], within) {
         Ok((FromCoordinator::Refused { why }, _)) => Err(ClientError::Refused(address.to_owned(), why)),
+        Ok((FromCoordinator::Kept { why }, _)) => Err(ClientError::Kept(address.to_owned(), why)),
         Ok((FromCoordinator::Absent { why }, _)) => Err(ClientError::Absent(address.to_owned(), why)),
         Ok((answer, _)) => Ok(answer),
         Err(error) => Err(ClientError::Wire(address.to_owned(), error)),

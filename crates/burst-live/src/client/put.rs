@@ -9,7 +9,7 @@ use crate::message::{About, FromCoordinator, FromNode, Part, ToCoordinator, ToNo
 use crate::mutant::{self, Mutant};
 use crate::report::report;
 use crate::wire::Peer;
-use entresol_burst::{Event, Grant, Lease, Object, Place, Reservation};
+use entresol_burst::{Event, Grant, Lease, Object, Place, Reservation, Role};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,7 @@ struct Attempt<'a> {
 impl Client {
     /// Stores the bytes of one rank for a checkpoint.
     ///
-    /// A checkpoint is numbered once: a rank that is put again gives up its earlier bytes in the buffers as it begins.
+    /// A checkpoint is numbered once. A rank that is put again while its earlier bytes are in buffers goes to the PFS.
     ///
     /// # Errors
     /// When neither a buffer nor the PFS takes the bytes. Nothing is acknowledged then.
@@ -136,8 +136,12 @@ impl Client {
                     Ok(acknowledgement) => return Ok(Acknowledgement { failures, ..acknowledgement }),
                     Err(error) => {
                         let is_absent = matches!(error, ClientError::Absent(..));
+                        let is_kept = matches!(error, ClientError::Kept(..));
                         absent = if is_absent { absent.or(Some(clock::now())) } else { None };
                         failures.push(error.to_string());
+                        if is_kept {
+                            break;
+                        }
                     }
                 }
                 if absent.is_some_and(|since| clock::elapsed(since) >= ABSENCE_MAX) {
@@ -290,9 +294,10 @@ impl Attempt<'_> {
             return Ok(on_pfs(&part));
         };
         let mut media = Vec::new();
-        let copy = guard.as_ref().filter(|_| !mutant::is(Mutant::AcknowledgedUncopied));
-        for reservation in [Some(primary), copy].into_iter().flatten() {
-            self.write_piece(reservation, bytes, &crcs)?;
+        for reservation in [Some(primary), guard.as_ref()].into_iter().flatten() {
+            if reservation.role == Role::Primary || !mutant::is(Mutant::AcknowledgedUncopied) {
+                self.write_piece(reservation, bytes, &crcs)?;
+            }
             media.push(format!("memory of node {}", reservation.node.0));
         }
         let level = if guard.is_some() { Level::Replicated } else { Level::Absorbed };

@@ -3,6 +3,7 @@
 use super::log::{Applied, GrantLog, apply};
 use crate::clock;
 use crate::message::{FromCoordinator, NodeEntry};
+use crate::mutant::{self, Mutant};
 use crate::report::report;
 use entresol_burst::{Answer, Coordinator, Event, Grant, NodeId, Order, Place, Policy, Refused, Report};
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,8 +83,14 @@ impl State {
         Ok(grants)
     }
 
-    /// An event of a writer.
+    /// An event of a writer. Bytes that may be the only ones of a rank are not given up for bytes that do not exist yet.
     pub fn writer(&mut self, event: &Event) -> FromCoordinator {
+        if let &(Event::Open { object, .. } | Event::Abandon { object }) = event
+            && self.coordinator.locations().is_kept(object)
+            && !mutant::is(Mutant::KeptGivenUp)
+        {
+            return FromCoordinator::Kept { why: format!("{object} is in buffers already") };
+        }
         match self.apply(&Applied::Event(event.clone())) {
             Ok(grants) => FromCoordinator::Grants { addresses: self.addresses(&grants), grants },
             Err(absent @ Refused::UnknownNode(_)) => FromCoordinator::Absent { why: absent.to_string() },

@@ -3,7 +3,7 @@
 
 use super::files::{ROOT, SimPfs};
 use super::oracle::Oracle;
-use super::schedule::{Process, Schedule};
+use super::schedule::{Caught, Process, Schedule};
 use crate::client::{Client, ClientSettings, PATIENCE};
 use crate::coordinate::{self, CoordinatorSettings};
 use crate::message::{FromCoordinator, FromNode, ToCoordinator, ToNode};
@@ -31,6 +31,8 @@ pub const COORDINATOR: usize = NODES;
 const DRIVER: usize = NODES + 1;
 /// Longest time of a message on its way.
 const LATENCY: Duration = Duration::from_millis(1);
+/// Time after which a message that was lost is sent again.
+const RETRANSMISSION: Duration = Duration::from_millis(200);
 /// Time after which a server closes a silent node's connection, as `NODE_SILENCE` of the daemon.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Virtual clocks begin here, in nanoseconds since 1970.
@@ -100,6 +102,7 @@ pub struct Cluster {
     capacity: u64,
     skew_ns: [u64; DRIVER + 1],
     mutants: Mutants,
+    is_traced: bool,
     state: Mutex<State>,
 }
 
@@ -123,6 +126,14 @@ impl Request {
             Request::Coordinator(ToCoordinator::Events(events)) if !events.is_empty() => ("events", "orders"),
             Request::Coordinator(_) => ("poll", "polled"),
         }
+    }
+}
+
+impl Caught {
+    /// The hosts between which the message goes.
+    pub fn hosts(self) -> Option<(usize, usize)> {
+        let (one, other) = (self.process.host(), self.peer?.host());
+        (one != other).then_some((one, other))
     }
 }
 
@@ -160,6 +171,7 @@ impl Cluster {
             capacity,
             skew_ns,
             mutants,
+            is_traced: std::env::var_os("ENTRESOL_BURST_TRACE").is_some(),
             state: Mutex::new(state),
         };
         let cluster = Arc::new(cluster);
@@ -182,13 +194,12 @@ impl Cluster {
     }
 
     /// Ends all threads; the calling thread is an ordinary one again.
-    pub fn end(&self) -> BTreeMap<&'static str, u64> {
-        let struck = self.schedule.end();
+    pub fn end(&self) {
+        self.schedule.end();
         let mut state = lock(&self.state);
         let connections = std::mem::take(&mut state.connections);
         drop((state, connections));
         Cluster::stand_up();
-        struck
     }
 
     /// Starts a thread of a process.
@@ -423,9 +434,13 @@ impl Cluster {
                 let admitted = matches!((&asked, &answer), (ToNode::Write { .. }, FromNode::Done));
                 if let (ToNode::Write { grant, .. }, FromNode::Status(status)) = (&asked, status)
                     && admitted
-                    && let Err(why) = Oracle::admitted(grant, &status, clock::now_ns())
                 {
-                    self.schedule.violated(why);
+                    let now = self.schedule.now();
+                    let checked = Oracle::admitted(grant, &status, clock::now_ns())
+                        .and_then(|()| lock(&self.oracle).progress(grant.object, now));
+                    if let Err(why) = checked {
+                        self.schedule.violated(why);
+                    }
                 }
                 encode(&mut message, &answer, &bytes).expect("it is short");
             }
@@ -477,18 +492,24 @@ impl Seat {
         self.cluster.schedule.pause(self.number, step, Some(peer), None, time);
     }
 
-    /// Waits in vain until a deadline.
-    fn time_out<T>(&self, until: Duration) -> io::Result<T> {
-        let left = until.saturating_sub(self.cluster.schedule.now());
-        self.cluster.schedule.pause(self.number, "time-out", None, None, left);
-        Err(io::ErrorKind::TimedOut.into())
+    /// Prints a request and its answer, if `ENTRESOL_BURST_TRACE` is set.
+    fn trace(&self, server: Process, request: &[u8], answer: &[u8]) {
+        if self.cluster.is_traced {
+            let [request, answer] = [request, answer].map(String::from_utf8_lossy);
+            println!("{:?} {:?} to {server:?}: {request} => {answer}", self.cluster.schedule.now(), self.process);
+        }
     }
 
+    /// Waits until a message arrives, late if the link is down for a time.
     fn arrives(&self, connection: u64, until: Duration) -> io::Result<()> {
-        match self.cluster.route(connection) {
-            Route::Arrives if self.cluster.schedule.now() <= until => Ok(()),
-            Route::Reset => Err(io::ErrorKind::ConnectionReset.into()),
-            Route::Arrives | Route::Silent => self.time_out(until),
+        loop {
+            let left = until.saturating_sub(self.cluster.schedule.now());
+            match self.cluster.route(connection) {
+                Route::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
+                _ if left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
+                Route::Arrives => return Ok(()),
+                Route::Silent => self.pause("late", None, left.min(RETRANSMISSION)),
+            }
         }
     }
 }
@@ -521,8 +542,12 @@ impl Actor for Seat {
         let host = self.process.host();
         let server = cluster.server(host, address);
         self.travel("connect", server);
-        if !cluster.is_up(host, server.host()) {
-            return self.time_out(until);
+        while !cluster.is_up(host, server.host()) {
+            let left = until.saturating_sub(cluster.schedule.now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.pause("late", None, left.min(RETRANSMISSION));
         }
         if !cluster.is_alive(server) {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -557,6 +582,7 @@ impl Actor for Seat {
         let answer = cluster.serve(connection, request);
         self.host.set(self.process.host());
         cluster.schedule.set_serving(self.number, false);
+        self.trace(server, message, &answer);
         self.travel(answered, server);
         self.arrives(connection, until)?;
         Ok(answer)

@@ -1,7 +1,7 @@
 //! The oracle: it knows the bytes of every put and the media that each writer was told, and nothing of the code.
 
 use super::cluster::NODES;
-use crate::client::Acknowledgement;
+use crate::client::{Acknowledgement, Level};
 use crate::message::NodeStatus;
 use entresol_burst::{CheckpointId, JobId, Object, Reservation};
 use entresol_core::Random;
@@ -32,7 +32,9 @@ pub struct Oracle {
     /// Starts of nodes that have ended.
     lost: BTreeSet<(usize, usize)>,
     stalls: Vec<(Duration, Duration)>,
-    /// The longest put that no stalled PFS excuses.
+    /// Newest progress of each put.
+    progress: BTreeMap<Object, Duration>,
+    /// The longest time without progress that no stalled PFS excuses.
     pub blocked: Duration,
     /// Acknowledged puts by level, the weakest first.
     pub acknowledged: [u64; 3],
@@ -49,17 +51,36 @@ pub fn contents(object: Object, salt: u64, bytes_max: u64) -> Vec<u8> {
     (0..bytes).map(|_| random.next_u64() as u8).collect()
 }
 
+/// Safety of bytes on these media.
+fn level_of(media: &[String]) -> Level {
+    let nodes: BTreeSet<&String> = media.iter().filter(|medium| medium.starts_with("memory")).collect();
+    match (nodes.len() < media.len(), nodes.len()) {
+        (true, _) => Level::Durable,
+        (false, 0..2) => Level::Absorbed,
+        (false, _) => Level::Replicated,
+    }
+}
+
 impl Oracle {
     /// A put begins.
-    pub fn begins(&mut self, object: Object, salt: u64, starts: [usize; NODES]) {
+    pub fn begins(&mut self, object: Object, salt: u64, starts: [usize; NODES], now: Duration) {
+        self.progress.insert(object, now);
         self.puts.entry(object).or_default().push(Put { salt, starts, acknowledged: None });
     }
 
     /// The put that began last was acknowledged.
-    pub fn acknowledged(&mut self, object: Object, acknowledged: Acknowledgement) {
+    ///
+    /// # Errors
+    /// When the level says more than the media.
+    pub fn acknowledged(&mut self, object: Object, acknowledged: Acknowledgement) -> Result<(), String> {
+        let told = acknowledged.parts.iter().map(|part| level_of(&part.media)).min();
+        if told < Some(acknowledged.level) {
+            return Err(format!("{object}: another level than that of the media: {acknowledged:?}"));
+        }
         self.acknowledged[acknowledged.level as usize] += 1;
         let put = self.puts.get_mut(&object).and_then(|puts| puts.last_mut()).expect("it has begun");
         put.acknowledged = Some(acknowledged);
+        Ok(())
     }
 
     pub fn node_lost(&mut self, node: usize, start: usize) {
@@ -71,8 +92,14 @@ impl Oracle {
         self.puts.get(&object).is_some_and(|puts| puts.iter().any(|put| put.acknowledged.is_some()))
     }
 
-    /// True if the bytes of an acknowledged put must still exist: each part is durable, or one of the nodes that the
-    /// writer was told has not been lost since the put began.
+    /// The newest acknowledged put of an object, if its bytes must still exist: each part is durable, or one of the nodes
+    /// that the writer was told has not been lost since the put began. Later puts follow it.
+    fn promised_puts(&self, object: Object) -> Option<&[Put]> {
+        let puts = self.puts.get(&object)?;
+        let newest = puts.iter().rposition(|put| put.acknowledged.is_some())?;
+        self.survives(&puts[newest]).then_some(&puts[newest..])
+    }
+
     fn survives(&self, put: &Put) -> bool {
         let is_kept = |medium: &String| match medium.strip_prefix("memory of node ") {
             Some(node) => {
@@ -82,26 +109,23 @@ impl Oracle {
             None => true,
         };
         let parts = put.acknowledged.iter().flat_map(|acknowledged| &acknowledged.parts);
-        put.acknowledged.is_some() && parts.into_iter().all(|part| part.media.iter().any(is_kept))
+        parts.into_iter().all(|part| part.media.iter().any(is_kept))
     }
 
     /// Checkpoints that must be complete.
     pub fn promised(&self) -> Vec<CheckpointId> {
         let checkpoints: BTreeSet<CheckpointId> = self.puts.keys().map(|object| object.checkpoint).collect();
         let is_promised = |&checkpoint: &CheckpointId| {
-            (0..RANKS).all(|rank| {
-                let puts = self.puts.get(&Object { job: JOB, checkpoint, rank });
-                puts.is_some_and(|puts| puts.iter().any(|put| self.survives(put)))
-            })
+            (0..RANKS).all(|rank| self.promised_puts(Object { job: JOB, checkpoint, rank }).is_some())
         };
         checkpoints.into_iter().filter(is_promised).collect()
     }
 
-    /// Numbers of the bytes that an object may have now: those of the newest put that survives, or of a later one.
+    /// Numbers of the bytes that an object may have now: those of a promised put or a later one, or of any put if none
+    /// is promised.
     fn allowed(&self, object: Object) -> Vec<u64> {
-        let puts = self.puts.get(&object).map_or(&[][..], Vec::as_slice);
-        let first = puts.iter().rposition(|put| self.survives(put)).unwrap_or(0);
-        puts[first..].iter().map(|put| put.salt).collect()
+        let all = || self.puts.get(&object).map_or(&[][..], Vec::as_slice);
+        self.promised_puts(object).unwrap_or_else(all).iter().map(|put| put.salt).collect()
     }
 
     /// Compares the bytes of an object.
@@ -116,15 +140,15 @@ impl Oracle {
         }
     }
 
-    /// Compares the bytes of an object under a manifest, which may be of an earlier put.
+    /// Compares the bytes of an object, which may be of an earlier put.
     ///
     /// # Errors
     /// When no writer had these.
-    pub fn check_manifest_bytes(&self, object: Object, bytes: &[u8], bytes_max: u64) -> Result<(), String> {
+    pub fn check_some_bytes(&self, object: Object, bytes: &[u8], bytes_max: u64) -> Result<(), String> {
         let puts = self.puts.get(&object).map_or(&[][..], Vec::as_slice);
         match puts.iter().any(|put| bytes == contents(object, put.salt, bytes_max)) {
             true => Ok(()),
-            false => Err(format!("{object}: a manifest names {} bytes that no writer had", bytes.len())),
+            false => Err(format!("{object}: {} bytes that no writer had", bytes.len())),
         }
     }
 
@@ -147,15 +171,16 @@ impl Oracle {
         self.stalls.push((from, until));
     }
 
-    /// Notes the time that a put took. A writer that has no other destination waits for a PFS that hangs.
+    /// Bytes of an object were taken by a node, or its put has ended.
     ///
     /// # Errors
-    /// When it is too long.
-    pub fn took(&mut self, object: Object, begin: Duration, end: Duration) -> Result<(), String> {
-        if self.stalls.iter().any(|&(from, until)| from < end && begin < until) {
+    /// When the writer was blocked too long before. One that has no other destination waits for a PFS that hangs.
+    pub fn progress(&mut self, object: Object, now: Duration) -> Result<(), String> {
+        let since = self.progress.insert(object, now).unwrap_or(now);
+        if self.stalls.iter().any(|&(from, until)| from < now && since < until) {
             return Ok(());
         }
-        let time = end - begin;
+        let time = now - since;
         self.blocked = self.blocked.max(time);
         match time <= BLOCKED_MAX {
             true => Ok(()),

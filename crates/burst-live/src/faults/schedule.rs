@@ -4,7 +4,6 @@
 //! whose time has come; if there is none, time moves on to the first of them. So a seed gives the same schedule again.
 
 use entresol_core::Random;
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{JoinHandle, Thread};
@@ -38,9 +37,10 @@ pub struct Trap {
     pub after: u64,
 }
 
-/// The process that was about to make a step, and the one that it talks to.
+/// A step that was about to be made: its process, and the one that it talks to.
 #[derive(Clone, Copy, Debug)]
 pub struct Caught {
+    pub step: &'static str,
     pub process: Process,
     pub peer: Option<Process>,
 }
@@ -66,8 +66,6 @@ struct State {
     steps: u64,
     trap: Option<Trap>,
     caught: Option<Caught>,
-    /// Number of steps of each kind that were struck.
-    struck: BTreeMap<&'static str, u64>,
     violation: Option<String>,
     handles: Vec<JoinHandle<()>>,
 }
@@ -88,7 +86,6 @@ impl Schedule {
             steps: 0,
             trap: None,
             caught: None,
-            struck: BTreeMap::new(),
             violation: None,
             handles: Vec::new(),
         };
@@ -211,13 +208,10 @@ impl Schedule {
     pub fn kill(&self, process: Process) {
         let mut state = lock(&self.state);
         let now = state.now;
-        let mut struck = Vec::new();
         for member in state.members.iter_mut().filter(|member| member.process == process && !member.finished) {
             member.killed = true;
             member.wake = now;
-            struck.push(member.step);
         }
-        struck.into_iter().for_each(|step| *state.struck.entry(step).or_default() += 1);
     }
 
     /// True if a process has a thread.
@@ -234,9 +228,8 @@ impl Schedule {
         state.caught.take()
     }
 
-    /// Kills all threads and waits for their ends. Returns the number of steps that were struck by name.
-    pub fn end(&self) -> BTreeMap<&'static str, u64> {
-        let struck = std::mem::take(&mut lock(&self.state).struck);
+    /// Kills all threads and waits for their ends.
+    pub fn end(&self) {
         loop {
             let mut state = lock(&self.state);
             let now = state.now;
@@ -250,7 +243,6 @@ impl Schedule {
         }
         let handles = std::mem::take(&mut lock(&self.state).handles);
         handles.into_iter().for_each(|handle| handle.join().expect("its panics are caught"));
-        struck
     }
 }
 
@@ -276,7 +268,7 @@ impl State {
                 trap.after -= 1;
                 return;
             }
-            self.caught = Some(Caught { process: member.process, peer });
+            self.caught = Some(Caught { step: member.step, process: member.process, peer });
             self.trap = None;
             self.members[0].wake = self.now;
         }

@@ -2,8 +2,8 @@
 
 use super::cluster::{COORDINATOR, Cluster, Mutants, NODES};
 use super::files::CALLS;
-use super::oracle::{JOB, RANKS, contents, object};
-use super::schedule::{Process, Trap};
+use super::oracle::{JOB, Oracle, RANKS, contents, object};
+use super::schedule::{Caught, Process, Trap};
 use crate::client::{Client, Level, State};
 use crate::layout;
 use crate::server::lock;
@@ -104,7 +104,7 @@ enum Repair {
 pub struct Counts {
     /// Faults by kind.
     pub strikes: BTreeMap<Strike, u64>,
-    /// Threads that were killed, by the step that they were about to make.
+    /// Faults made as a process was about to make a step, by the step.
     pub struck: BTreeMap<&'static str, u64>,
     /// Acknowledged puts by level, the weakest first.
     pub acknowledged: [u64; 3],
@@ -120,7 +120,7 @@ pub struct Counts {
     pub steps: u64,
     /// Virtual time.
     pub time: Duration,
-    /// The longest put that no stalled PFS excuses.
+    /// The longest time of a writer without progress that no stalled PFS excuses.
     pub blocked: Duration,
 }
 
@@ -141,6 +141,7 @@ impl Counts {
 }
 
 type Checked = Result<(), String>;
+type Check = fn(&Oracle, Object, &[u8], u64) -> Checked;
 
 struct Testbed {
     cluster: Arc<Cluster>,
@@ -161,7 +162,7 @@ pub fn run(seed: u64, mutants: Mutants) -> Result<Counts, String> {
     let result = testbed.run();
     let cluster = Arc::clone(&testbed.cluster);
     (testbed.counts.steps, testbed.counts.time) = cluster.schedule.length();
-    testbed.counts.struck = cluster.end();
+    cluster.end();
     testbed.counts.acknowledged = lock(&cluster.oracle).acknowledged;
     testbed.counts.blocked = lock(&cluster.oracle).blocked;
     testbed.counts.pfs_failures = cluster.pfs.failed();
@@ -174,12 +175,18 @@ pub fn run(seed: u64, mutants: Mutants) -> Result<Counts, String> {
     }
 }
 
-/// The program of one rank: it puts each checkpoint that it has not put, until it succeeds.
+/// The program of one rank: it puts each checkpoint that it has not put, until it succeeds. One that starts again may
+/// put its newest checkpoint again.
 fn program(cluster: &Arc<Cluster>, rank: usize, start: usize, checkpoints: u64, bytes_max: u64) {
     let client = cluster.client(Some(rank), true);
+    let salt = start as u64;
+    let is_put = |&checkpoint: &u64| lock(&cluster.oracle).is_acknowledged(object(checkpoint, rank));
+    let newest = (1..=checkpoints).rev().find(is_put);
+    if let Some(newest) = newest.filter(|_| start > 0 && cluster.schedule.chance(0.5)) {
+        put(cluster, &client, object(newest, rank), salt, bytes_max);
+    }
     for checkpoint in 1..=checkpoints {
         let object = object(checkpoint, rank);
-        let salt = start as u64;
         let mut tries = 0;
         while !lock(&cluster.oracle).is_acknowledged(object) && tries < TRIES_MAX {
             tries += 1;
@@ -190,15 +197,17 @@ fn program(cluster: &Arc<Cluster>, rank: usize, start: usize, checkpoints: u64, 
 
 fn put(cluster: &Cluster, client: &Client, object: Object, salt: u64, bytes_max: u64) {
     let starts = std::array::from_fn(|node| cluster.node(node).0);
-    lock(&cluster.oracle).begins(object, salt, starts);
-    let begin = cluster.schedule.now();
+    lock(&cluster.oracle).begins(object, salt, starts, cluster.schedule.now());
     let result = client.put(object, RANKS, &contents(object, salt, bytes_max));
-    let end = cluster.schedule.now();
-    if let Err(why) = lock(&cluster.oracle).took(object, begin, end) {
+    if let Err(why) = lock(&cluster.oracle).progress(object, cluster.schedule.now()) {
         cluster.schedule.violated(why);
     }
     match result {
-        Ok(acknowledged) => lock(&cluster.oracle).acknowledged(object, acknowledged),
+        Ok(acknowledged) => {
+            if let Err(why) = lock(&cluster.oracle).acknowledged(object, acknowledged) {
+                cluster.schedule.violated(why);
+            }
+        }
         Err(_) => clock::sleep(Duration::from_millis(200)),
     }
 }
@@ -212,7 +221,7 @@ impl Testbed {
             policy.chunk_bytes = Some(50 + random.below(150));
         }
         let capacity = [300, 700, 2000][random.below(3) as usize];
-        let lease_ns = [1_500_000_000, 5_000_000_000, 600_000_000_000][random.below(3) as usize];
+        let lease_ns = [400_000_000, 5_000_000_000, 600_000_000_000][random.below(3) as usize];
         let (bytes_max, checkpoints) = (1 + random.below(400), 1 + random.below(3));
         let cluster = Cluster::new(seed, policy, capacity, lease_ns, mutants);
         Testbed { cluster, checkpoints, bytes_max, writers: [0; NODES], repairs: Vec::new(), counts: Counts::default() }
@@ -225,6 +234,9 @@ impl Testbed {
         (0..NODES).for_each(|rank| self.start_writer(rank));
         for _ in 0..self.below(4) {
             let caught = self.wait_to_strike();
+            if let Some(caught) = caught {
+                *self.counts.struck.entry(caught.step).or_default() += 1;
+            }
             self.strike(caught)?;
             if self.chance(0.2) {
                 self.check_complete()?;
@@ -267,10 +279,23 @@ impl Testbed {
         self.cluster.spawn(Process::Writer(rank, start), work);
     }
 
+    /// Starts a program again, which may die once more at its first steps.
+    fn restart_writer(&mut self, rank: usize) {
+        self.start_writer(rank);
+        let step = ["granted", "written", "stored"][self.below(3) as usize];
+        if self.chance(0.3)
+            && let Some(caught) = self.cluster.schedule.wait_for(Trap { step, after: 0 }, Duration::from_millis(20))
+            && caught.process == Process::Writer(rank, self.writers[rank])
+        {
+            self.stop_writer(rank);
+        }
+    }
+
     /// Waits for a random time, or until a process is about to make a random step. Repairs meanwhile that are due.
-    fn wait_to_strike(&mut self) -> Option<super::schedule::Caught> {
+    fn wait_to_strike(&mut self) -> Option<Caught> {
         let caught = if self.chance(0.7) {
-            let trap = Trap { step: STEPS[self.below(STEPS.len() as u64) as usize], after: self.below(12) };
+            let trap =
+                Trap { step: STEPS[self.below(STEPS.len() as u64) as usize], after: self.below(1 << self.below(5)) };
             self.cluster.schedule.wait_for(trap, TRAP)
         } else {
             clock::sleep(self.time(80));
@@ -296,7 +321,7 @@ impl Testbed {
     }
 
     /// Makes a random fault, where the steps of a process are known rather on it or its peer.
-    fn strike(&mut self, caught: Option<super::schedule::Caught>) -> Checked {
+    fn strike(&mut self, caught: Option<Caught>) -> Checked {
         let strike = match caught {
             Some(caught) if self.chance(0.6) => {
                 let peer = caught.peer.filter(|_| self.chance(0.5));
@@ -331,7 +356,9 @@ impl Testbed {
             }
             Strike::LinkDown => {
                 let other = (one + 1 + self.below(NODES as u64) as usize) % (NODES + 1);
-                self.cluster.cut(one, other, now + self.time(12_000));
+                let (one, other) = caught.and_then(Caught::hosts).unwrap_or((one, other));
+                let longest = [1_000, 12_000][self.below(2) as usize];
+                self.cluster.cut(one, other, now + self.time(longest));
             }
             Strike::HostUnreachable => {
                 let host = self.below(NODES as u64 + 1) as usize;
@@ -411,7 +438,7 @@ impl Testbed {
     fn repair(&mut self, repair: Repair) {
         match repair {
             Repair::Node(node) => self.cluster.start_node(node),
-            Repair::Writer(rank) => self.start_writer(rank),
+            Repair::Writer(rank) => self.restart_writer(rank),
             Repair::Coordinator if !self.cluster.is_coordinator_alive() => self.cluster.start_coordinator(|_| true),
             Repair::Coordinator => {}
             Repair::OneCoordinator => self.cluster.reach_newest(),
@@ -463,23 +490,24 @@ impl Testbed {
         self.cluster.client(None, true)
     }
 
-    /// Restores every rank of all checkpoints that are called complete now.
+    /// Restores every rank of all checkpoints that are called complete now. A node that is out of reach may have newer
+    /// bytes.
     fn check_complete(&mut self) -> Checked {
         let client = self.client();
         // While faults last there may be no answer.
         let Ok((states, _)) = client.list(JOB) else { return Ok(()) };
         for state in states.iter().filter(|state| state.state != State::Incomplete) {
-            self.check_checkpoint(&client, state.checkpoint)?;
+            self.check_checkpoint(&client, state.checkpoint, Oracle::check_some_bytes)?;
         }
         Ok(())
     }
 
-    fn check_checkpoint(&mut self, client: &Client, checkpoint: CheckpointId) -> Checked {
+    fn check_checkpoint(&mut self, client: &Client, checkpoint: CheckpointId, check: Check) -> Checked {
         for rank in 0..RANKS {
             let restored = client.restore(JOB, Some(checkpoint), rank);
             let restored = restored.map_err(|error| format!("called complete, and does not restore: {error}"))?;
             let object = Object { job: JOB, checkpoint, rank };
-            lock(&self.cluster.oracle).check_bytes(object, &restored.bytes, self.bytes_max)?;
+            check(&lock(&self.cluster.oracle), object, &restored.bytes, self.bytes_max)?;
             self.counts.restored += 1;
         }
         Ok(())
@@ -502,7 +530,7 @@ impl Testbed {
             }
         }
         for state in states.iter().filter(|state| state.state != State::Incomplete) {
-            self.check_checkpoint(client, state.checkpoint)?;
+            self.check_checkpoint(client, state.checkpoint, Oracle::check_bytes)?;
         }
         Ok(())
     }
@@ -545,7 +573,7 @@ impl Testbed {
                     bytes.extend(crate::pfs::Pfs::read(&pfs, &folder, &part.file, 0, part.bytes).map_err(failed)?);
                 }
                 let object = Object { job: JOB, checkpoint, rank: of.rank };
-                lock(&self.cluster.oracle).check_manifest_bytes(object, &bytes, self.bytes_max)?;
+                lock(&self.cluster.oracle).check_some_bytes(object, &bytes, self.bytes_max)?;
                 self.counts.manifests += 1;
             }
         }
