@@ -1,12 +1,14 @@
 //! All parts of a job's checkpoints that exist, in the buffers of nodes and on the PFS.
 
 use super::{Client, ClientError, MESSAGE, Peers, ask};
+use crate::clock;
 use crate::layout::{self, Census};
 use crate::message::{FromCoordinator, FromNode, Part, StoredPiece, ToCoordinator, ToNode};
+use crate::mutant::{self, Mutant};
 use crate::wire::Peer;
 use entresol_burst::{CheckpointId, JobId, Lease, NodeId};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Deadline of one question to a node.
 const NODE: Duration = Duration::from_secs(2);
@@ -53,18 +55,28 @@ impl Client {
     /// Parts that exist now. The nodes are asked before the PFS, so that a part that is drained meanwhile is found.
     pub(super) fn inventory(&self, job: JobId, peers: &mut Peers) -> Result<Inventory, ClientError> {
         let mut inventory = Inventory::default();
+        if mutant::is(Mutant::PfsAskedFirst) {
+            self.parts_on_pfs(job, &mut inventory)?;
+        }
         for address in self.node_addresses()? {
             match self.pieces(job, &address, peers, &mut inventory) {
                 Ok(()) => {}
                 Err(error) => inventory.missing.push(error.to_string()),
             }
         }
+        if !mutant::is(Mutant::PfsAskedFirst) {
+            self.parts_on_pfs(job, &mut inventory)?;
+        }
+        Ok(inventory)
+    }
+
+    fn parts_on_pfs(&self, job: JobId, inventory: &mut Inventory) -> Result<(), ClientError> {
         for checkpoint in layout::checkpoints(&*self.pfs, job).map_err(ClientError::Pfs)? {
             let parts = layout::parts(&*self.pfs, job, checkpoint).map_err(ClientError::Pfs)?;
             let found = inventory.checkpoints.entry(checkpoint).or_default();
             found.parts.extend(parts.into_iter().map(|part| (part, Source::Pfs)));
         }
-        Ok(inventory)
+        Ok(())
     }
 
     fn pieces(
@@ -102,14 +114,14 @@ impl Client {
 
 /// Addresses of all nodes that a coordinator knows, once it waits for no more.
 fn coordinator_nodes(address: &str) -> Result<Vec<String>, ClientError> {
-    let until = Instant::now() + SETTLE;
+    let until = clock::now() + SETTLE;
     let peer = Peer::connect(address, MESSAGE).map_err(|error| ClientError::Wire(address.to_owned(), error))?;
     loop {
         match ask(&peer, address, &ToCoordinator::Nodes, MESSAGE)? {
             FromCoordinator::Nodes { nodes, settled: true, .. } => {
                 return Ok(nodes.into_iter().map(|node| node.address).collect());
             }
-            FromCoordinator::Nodes { .. } if Instant::now() < until => std::thread::sleep(PAUSE),
+            FromCoordinator::Nodes { .. } if clock::now() < until => clock::sleep(PAUSE),
             FromCoordinator::Nodes { .. } => return Err(ClientError::NotSettled),
             _ => return Err(ClientError::Unexpected(address.to_owned())),
         }
