@@ -67,7 +67,13 @@ impl Directory {
         Ok(Directory { root: root.to_owned(), owner, next: AtomicU64::new(0), synced: Mutex::default() })
     }
 
-    fn create_folder(&self, folder: &str) -> io::Result<PathBuf> {
+    /// Path of a folder.
+    pub(crate) fn path(&self, folder: &str) -> PathBuf {
+        self.root.join(folder)
+    }
+
+    /// Creates a folder. Its name is durable afterwards.
+    pub(crate) fn create_folder(&self, folder: &str) -> io::Result<PathBuf> {
         let mut path = self.root.clone();
         for name in folder.split('/') {
             path.push(name);

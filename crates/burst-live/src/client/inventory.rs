@@ -1,11 +1,12 @@
 //! All parts of a job's checkpoints that exist, in the buffers of nodes and on the PFS.
 
 use super::{Client, ClientError, MESSAGE, Peers, ask};
+use crate::index::PIECE;
 use crate::layout::{self, Census};
 use crate::message::{FromCoordinator, FromNode, Part, StoredPiece, ToCoordinator, ToNode};
 use crate::wire::Peer;
 use entresol_burst::{CheckpointId, JobId, Lease, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Deadline of one question to a node.
@@ -35,7 +36,11 @@ impl Found {
     /// Parts of the newest whole attempts with their sources.
     pub fn chosen(&self) -> impl Iterator<Item = &(Part, Source)> {
         let census = self.census();
-        self.parts.iter().filter(move |(part, _)| census.whole.get(&part.object.rank) == Some(&part.about))
+        let is_chosen = move |part: &Part| {
+            let of_kind = if part.about.ranks == PIECE { &census.pieces } else { &census.whole };
+            of_kind.get(&part.object.rank) == Some(&part.about)
+        };
+        self.parts.iter().filter(move |(part, _)| is_chosen(part))
     }
 }
 
@@ -50,8 +55,20 @@ pub(super) struct Inventory {
 }
 
 impl Client {
-    /// Parts that exist now. The nodes are asked before the PFS, so that a part that is drained meanwhile is found.
-    pub(super) fn inventory(&self, job: JobId, peers: &mut Peers) -> Result<Inventory, ClientError> {
+    /// Parts of one checkpoint that exist now.
+    pub(super) fn found(&self, job: JobId, checkpoint: CheckpointId, peers: &mut Peers) -> Result<Found, ClientError> {
+        let mut inventory = self.inventory(job, Some(checkpoint), peers)?;
+        Ok(inventory.checkpoints.remove(&checkpoint).unwrap_or_default())
+    }
+
+    /// Parts that exist now, of all checkpoints or one. The nodes are asked before the PFS, so that a part that is drained
+    /// meanwhile is found.
+    pub(super) fn inventory(
+        &self,
+        job: JobId,
+        only: Option<CheckpointId>,
+        peers: &mut Peers,
+    ) -> Result<Inventory, ClientError> {
         let mut inventory = Inventory::default();
         for address in self.node_addresses()? {
             match self.pieces(job, &address, peers, &mut inventory) {
@@ -59,7 +76,11 @@ impl Client {
                 Err(error) => inventory.missing.push(error.to_string()),
             }
         }
-        for checkpoint in layout::checkpoints(&*self.pfs, job).map_err(ClientError::Pfs)? {
+        let on_pfs = match only {
+            Some(checkpoint) => BTreeSet::from([checkpoint]),
+            None => layout::checkpoints(&*self.pfs, job).map_err(ClientError::Pfs)?,
+        };
+        for checkpoint in on_pfs {
             let parts = layout::parts(&*self.pfs, job, checkpoint).map_err(ClientError::Pfs)?;
             let found = inventory.checkpoints.entry(checkpoint).or_default();
             found.parts.extend(parts.into_iter().map(|part| (part, Source::Pfs)));
