@@ -67,6 +67,11 @@ impl Directory {
         Ok(Directory { root: root.to_owned(), owner, next: AtomicU64::new(0), synced: Mutex::default() })
     }
 
+    /// Path of the directory itself.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Path of a folder.
     pub(crate) fn path(&self, folder: &str) -> PathBuf {
         self.root.join(folder)

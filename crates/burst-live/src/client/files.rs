@@ -16,6 +16,7 @@ use entresol_burst::{CheckpointId, JobId, Object};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,15 @@ pub enum FileError {
     /// The bytes cannot be stored or read.
     #[error(transparent)]
     Client(#[from] ClientError),
+}
+
+/// A committed file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Time of the commit, nanoseconds since 1970.
+    pub at_ns: u64,
 }
 
 /// An index that was read, or the reason why not.
@@ -145,6 +155,11 @@ impl Files {
         self.directory.path(&layout::folder(self.job, checkpoint)).try_exists()
     }
 
+    /// Path of the PFS.
+    pub fn root(&self) -> &Path {
+        self.directory.root()
+    }
+
     /// Makes the folder of a checkpoint.
     ///
     /// # Errors
@@ -163,26 +178,26 @@ impl Files {
         Ok(complete.map(|it| it.checkpoint).max())
     }
 
-    /// The committed files of a checkpoint, with their lengths.
+    /// The names of the committed files of a checkpoint.
     ///
     /// # Errors
     /// When the PFS or the coordinator cannot be asked.
-    pub fn list(&self, checkpoint: CheckpointId) -> Result<Vec<(OsString, u64)>, FileError> {
+    pub fn list(&self, checkpoint: CheckpointId) -> Result<Vec<OsString>, FileError> {
         let snapshot = self.snapshot(checkpoint, Duration::ZERO)?;
         if !snapshot.census.is_files {
             return Ok(Vec::new());
         }
         let names = self.names(checkpoint, snapshot.census.ranks).list().map_err(FileError::Names)?;
-        let length = |slot| snapshot.index(slot).map(|(_, index)| index.as_ref().map_or(0, |index| index.bytes));
-        Ok(names.into_iter().filter_map(|(slot, name)| Some((name, length(slot)?))).collect())
+        Ok(names.into_iter().filter(|(slot, _)| snapshot.index(*slot).is_some()).map(|(_, name)| name).collect())
     }
 
-    /// Length of a committed file.
+    /// Length and time of a committed file.
     ///
     /// # Errors
     /// [`FileError::Missing`] if it is not committed.
-    pub fn length(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<u64, FileError> {
-        Ok(self.committed(checkpoint, name)?.1.bytes)
+    pub fn committed(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<Committed, FileError> {
+        let (_, about, index) = self.find(checkpoint, name)?;
+        Ok(Committed { bytes: index.bytes, at_ns: about.attempt })
     }
 
     /// Opens a committed file for reading.
@@ -190,7 +205,7 @@ impl Files {
     /// # Errors
     /// [`FileError::Missing`] if it is not committed.
     pub fn open(self: &Arc<Files>, checkpoint: CheckpointId, name: &OsStr) -> Result<FileReader, FileError> {
-        let (snapshot, index) = self.committed(checkpoint, name)?;
+        let (snapshot, _, index) = self.find(checkpoint, name)?;
         Ok(FileReader::new(Arc::clone(self), checkpoint, snapshot, index))
     }
 
@@ -216,7 +231,7 @@ impl Files {
     }
 
     fn check_uncommitted(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<(), FileError> {
-        match self.committed(checkpoint, name) {
+        match self.find(checkpoint, name) {
             Ok(_) => Err(FileError::Committed),
             Err(FileError::Missing) => Ok(()),
             Err(error) => Err(error),
@@ -251,7 +266,7 @@ impl Files {
         self.names(checkpoint, claim.files).is_newest(claim).map_err(FileError::Names)
     }
 
-    fn committed(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<(Arc<Snapshot>, Arc<Index>), FileError> {
+    fn find(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<(Arc<Snapshot>, About, Arc<Index>), FileError> {
         // A file that was there is there; one that was not may have been committed since.
         for age in [FRESH, Duration::ZERO] {
             let snapshot = self.snapshot(checkpoint, age)?;
@@ -260,7 +275,7 @@ impl Files {
             }
             let slot = self.names(checkpoint, snapshot.census.ranks).find(name).map_err(FileError::Names)?;
             match slot.and_then(|slot| snapshot.index(slot)) {
-                Some((_, Ok(index))) => return Ok((Arc::clone(&snapshot), Arc::clone(index))),
+                Some((about, Ok(index))) => return Ok((Arc::clone(&snapshot), *about, Arc::clone(index))),
                 Some((_, Err(why))) if age.is_zero() => {
                     return Err(ClientError::Unexpected(format!("the index of the file: {why}")).into());
                 }

@@ -11,7 +11,7 @@ mod restore;
 pub use drain::{CheckpointState, State};
 pub use file_reader::FileReader;
 pub use file_writer::{FileWriter, WriteBuffer};
-pub use files::{FileError, Files};
+pub use files::{Committed, FileError, Files};
 pub use put::{Acknowledgement, Level, PutPart};
 pub use restore::{Restored, RestoredChunk};
 
