@@ -42,9 +42,10 @@ impl Claim {
         Object { job, checkpoint, rank: self.slot + self.files * self.generation }
     }
 
-    /// The object of a piece; none if there are no more numbers.
+    /// The object of a piece; none if there are no more numbers. The first [`GENERATIONS`] rows of numbers are those of
+    /// the indexes.
     pub fn piece(self, job: JobId, checkpoint: CheckpointId, number: u32) -> Option<Object> {
-        let row = number.checked_mul(GENERATIONS)?.checked_add(self.generation)?;
+        let row = number.checked_add(1)?.checked_mul(GENERATIONS)?.checked_add(self.generation)?;
         let rank = row.checked_mul(self.files)?.checked_add(self.slot)?;
         (rank < PIECE).then_some(Object { job, checkpoint, rank })
     }
@@ -231,17 +232,19 @@ mod tests {
     #[test]
     fn no_two_objects_of_a_checkpoint_have_one_number() {
         let (job, checkpoint, files) = (JobId(1), CheckpointId(1), 3);
-        let (mut indexes, mut pieces) = (BTreeSet::new(), BTreeSet::new());
+        let mut ranks = BTreeSet::new();
         for slot_of in 0..files {
             for generation in 0..GENERATIONS {
                 let claim = Claim { files, slot: slot_of, generation };
                 let index = claim.index(job, checkpoint);
-                assert!(indexes.insert(index.rank) && slot(files, index.rank) == slot_of);
-                assert!((0..10).all(|number| pieces.insert(claim.piece(job, checkpoint, number).expect("a piece"))));
+                assert!(ranks.insert(index.rank) && slot(files, index.rank) == slot_of);
+                assert!(
+                    (0..10).all(|number| ranks.insert(claim.piece(job, checkpoint, number).expect("a piece").rank))
+                );
             }
         }
         let last = Claim { files: FILES_MAX, slot: FILES_MAX - 1, generation: GENERATIONS - 1 };
         assert!(last.index(job, checkpoint).rank < FILES);
-        assert!(last.piece(job, checkpoint, 4_000).is_some() && last.piece(job, checkpoint, 4_095).is_none());
+        assert!(last.piece(job, checkpoint, 4_000).is_some() && last.piece(job, checkpoint, 4_094).is_none());
     }
 }

@@ -60,7 +60,7 @@ impl Client {
     #[allow(clippy::type_complexity, reason = "three lists that are used once")]
     fn states(&self, job: JobId) -> Result<(Vec<CheckpointState>, Vec<String>, Vec<String>), ClientError> {
         let mut peers = Peers::default();
-        let inventory = self.inventory(job, None, &mut peers)?;
+        let inventory = self.inventory(job, &mut peers)?;
         let mut states = Vec::new();
         for (&checkpoint, found) in inventory.checkpoints.iter().filter(|(_, found)| !found.parts.is_empty()) {
             states.push(self.state(job, checkpoint, found, &mut peers)?);

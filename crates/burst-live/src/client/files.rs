@@ -5,7 +5,7 @@ use super::file_reader::FileReader;
 use super::file_writer::FileWriter;
 use super::inventory::Found;
 use super::restore::Reader;
-use super::{Client, ClientError, Level, PATIENCE, Peers, State};
+use super::{Client, ClientError, Level, Peers, State};
 use crate::index::{Claim, FILES_MAX, GENERATIONS, Index, slot};
 use crate::layout::{self, Census};
 use crate::message::About;
@@ -36,6 +36,9 @@ pub enum FileError {
     /// A committed file is replaced as a whole or not at all.
     #[error("a committed file is not changed: open it with O_TRUNC to write it anew")]
     Committed,
+    /// The nodes cannot be asked if a file that was opened for writing before is committed.
+    #[error("without the nodes it is not known if this file is committed: open it with O_TRUNC to write it anew")]
+    Unknown,
     /// All slots of the checkpoint belong to other names.
     #[error("the checkpoint has its {0} files (--files)")]
     Full(u32),
@@ -68,6 +71,9 @@ pub struct Committed {
 /// An index that was read, or the reason why not.
 pub(super) type ReadIndex = (About, Result<Arc<Index>, String>);
 
+/// A committed version of a file: where its pieces are, and its index.
+type Version = (Arc<Snapshot>, About, Arc<Index>);
+
 /// State of the files of one checkpoint.
 pub(super) struct Snapshot {
     taken: Instant,
@@ -75,6 +81,8 @@ pub(super) struct Snapshot {
     pub census: Census,
     /// Indexes by rank.
     indexes: BTreeMap<u32, ReadIndex>,
+    /// True if the nodes could not be asked, and only the PFS was.
+    partial: bool,
 }
 
 impl Snapshot {
@@ -219,13 +227,18 @@ impl Files {
         name: &OsStr,
         replace: bool,
     ) -> Result<FileWriter, FileError> {
-        if !replace {
-            self.check_uncommitted(checkpoint, name)?;
+        if replace {
+            return Ok(FileWriter::new(Arc::clone(self), checkpoint, self.claim(checkpoint, name)?));
         }
+        self.check_uncommitted(checkpoint, name)?;
         let claim = self.claim(checkpoint, name)?;
-        if !replace {
-            // A mount that committed meanwhile finds the claim, or is found here.
+        // A mount that committed meanwhile finds the claim, or is found here. A name without an earlier claim is new.
+        if claim.generation > 0 {
+            self.forget(checkpoint);
             self.check_uncommitted(checkpoint, name)?;
+            if self.snapshot(checkpoint, FRESH)?.partial {
+                return Err(FileError::Unknown);
+            }
         }
         Ok(FileWriter::new(Arc::clone(self), checkpoint, claim))
     }
@@ -252,7 +265,8 @@ impl Files {
     /// Stores an object. The wait for buffers without progress began at `since`.
     pub(super) fn store(&self, object: Object, ranks: u32, bytes: &[u8], since: Instant) -> Result<(), FileError> {
         let avoided = lock(&self.failed).is_some_and(|failed| failed.elapsed() < AVOIDANCE);
-        let patience = if avoided { Duration::ZERO } else { PATIENCE.saturating_sub(since.elapsed()) };
+        let patience =
+            if avoided { Duration::ZERO } else { self.client.settings.patience.saturating_sub(since.elapsed()) };
         let acknowledged = self.client.store(object, ranks, bytes, patience)?;
         if !acknowledged.failures.is_empty() {
             eprintln!("{object}: tried again: {}", acknowledged.failures.join("; "));
@@ -266,23 +280,28 @@ impl Files {
         self.names(checkpoint, claim.files).is_newest(claim).map_err(FileError::Names)
     }
 
-    fn find(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<(Arc<Snapshot>, About, Arc<Index>), FileError> {
-        // A file that was there is there; one that was not may have been committed since.
-        for age in [FRESH, Duration::ZERO] {
-            let snapshot = self.snapshot(checkpoint, age)?;
-            if !snapshot.census.is_files {
-                continue;
+    fn find(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<Version, FileError> {
+        let begin = Instant::now();
+        let snapshot = self.snapshot(checkpoint, FRESH)?;
+        match self.find_in(&snapshot, checkpoint, name) {
+            // A file that was there is there. One that was not may have been committed since.
+            Err(_) if snapshot.taken < begin => {
+                self.find_in(&self.snapshot(checkpoint, Duration::ZERO)?, checkpoint, name)
             }
-            let slot = self.names(checkpoint, snapshot.census.ranks).find(name).map_err(FileError::Names)?;
-            match slot.and_then(|slot| snapshot.index(slot)) {
-                Some((about, Ok(index))) => return Ok((Arc::clone(&snapshot), *about, Arc::clone(index))),
-                Some((_, Err(why))) if age.is_zero() => {
-                    return Err(ClientError::Unexpected(format!("the index of the file: {why}")).into());
-                }
-                _ => {}
-            }
+            found => found,
         }
-        Err(FileError::Missing)
+    }
+
+    fn find_in(&self, snapshot: &Arc<Snapshot>, checkpoint: CheckpointId, name: &OsStr) -> Result<Version, FileError> {
+        if !snapshot.census.is_files {
+            return Err(FileError::Missing);
+        }
+        let slot = self.names(checkpoint, snapshot.census.ranks).find(name).map_err(FileError::Names)?;
+        match slot.and_then(|slot| snapshot.index(slot)) {
+            Some((about, Ok(index))) => Ok((Arc::clone(snapshot), *about, Arc::clone(index))),
+            Some((_, Err(why))) => Err(ClientError::Unexpected(format!("the index of the file: {why}")).into()),
+            None => Err(FileError::Missing),
+        }
     }
 
     /// State of a checkpoint that is at most so old.
@@ -293,11 +312,14 @@ impl Files {
         }
         let taken = Instant::now();
         let mut peers = Peers::default();
-        let found = self.client.found(self.job, checkpoint, &mut peers)?;
+        let (found, partial) = self.client.found(self.job, checkpoint, &mut peers)?;
+        if let Some(why) = &partial {
+            eprintln!("checkpoint {}: only files on the PFS are seen: {why}", checkpoint.0);
+        }
         let none = BTreeMap::new();
         let known = before.as_ref().map_or(&none, |before| &before.indexes);
         let indexes = self.client.indexes(self.job, checkpoint, &found, known, &mut peers);
-        let snapshot = Arc::new(Snapshot { taken, census: found.census(), found, indexes });
+        let snapshot = Arc::new(Snapshot { taken, census: found.census(), found, indexes, partial: partial.is_some() });
         let mut seen = lock(&self.seen);
         seen.insert(checkpoint, Arc::clone(&snapshot));
         while seen.len() > REMEMBERED {

@@ -55,23 +55,39 @@ pub(super) struct Inventory {
 }
 
 impl Client {
-    /// Parts of one checkpoint that exist now.
-    pub(super) fn found(&self, job: JobId, checkpoint: CheckpointId, peers: &mut Peers) -> Result<Found, ClientError> {
-        let mut inventory = self.inventory(job, Some(checkpoint), peers)?;
-        Ok(inventory.checkpoints.remove(&checkpoint).unwrap_or_default())
+    /// Parts of one checkpoint that exist now. Without a coordinator to ask for the nodes, and without their addresses,
+    /// those on the PFS, and the reason why there are no others.
+    pub(super) fn found(
+        &self,
+        job: JobId,
+        checkpoint: CheckpointId,
+        peers: &mut Peers,
+    ) -> Result<(Found, Option<ClientError>), ClientError> {
+        let (addresses, partial) = match self.node_addresses() {
+            Err(error @ ClientError::NoNodes(_)) => (Vec::new(), Some(error)),
+            addresses => (addresses?, None),
+        };
+        let mut inventory = self.inventory_of(job, Some(checkpoint), &addresses, peers)?;
+        Ok((inventory.checkpoints.remove(&checkpoint).unwrap_or_default(), partial))
     }
 
-    /// Parts that exist now, of all checkpoints or one. The nodes are asked before the PFS, so that a part that is drained
-    /// meanwhile is found.
-    pub(super) fn inventory(
+    /// Parts that exist now.
+    pub(super) fn inventory(&self, job: JobId, peers: &mut Peers) -> Result<Inventory, ClientError> {
+        self.inventory_of(job, None, &self.node_addresses()?, peers)
+    }
+
+    /// Parts of all checkpoints or one. The nodes are asked before the PFS, so that a part that is drained meanwhile is
+    /// found.
+    fn inventory_of(
         &self,
         job: JobId,
         only: Option<CheckpointId>,
+        addresses: &[String],
         peers: &mut Peers,
     ) -> Result<Inventory, ClientError> {
         let mut inventory = Inventory::default();
-        for address in self.node_addresses()? {
-            match self.pieces(job, &address, peers, &mut inventory) {
+        for address in addresses {
+            match self.pieces(job, address, peers, &mut inventory) {
                 Ok(()) => {}
                 Err(error) => inventory.missing.push(error.to_string()),
             }

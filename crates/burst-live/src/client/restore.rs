@@ -48,7 +48,7 @@ impl Client {
         let mut peers = Peers::default();
         let mut round = 1;
         loop {
-            let inventory = self.inventory(job, None, &mut peers)?;
+            let inventory = self.inventory(job, &mut peers)?;
             match self.restore_from(&inventory, job, checkpoint, rank, &mut peers) {
                 Err(ClientError::Damaged { .. }) if round < ROUNDS => round += 1,
                 result => return result,

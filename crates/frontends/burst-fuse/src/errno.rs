@@ -37,7 +37,7 @@ impl From<FileError> for Failure {
             FileError::TooMany(_) | FileError::TooLong => Errno::EFBIG,
             FileError::Stale => Errno::ESTALE,
             FileError::Names(why) | FileError::Client(ClientError::NotStored { pfs: why, .. }) => of_io(why),
-            FileError::Client(_) => Errno::EIO,
+            FileError::Unknown | FileError::Client(_) => Errno::EIO,
         };
         Failure { errno, why: Some(error.to_string()) }
     }

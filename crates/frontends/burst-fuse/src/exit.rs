@@ -12,7 +12,15 @@ const EXIT_CODE: usize = 49;
 /// True if a thread is ending because of a signal or with an exit code other than 0. Of a thread that cannot be seen
 /// from here, such as one of another PID namespace, nothing is known, and it counts as one that goes on.
 pub(super) fn is_failing(thread: u32) -> bool {
-    fs::read_to_string(format!("/proc/{thread}/stat")).is_ok_and(|stat| says_failing(&stat))
+    let of = |file: &str| fs::read_to_string(format!("/proc/{thread}/{file}")).unwrap_or_default();
+    // A thread that ends has no memory any more. This is asked first, because `stat` waits for the end of an `execve`,
+    // and that waits for the files that it closes.
+    has_no_memory(&of("statm")) && says_failing(&of("stat"))
+}
+
+/// True if `/proc/PID/statm` is of a thread without memory.
+fn has_no_memory(statm: &str) -> bool {
+    !statm.is_empty() && statm.split_ascii_whitespace().all(|pages| pages == "0")
 }
 
 fn says_failing(stat: &str) -> bool {
@@ -29,6 +37,7 @@ mod tests {
 
     #[test]
     fn a_process_that_goes_on_and_one_that_is_unknown_do_not_fail() {
+        assert!(has_no_memory("0 0 0\n") && !has_no_memory("0 1 0\n") && !has_no_memory(""));
         assert!(!is_failing(std::process::id()) && !is_failing(0) && !is_failing(u32::MAX));
         let line = |flags: u32, code: u32| {
             let zeros = |count: usize| "0 ".repeat(count);

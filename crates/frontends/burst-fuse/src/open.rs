@@ -62,6 +62,11 @@ impl Writing {
         }
     }
 
+    /// True if all openings are closed and all their bytes committed: the kernel has not released it yet.
+    pub fn is_finished(&self) -> bool {
+        self.writer.is_committed() && self.all().iter().all(|opening| lock(opening).closed)
+    }
+
     pub fn set_length(&self, bytes: u64) {
         self.writer.set_length(bytes);
         self.all().iter().for_each(|opening| lock(opening).buffer.cut(bytes));
@@ -109,7 +114,7 @@ impl OpenFiles {
     /// The state of a file that is being written through this mount.
     pub fn writing(&self, path: &Path) -> Option<Arc<Writing>> {
         let slot = lock(&self.writing).get(path).cloned()?;
-        lock(&slot).clone()
+        lock(&slot).clone().filter(|writing| !writing.is_finished())
     }
 
     /// Opens a committed file.
@@ -134,13 +139,13 @@ impl OpenFiles {
     fn write_in(&self, slot: &Slot, path: &Path, truncate: bool) -> Result<u64, FileError> {
         let mut slot = lock(slot);
         let writing = match &*slot {
-            Some(writing) => {
+            Some(writing) if !writing.is_finished() => {
                 if truncate {
                     writing.set_length(0);
                 }
                 Arc::clone(writing)
             }
-            None => Arc::new(Writing::new(self.files.create(path.0, &path.1, truncate)?)),
+            _ => Arc::new(Writing::new(self.files.create(path.0, &path.1, truncate)?)),
         };
         *slot = Some(Arc::clone(&writing));
         let handle = self.next();
@@ -156,7 +161,7 @@ impl OpenFiles {
         let mut locked = lock(&slot);
         lock(&writing.openings).remove(&handle);
         let is_last = lock(&writing.openings).is_empty();
-        if is_last {
+        if is_last && locked.as_ref().is_some_and(|current| Arc::ptr_eq(current, &writing)) {
             *locked = None;
         }
         drop(locked);
@@ -177,6 +182,7 @@ impl OpenFiles {
     pub fn unfinished(&self) -> Vec<Path> {
         let slots: Vec<(Path, Slot)> =
             lock(&self.writing).iter().map(|(path, slot)| (path.clone(), Arc::clone(slot))).collect();
-        slots.into_iter().filter(|(_, slot)| lock(slot).is_some()).map(|(path, _)| path).collect()
+        let is_open = |slot: &Slot| lock(slot).as_ref().is_some_and(|writing| !writing.is_finished());
+        slots.into_iter().filter(|(_, slot)| is_open(slot)).map(|(path, _)| path).collect()
     }
 }

@@ -24,6 +24,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Time for which the kernel may trust names and attributes: other mounts change them.
 const TRUST: Duration = Duration::ZERO;
+/// Files have no page cache above the mount: two versions of a file would share it.
+const TREATED: FopenFlags = FopenFlags::FOPEN_DIRECT_IO;
 /// Name of the link to the newest complete checkpoint.
 const NEWEST: &str = "newest";
 
@@ -151,16 +153,16 @@ impl Server {
         self.enter(&Node::Checkpoint(checkpoint))
     }
 
-    fn open_file(&self, number: INodeNo, flags: OpenFlags) -> Answer<(u64, FopenFlags)> {
+    fn open_file(&self, number: INodeNo, flags: OpenFlags) -> Answer<u64> {
         self.check_open()?;
         let Node::File(path) = self.node(number)? else { return Err(Errno::EISDIR.into()) };
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
-            return Ok((self.state.open.write(&path, truncates(flags.0))?, FopenFlags::FOPEN_DIRECT_IO));
+            return Ok(self.state.open.write(&path, truncates(flags.0))?);
         }
         if self.state.open.writing(&path).is_some() {
             return Err(Errno::EBUSY.into());
         }
-        Ok((self.state.open.read(&path)?, FopenFlags::empty()))
+        Ok(self.state.open.read(&path)?)
     }
 
     fn create_file(&self, parent: INodeNo, name: &OsStr, flags: i32) -> Answer<(FileAttr, u64)> {
@@ -258,6 +260,7 @@ impl Filesystem for Server {
         needed.map_err(|_| io::Error::other("the kernel does not pass O_TRUNC on to file systems"))?;
         // The mount does without.
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
+        let _ = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         Ok(())
     }
@@ -341,7 +344,7 @@ impl Filesystem for Server {
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match self.open_file(number, flags) {
-            Ok((handle, treated)) => reply.opened(FileHandle(handle), treated),
+            Ok(handle) => reply.opened(FileHandle(handle), TREATED),
             Err(failure) => reply.error(told(|| "open".to_owned(), failure)),
         }
     }
@@ -349,8 +352,7 @@ impl Filesystem for Server {
     fn create(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, flags: i32, reply: ReplyCreate) {
         match self.create_file(parent, name, flags) {
             Ok((attributes, handle)) => {
-                let treated = FopenFlags::FOPEN_DIRECT_IO;
-                reply.created(&TRUST, &attributes, Generation(0), FileHandle(handle), treated);
+                reply.created(&TRUST, &attributes, Generation(0), FileHandle(handle), TREATED);
             }
             Err(failure) => reply.error(told(|| name.display().to_string(), failure)),
         }
