@@ -8,6 +8,7 @@
 //! An attempt at an object is *whole* when its parts cover the object. A checkpoint is *complete* when every rank has a
 //! whole attempt; the newest whole attempt of each rank counts.
 
+use crate::index::{self, FILES, PIECE};
 use crate::message::{About, Part};
 use crate::mutant::{self, Mutant};
 use crate::pfs::Pfs;
@@ -65,8 +66,11 @@ pub struct Manifest {
     pub checkpoint: u64,
     /// Number of ranks.
     pub ranks: u32,
-    /// The object of each rank, in order.
+    /// The object of each rank, in order; of files, their indexes.
     pub objects: Vec<ManifestObject>,
+    /// The pieces of the files, by rank.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pieces: Vec<ManifestObject>,
 }
 
 /// The object of one rank in a manifest.
@@ -153,32 +157,52 @@ fn are_whole(parts: &[Part]) -> bool {
     parts.first().is_some_and(|part| covered == Some(part.about.total))
 }
 
+/// The newest whole attempt of each rank that has one.
+fn newest_whole(parts: &[Part]) -> BTreeMap<u32, About> {
+    let mut attempts: BTreeMap<(u32, u64, u64), Vec<Part>> = BTreeMap::new();
+    for part in parts {
+        attempts.entry((part.object.rank, part.about.attempt, part.about.total)).or_default().push(*part);
+    }
+    // In order of attempts, so that the newest stays.
+    let whole = attempts.into_iter().filter(|(_, parts)| are_whole(parts));
+    whole.map(|((rank, ..), parts)| (rank, parts[0].about)).collect()
+}
+
 /// State of the objects of one checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Number of ranks; 0 if there are no parts.
+    /// Number of ranks, or of files; 0 if there are no parts.
     pub ranks: u32,
-    /// The newest whole attempt of each rank that has one.
+    /// True if the checkpoint consists of files: its objects are their indexes ([`crate::index`]).
+    pub is_files: bool,
+    /// The newest whole attempt of each rank that has one; of files, the newest generation of each.
     pub whole: BTreeMap<u32, About>,
+    /// The newest whole attempt of each piece of a file.
+    pub pieces: BTreeMap<u32, About>,
 }
 
 impl Census {
     /// State of a checkpoint of which these parts exist, wherever they are. Of several numbers of ranks that of the
     /// newest attempt counts.
     pub fn of(parts: &[Part]) -> Census {
-        let Some(newest) = parts.iter().max_by_key(|part| part.about.attempt) else { return Census::default() };
-        let ranks = newest.about.ranks;
-        let mut attempts: BTreeMap<(u32, u64, u64), Vec<Part>> = BTreeMap::new();
-        for part in parts.iter().filter(|part| part.about.ranks == ranks) {
-            attempts.entry((part.object.rank, part.about.attempt, part.about.total)).or_default().push(*part);
+        let (pieces, objects): (Vec<Part>, Vec<Part>) = parts.iter().partition(|part| part.about.ranks == PIECE);
+        let pieces = newest_whole(&pieces);
+        let Some(newest) = objects.iter().max_by_key(|part| part.about.attempt) else {
+            return Census { pieces, ..Census::default() };
+        };
+        let kind = newest.about.ranks;
+        let of_kind: Vec<Part> = objects.iter().filter(|part| part.about.ranks == kind).copied().collect();
+        let (ranks, is_files) = (kind & !FILES, kind & FILES != 0);
+        let mut whole = newest_whole(&of_kind);
+        if is_files && ranks > 0 {
+            // In order of generations, so that the newest stays.
+            let newest: BTreeMap<u32, u32> = whole.keys().map(|&rank| (index::slot(ranks, rank), rank)).collect();
+            whole.retain(|&rank, _| newest[&index::slot(ranks, rank)] == rank);
         }
-        // In order of attempts, so that the newest stays.
-        let whole = attempts.into_iter().filter(|(_, parts)| are_whole(parts));
-        let whole = whole.map(|((rank, attempt, total), _)| (rank, About { ranks, total, attempt })).collect();
-        Census { ranks, whole }
+        Census { ranks, is_files, whole, pieces }
     }
 
-    /// True if every rank has a whole attempt.
+    /// True if every rank, or file, has a whole attempt. The pieces of the files are another matter.
     pub fn is_complete(&self) -> bool {
         self.ranks > 0 && self.whole.len() == self.ranks as usize
     }
@@ -227,16 +251,26 @@ pub fn finish(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Result
     {
         return Ok(true);
     }
-    let mut objects = Vec::new();
-    for (&rank, &about) in &census.whole {
-        let mut own: Vec<&Part> = all.iter().filter(|part| part.object.rank == rank && part.about == about).collect();
-        own.sort_unstable_by_key(|part| (part.offset, part.bytes));
-        let parts: io::Result<Vec<ManifestPart>> = own.into_iter().map(|part| manifest_part(pfs, part)).collect();
-        objects.push(ManifestObject { rank, bytes: about.total, attempt: about.attempt, parts: parts? });
-    }
-    let manifest = Manifest { job: job.0, checkpoint: checkpoint.0, ranks: census.ranks, objects };
+    let needed = if census.is_files { index::pieces_on_pfs(pfs, &all, &census)? } else { Some(BTreeSet::new()) };
+    let Some(needed) = needed else { return Ok(false) };
+    let objects = census.whole.iter().map(|(&rank, about)| manifest_object(pfs, &all, rank, about));
+    let pieces = needed.iter().map(|rank| manifest_object(pfs, &all, *rank, &census.pieces[rank]));
+    let manifest = Manifest {
+        job: job.0,
+        checkpoint: checkpoint.0,
+        ranks: census.ranks,
+        objects: objects.collect::<io::Result<_>>()?,
+        pieces: pieces.collect::<io::Result<_>>()?,
+    };
     pfs.create(&folder(job, checkpoint), MANIFEST, &mut &serde_json::to_vec_pretty(&manifest)?[..])?;
     Ok(true)
+}
+
+fn manifest_object(pfs: &dyn Pfs, all: &[Part], rank: u32, about: &About) -> io::Result<ManifestObject> {
+    let mut own: Vec<&Part> = all.iter().filter(|part| part.object.rank == rank && part.about == *about).collect();
+    own.sort_unstable_by_key(|part| (part.offset, part.bytes));
+    let parts: io::Result<Vec<ManifestPart>> = own.into_iter().map(|part| manifest_part(pfs, part)).collect();
+    Ok(ManifestObject { rank, bytes: about.total, attempt: about.attempt, parts: parts? })
 }
 
 fn manifest_part(pfs: &dyn Pfs, part: &Part) -> io::Result<ManifestPart> {
