@@ -42,9 +42,12 @@ pub enum FileError {
     /// All slots of the checkpoint belong to other names.
     #[error("the checkpoint has its {0} files (--files)")]
     Full(u32),
-    /// The file was opened for writing too often, or has too many pieces.
-    #[error("the file has no more than {GENERATIONS} openings for writing, and {0} pieces")]
-    TooMany(u32),
+    /// The file was opened for writing too often.
+    #[error("the file was opened for writing {GENERATIONS} times: write it under another name or checkpoint")]
+    Openings,
+    /// The file has as many pieces as it can have.
+    #[error("the file has {0} pieces: write larger ranges between two seeks or syncs")]
+    Pieces(u32),
     /// Another mount has opened the file for writing since.
     #[error("another mount has opened this file for writing: its bytes from here do not count")]
     Stale,
@@ -257,7 +260,7 @@ impl Files {
             return Ok(claim);
         }
         match names.find(name).map_err(FileError::Names)? {
-            Some(_) => Err(FileError::TooMany(0)),
+            Some(_) => Err(FileError::Openings),
             None => Err(FileError::Full(self.files)),
         }
     }
