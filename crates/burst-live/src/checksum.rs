@@ -3,8 +3,9 @@
 use crate::wire::PAYLOAD_BYTES_MAX;
 use crc_fast::CrcAlgorithm;
 
-/// Length of the chunks of a piece that have a checksum each, in bytes. A chunk is one message.
-pub const CHUNK_BYTES: u64 = PAYLOAD_BYTES_MAX as u64;
+/// Length of the chunks of a piece that have a checksum each, in bytes. A chunk is one message. The tests of this crate
+/// have short ones, so that simulated schedules of many chunks are fast.
+pub const CHUNK_BYTES: u64 = if cfg!(test) { 64 } else { PAYLOAD_BYTES_MAX as u64 };
 
 /// CRC-32C of a chunk.
 pub fn crc32c(bytes: &[u8]) -> u32 {

@@ -8,15 +8,23 @@ mod checksum;
 pub mod client;
 mod clock;
 mod coordinate;
+#[cfg(test)]
+mod faults;
 pub mod index;
 pub mod layout;
 pub mod message;
+mod mutant;
 pub mod names;
 mod node;
 pub mod pfs;
+mod report;
 mod server;
+#[cfg(test)]
+mod simulated;
 pub mod wire;
 
 pub use checksum::CHUNK_BYTES;
 pub use coordinate::{CoordinatorDaemon, CoordinatorSettings, ReplayError, Replayed, replay};
+#[cfg(feature = "mutants")]
+pub use mutant::leave_out;
 pub use node::{NodeDaemon, NodeSettings};

@@ -66,6 +66,11 @@ pub enum FromCoordinator {
         /// Reason.
         why: String,
     },
+    /// The object is in buffers already. Its bytes stay until newer ones are on the PFS, and a writer goes there.
+    Kept {
+        /// Reason.
+        why: String,
+    },
     /// The writer's node is not connected: it has not reported yet, or is lost.
     Absent {
         /// Reason.

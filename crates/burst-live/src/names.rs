@@ -7,7 +7,7 @@
 use crate::checksum::crc32c;
 use crate::index::{Claim, FILES_MAX, GENERATIONS};
 use crate::layout;
-use crate::pfs::{Directory, sync_directory};
+use crate::pfs::Directory;
 use entresol_burst::{CheckpointId, JobId};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -68,7 +68,7 @@ impl Names<'_> {
                 continue;
             }
             let generation = if is_new { Some(0) } else { self.next_generation(slot, name)? };
-            sync_directory(&folder)?;
+            self.pfs.sync_folder(&folder)?;
             return Ok(generation.map(|generation| Claim { files: self.files, slot, generation }));
         }
         Ok(None)

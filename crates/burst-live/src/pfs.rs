@@ -1,10 +1,10 @@
 //! The directory on the parallel file system (PFS), behind a trait that tests fail.
 
+use crate::mutant::{self, Mutant};
 use crate::server::lock;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,9 +42,107 @@ pub const SMALL_BYTES_MAX: u64 = 64 << 20;
 /// Beginning of the names of files that are not complete.
 pub const TEMPORARY: &str = ".tmp-";
 
+/// The calls of a file system that [`Directory`] and [`replace`] make, behind a trait that tests fail one by one.
+pub trait FileSystem: Send + Sync {
+    /// Creates a directory.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, or when the call fails.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a directory durable.
+    ///
+    /// # Errors
+    /// When the call fails.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// The names in a directory. A name that is not text is left out: none of ours is.
+    ///
+    /// # Errors
+    /// When the directory is missing or cannot be read.
+    fn names(&self, path: &Path) -> io::Result<Vec<String>>;
+
+    /// Creates or empties a file.
+    ///
+    /// # Errors
+    /// When the call fails.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn NewFile>>;
+
+    /// Opens a file to read it from `at` on.
+    ///
+    /// # Errors
+    /// When the file is missing or the call fails.
+    fn open(&self, path: &Path, at: u64) -> io::Result<Box<dyn Read>>;
+
+    /// Gives a file a name in the same directory, in place of another file.
+    ///
+    /// # Errors
+    /// When the call fails.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// When the call fails.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+}
+
+/// A file that is being written.
+pub trait NewFile: Write {
+    /// Makes the bytes durable.
+    ///
+    /// # Errors
+    /// When the call fails. The bytes that were written may be lost then, whatever a later call says.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// The file systems of the operating system.
+#[derive(Clone, Copy, Debug)]
+pub struct Mounted;
+
+impl NewFile for File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+impl FileSystem for Mounted {
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn names(&self, path: &Path) -> io::Result<Vec<String>> {
+        fs::read_dir(path)?
+            .filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose())
+            .collect()
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn NewFile>> {
+        Ok(Box::new(OpenOptions::new().write(true).create(true).truncate(true).open(path)?))
+    }
+
+    fn open(&self, path: &Path, at: u64) -> io::Result<Box<dyn Read>> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(at))?;
+        Ok(Box::new(file))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+}
+
 /// The PFS as a mounted directory.
-#[derive(Debug)]
 pub struct Directory {
+    files: Box<dyn FileSystem>,
     root: PathBuf,
     /// Part of temporary names, so that two processes never share one.
     owner: String,
@@ -64,7 +162,12 @@ impl Directory {
         }
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let owner = format!("{}-{}-{}", host.trim().replace('/', "_"), std::process::id(), crate::clock::now_ns());
-        Ok(Directory { root: root.to_owned(), owner, next: AtomicU64::new(0), synced: Mutex::default() })
+        Ok(Directory::over(Box::new(Mounted), root, owner))
+    }
+
+    /// A directory of any file system. `owner` is a part of temporary names that no other process has.
+    pub(crate) fn over(files: Box<dyn FileSystem>, root: &Path, owner: String) -> Directory {
+        Directory { files, root: root.to_owned(), owner, next: AtomicU64::new(0), synced: Mutex::default() }
     }
 
     /// Path of the directory itself.
@@ -77,19 +180,24 @@ impl Directory {
         self.root.join(folder)
     }
 
+    /// Makes the names in a folder durable.
+    pub(crate) fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        self.files.sync_directory(path)
+    }
+
     /// Creates a folder. Its name is durable afterwards.
     pub(crate) fn create_folder(&self, folder: &str) -> io::Result<PathBuf> {
         let mut path = self.root.clone();
         for name in folder.split('/') {
             path.push(name);
-            let created = match fs::create_dir(&path) {
+            let created = match self.files.create_directory(&path) {
                 Ok(()) => true,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
             };
             // An existing folder may be one that another process has not synced yet.
             if created || !lock(&self.synced).contains(&path) {
-                sync_directory(path.parent().unwrap_or(&self.root))?;
+                self.files.sync_directory(path.parent().unwrap_or(&self.root))?;
                 lock(&self.synced).insert(path.clone());
             }
         }
@@ -97,52 +205,55 @@ impl Directory {
     }
 }
 
-/// Makes the names in a directory durable.
-///
-/// # Errors
-/// When the sync fails.
-pub fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
 /// Writes a file under a temporary name, syncs it, renames it, and syncs the directory.
 ///
 /// # Errors
 /// When a step fails. The temporary file is removed then.
-pub fn replace(folder: &Path, temporary: &str, name: &str, contents: &mut dyn Read) -> io::Result<()> {
+pub fn replace(
+    files: &dyn FileSystem,
+    folder: &Path,
+    temporary: &str,
+    name: &str,
+    contents: &mut dyn Read,
+) -> io::Result<()> {
     let path = folder.join(temporary);
     let mut write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
+        let mut file = files.create(&path)?;
         io::copy(contents, &mut file)?;
         file.flush()?;
-        file.sync_all()?;
-        fs::rename(&path, folder.join(name))
+        if !mutant::is(Mutant::RenamedUnsynced) {
+            file.sync()?;
+        }
+        files.rename(&path, &folder.join(name))
     };
     if let Err(error) = write() {
         // The failure of the write is what is reported; a file that stays is ignored by its name.
-        let _ = fs::remove_file(&path);
+        let _ = files.remove(&path);
         return Err(error);
     }
-    sync_directory(folder)
+    if mutant::is(Mutant::NamesUnsynced) {
+        return Ok(());
+    }
+    files.sync_directory(folder)
 }
 
 impl Pfs for Directory {
     fn create(&self, folder: &str, name: &str, contents: &mut dyn Read) -> io::Result<()> {
         let path = self.create_folder(folder)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        replace(&path, &format!("{TEMPORARY}{}-{number}", self.owner), name, contents)
+        replace(&*self.files, &path, &format!("{TEMPORARY}{}-{number}", self.owner), name, contents)
     }
 
     fn read(&self, folder: &str, name: &str, at: u64, bytes: u64) -> io::Result<Vec<u8>> {
-        let file = File::open(self.root.join(folder).join(name))?;
+        let mut file = self.files.open(&self.root.join(folder).join(name), at)?;
         let mut read = vec![0; usize::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?];
-        file.read_exact_at(&mut read, at)?;
+        file.read_exact(&mut read)?;
         Ok(read)
     }
 
     fn read_small(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
         let mut read = Vec::new();
-        File::open(self.root.join(folder).join(name))?.take(SMALL_BYTES_MAX + 1).read_to_end(&mut read)?;
+        self.files.open(&self.root.join(folder).join(name), 0)?.take(SMALL_BYTES_MAX + 1).read_to_end(&mut read)?;
         if read.len() as u64 > SMALL_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long"));
         }
@@ -150,11 +261,11 @@ impl Pfs for Directory {
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(self.root.join(folder)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.root.exists() => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        // A name that is not text is none of ours.
-        entries.filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose()).collect()
+        match self.files.names(&self.root.join(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.files.names(&self.root).is_ok() => {
+                Ok(Vec::new())
+            }
+            names => names,
+        }
     }
 }

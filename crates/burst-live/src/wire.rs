@@ -11,6 +11,8 @@
 //! Both lengths are bounded, and memory grows only as bytes arrive. Every transfer has a deadline for the message as a
 //! whole, so that a peer that sends one byte at a time cannot hold it up.
 
+#[cfg(test)]
+use crate::simulated;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
@@ -193,9 +195,14 @@ pub fn receive_next<T: DeserializeOwned>(
 }
 
 /// A connection on which each message is answered by one.
-#[derive(Debug)]
 pub struct Peer {
-    stream: TcpStream,
+    transport: Transport,
+}
+
+enum Transport {
+    Tcp(TcpStream),
+    #[cfg(test)]
+    Simulated(simulated::Connection),
 }
 
 impl Peer {
@@ -204,7 +211,12 @@ impl Peer {
     /// # Errors
     /// When nothing answers at the address.
     pub fn connect(address: &str, within: Duration) -> Result<Peer, WireError> {
-        Ok(Peer { stream: connect(address, within)? })
+        #[cfg(test)]
+        if let Some(actor) = simulated::actor() {
+            let connection = simulated::Connection::open(actor, address, within)?;
+            return Ok(Peer { transport: Transport::Simulated(connection) });
+        }
+        Ok(Peer { transport: Transport::Tcp(connect(address, within)?) })
     }
 
     /// Sends a message and receives its answer, both within one time. After an error the connection is of no use: an
@@ -218,9 +230,19 @@ impl Peer {
         payload: &[u8],
         within: Duration,
     ) -> Result<(A, Vec<u8>), WireError> {
-        let until = Instant::now() + within;
-        encode(&mut Deadlined { stream: &self.stream, until }, control, payload)?;
-        decode(&mut Deadlined { stream: &self.stream, until })
+        match &self.transport {
+            Transport::Tcp(stream) => {
+                let until = Instant::now() + within;
+                encode(&mut Deadlined { stream, until }, control, payload)?;
+                decode(&mut Deadlined { stream, until })
+            }
+            #[cfg(test)]
+            Transport::Simulated(connection) => {
+                let mut message = Vec::new();
+                encode(&mut message, control, payload)?;
+                decode(&mut &connection.call(&message, within)?[..])
+            }
+        }
     }
 }
 

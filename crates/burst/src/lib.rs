@@ -21,7 +21,7 @@ mod space;
 pub use coordinator::{Coordinator, LEASE_NS};
 pub use location::{LocationStore, Piece, Progress, Where};
 #[cfg(feature = "mutants")]
-pub use mutant::leave_out;
+pub use mutant::{Mutant, activate, leave_out};
 pub use node::{NodeStore, NotAdmitted};
 pub use policy::{
     CHUNK_BYTES, DrainOrder, DrainPriority, Kind, Policy, PolicyError, Redundancy, Remote, STREAMS, STRIPE_MEMBERS_MAX,

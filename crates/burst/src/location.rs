@@ -79,6 +79,15 @@ impl LocationStore {
         self.objects.get(&object).map(|record| record.pieces.as_slice())
     }
 
+    /// True if bytes of an object are in buffers that may be the only whole ones: an attempt was committed, or was found
+    /// in reports of nodes.
+    pub fn is_kept(&self, object: Object) -> bool {
+        let in_buffers = |piece: &Piece| matches!(piece.at, Where::Buffer { .. } | Where::Lost { guard: Some(_) });
+        self.objects
+            .get(&object)
+            .is_some_and(|record| (record.committed || !record.opened) && record.pieces.iter().any(in_buffers))
+    }
+
     /// Progress of a checkpoint.
     pub fn progress(&self, job: JobId, checkpoint: CheckpointId) -> Option<Progress> {
         self.checkpoints.get(&(job, checkpoint)).copied()

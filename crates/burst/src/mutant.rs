@@ -3,7 +3,7 @@
 
 entresol_core::fault_points! {
     /// One step of the protocol that is left out.
-    pub(crate) enum Mutant {
+    pub enum Mutant {
         /// A node admits a write whose lease has ended.
         LeaseIgnored,
         /// A node does not compare the epoch of a grant with its own.

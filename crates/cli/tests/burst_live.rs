@@ -2,46 +2,13 @@
 
 mod common;
 
-use common::{PROGRAM, Scratch, Signal, says};
+use common::burst::Daemon;
+use common::{Scratch, Signal, says};
 use entresol_skip::skipped;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
+use std::process::Command;
 use std::time::Duration;
-
-/// A daemon, killed when it is dropped.
-struct Daemon {
-    child: Child,
-    address: String,
-}
-
-impl Daemon {
-    /// Starts a daemon; it prints its address after the word `at`.
-    fn start(scratch: &Scratch, arguments: &[&str]) -> Daemon {
-        let mut command = Command::new(PROGRAM);
-        command.args(["burst"]).args(arguments).current_dir(scratch.path(".")).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("a daemon");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        let (_, rest) = line.split_once(" at ").unwrap_or_else(|| panic!("{line:?}"));
-        let address = rest.split([',', ' ']).next().expect("an address").to_owned();
-        Daemon { child, address }
-    }
-
-    /// Terminates the daemon and returns its exit code.
-    fn terminate(&mut self) -> Option<i32> {
-        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).expect("a process");
-        rustix::process::kill_process(pid, Signal::TERM).expect("it is a child");
-        self.child.wait().expect("it ends").code()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 #[test]
 fn a_checkpoint_is_put_listed_drained_and_restored() {
@@ -113,13 +80,13 @@ fn programs_write_to_mounts_while_nodes_are_killed() {
         let own = ["serve", "--node", node, "--listen", "127.0.0.1:0", "--memory", "64MiB"];
         Daemon::start(&scratch, &[&own[..], &common].concat())
     };
-    let mut nodes = ["0", "1", "2"].map(serve);
+    let nodes = ["0", "1", "2"].map(serve);
     let job = [&common[..], &["--job", "9"]].concat();
     assert!(scratch.ok(&[&["burst", "ls"], &job[..]].concat()).contains("checkpoint"));
     let mount = |node: &str, at: &str| {
         Daemon::start(&scratch, &[&["mount", "--node", node, "--files", "2", at], &job[..]].concat())
     };
-    let (mut a, b) = (mount("0", "a"), mount("1", "b"));
+    let (mut a, mut b) = (mount("0", "a"), mount("1", "b"));
     std::fs::create_dir(scratch.path("a/1")).expect("a checkpoint");
     let bytes = b"checkpoint".repeat(4 << 20);
     std::fs::write(scratch.path("source"), &bytes).expect("a file");
@@ -132,10 +99,10 @@ fn programs_write_to_mounts_while_nodes_are_killed() {
             .spawn()
             .expect("dd")
     };
-    // A node is killed while two programs write, and the command that serves the mount reports no error.
+    // A node is killed while two programs write.
     let mut writers = [copy("a/1/x"), copy("b/1/y")];
     std::thread::sleep(Duration::from_millis(30));
-    nodes[2].child.kill().expect("it is a child");
+    nodes[2].signal(Signal::KILL);
     for writer in &mut writers {
         assert!(writer.wait().expect("it ends").success());
     }
@@ -144,20 +111,17 @@ fn programs_write_to_mounts_while_nodes_are_killed() {
     // A file that is open when the mount is terminated is finished.
     std::fs::create_dir(scratch.path("a/2")).expect("a checkpoint");
     let mut late = std::fs::File::create(scratch.path("a/2/late")).expect("a file");
-    let pid = rustix::process::Pid::from_raw(a.child.id() as i32).expect("a process");
-    rustix::process::kill_process(pid, Signal::TERM).expect("it is a child");
+    a.signal(Signal::TERM);
     std::thread::sleep(Duration::from_millis(200));
-    assert!(a.child.try_wait().expect("a child").is_none());
+    assert!(a.is_running());
     late.write_all(b"late").expect("written");
     drop(late);
-    assert_eq!(a.child.wait().expect("it ends").code(), Some(0));
+    assert_eq!(a.wait(), Some(0));
     assert_eq!(std::fs::read(scratch.path("b/2/late")).expect("a file"), b"late");
     // A second signal ends it at once, and what is not committed is said.
     let mut file = std::fs::File::create(scratch.path("b/2/lost")).expect("a file");
     file.write_all(b"lost").expect("written");
-    let mut b = b;
-    let pid = rustix::process::Pid::from_raw(b.child.id() as i32).expect("a process");
-    rustix::process::kill_process(pid, Signal::TERM).expect("it is a child");
+    b.signal(Signal::TERM);
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(b.terminate(), Some(2));
     assert!(file.sync_all().is_err());

@@ -3,10 +3,11 @@
 use super::files::ReadIndex;
 use super::inventory::{Found, Source};
 use super::{Client, ClientError, Level, Peers};
+use crate::clock;
 use crate::layout;
 use entresol_burst::{CheckpointId, JobId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -111,13 +112,13 @@ impl Client {
         checkpoint: Option<CheckpointId>,
         within: Duration,
     ) -> Result<Vec<String>, ClientError> {
-        let until = Instant::now() + within;
+        let until = clock::now() + within;
         loop {
             let left = self.left(job, checkpoint)?;
-            if left.is_empty() || Instant::now() >= until {
+            if left.is_empty() || clock::now() >= until {
                 return Ok(left);
             }
-            std::thread::sleep(PAUSE);
+            clock::sleep(PAUSE);
         }
     }
 

@@ -3,6 +3,7 @@
 //! A piece is an object of its own, and is acknowledged before its bytes are forgotten. A commit stores the index.
 
 use super::files::{FileError, Files};
+use crate::clock;
 use crate::index::{Claim, FILES, Index, PIECE, PIECE_BYTES, Span};
 use crate::server::lock;
 use entresol_burst::{CheckpointId, Object};
@@ -80,7 +81,7 @@ impl FileWriter {
         while !bytes.is_empty() {
             let taken = buffer.take(offset, bytes);
             if taken == 0 {
-                self.send(buffer, Instant::now())?;
+                self.send(buffer, clock::now())?;
             }
             offset += taken as u64;
             bytes = &bytes[taken..];

@@ -6,11 +6,13 @@ use super::file_writer::FileWriter;
 use super::inventory::Found;
 use super::restore::Reader;
 use super::{Client, ClientError, Level, Peers, State};
+use crate::clock;
 use crate::index::{Claim, FILES_MAX, GENERATIONS, Index, slot};
 use crate::layout::{self, Census};
 use crate::message::About;
 use crate::names::Names;
 use crate::pfs::Directory;
+use crate::report::report;
 use crate::server::lock;
 use entresol_burst::{CheckpointId, JobId, Object};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +26,8 @@ use std::time::{Duration, Instant};
 const FRESH: Duration = Duration::from_secs(1);
 /// Time for which pieces go to the PFS after the buffers have failed: a wait for each piece would add up.
 const AVOIDANCE: Duration = Duration::from_secs(10);
+/// Length of a wait for buffers that is avoided so.
+const LONG: Duration = Duration::from_millis(500);
 /// Most checkpoints whose files are remembered.
 const REMEMBERED: usize = 4;
 
@@ -267,13 +271,15 @@ impl Files {
 
     /// Stores an object. The wait for buffers without progress began at `since`.
     pub(super) fn store(&self, object: Object, ranks: u32, bytes: &[u8], since: Instant) -> Result<(), FileError> {
-        let avoided = lock(&self.failed).is_some_and(|failed| failed.elapsed() < AVOIDANCE);
+        let avoided = lock(&self.failed).is_some_and(|failed| clock::elapsed(failed) < AVOIDANCE);
         let patience =
-            if avoided { Duration::ZERO } else { self.client.settings.patience.saturating_sub(since.elapsed()) };
+            if avoided { Duration::ZERO } else { self.client.settings.patience.saturating_sub(clock::elapsed(since)) };
+        let begin = clock::now();
         let acknowledged = self.client.store(object, ranks, bytes, patience)?;
         if !acknowledged.failures.is_empty() {
-            eprintln!("{object}: tried again: {}", acknowledged.failures.join("; "));
-            *lock(&self.failed) = (acknowledged.level == Level::Durable).then(Instant::now);
+            report!("{object}: tried again: {}", acknowledged.failures.join("; "));
+            let is_long = acknowledged.level == Level::Durable && clock::elapsed(begin) >= LONG;
+            *lock(&self.failed) = is_long.then(clock::now);
         }
         Ok(())
     }
@@ -284,7 +290,7 @@ impl Files {
     }
 
     fn find(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<Version, FileError> {
-        let begin = Instant::now();
+        let begin = clock::now();
         let snapshot = self.snapshot(checkpoint, FRESH)?;
         match self.find_in(&snapshot, checkpoint, name) {
             // A file that was there is there. One that was not may have been committed since.
@@ -310,14 +316,14 @@ impl Files {
     /// State of a checkpoint that is at most so old.
     pub(super) fn snapshot(&self, checkpoint: CheckpointId, age: Duration) -> Result<Arc<Snapshot>, ClientError> {
         let before = lock(&self.seen).get(&checkpoint).cloned();
-        if let Some(seen) = before.as_ref().filter(|seen| seen.taken.elapsed() < age) {
+        if let Some(seen) = before.as_ref().filter(|seen| clock::elapsed(seen.taken) < age) {
             return Ok(Arc::clone(seen));
         }
-        let taken = Instant::now();
+        let taken = clock::now();
         let mut peers = Peers::default();
         let (found, partial) = self.client.found(self.job, checkpoint, &mut peers)?;
         if let Some(why) = &partial {
-            eprintln!("checkpoint {}: only files on the PFS are seen: {why}", checkpoint.0);
+            report!("checkpoint {}: only files on the PFS are seen: {why}", checkpoint.0);
         }
         let none = BTreeMap::new();
         let known = before.as_ref().map_or(&none, |before| &before.indexes);

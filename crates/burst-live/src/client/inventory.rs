@@ -1,13 +1,15 @@
 //! All parts of a job's checkpoints that exist, in the buffers of nodes and on the PFS.
 
 use super::{Client, ClientError, MESSAGE, Peers, ask};
+use crate::clock;
 use crate::index::PIECE;
 use crate::layout::{self, Census};
 use crate::message::{FromCoordinator, FromNode, Part, StoredPiece, ToCoordinator, ToNode};
+use crate::mutant::{self, Mutant};
 use crate::wire::Peer;
 use entresol_burst::{CheckpointId, JobId, Lease, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Deadline of one question to a node.
 const NODE: Duration = Duration::from_secs(2);
@@ -86,12 +88,27 @@ impl Client {
         peers: &mut Peers,
     ) -> Result<Inventory, ClientError> {
         let mut inventory = Inventory::default();
+        if mutant::is(Mutant::PfsAskedFirst) {
+            self.parts_on_pfs(job, only, &mut inventory)?;
+        }
         for address in addresses {
             match self.pieces(job, address, peers, &mut inventory) {
                 Ok(()) => {}
                 Err(error) => inventory.missing.push(error.to_string()),
             }
         }
+        if !mutant::is(Mutant::PfsAskedFirst) {
+            self.parts_on_pfs(job, only, &mut inventory)?;
+        }
+        Ok(inventory)
+    }
+
+    fn parts_on_pfs(
+        &self,
+        job: JobId,
+        only: Option<CheckpointId>,
+        inventory: &mut Inventory,
+    ) -> Result<(), ClientError> {
         let on_pfs = match only {
             Some(checkpoint) => BTreeSet::from([checkpoint]),
             None => layout::checkpoints(&*self.pfs, job).map_err(ClientError::Pfs)?,
@@ -101,7 +118,7 @@ impl Client {
             let found = inventory.checkpoints.entry(checkpoint).or_default();
             found.parts.extend(parts.into_iter().map(|part| (part, Source::Pfs)));
         }
-        Ok(inventory)
+        Ok(())
     }
 
     fn pieces(
@@ -139,14 +156,14 @@ impl Client {
 
 /// Addresses of all nodes that a coordinator knows, once it waits for no more.
 fn coordinator_nodes(address: &str) -> Result<Vec<String>, ClientError> {
-    let until = Instant::now() + SETTLE;
+    let until = clock::now() + SETTLE;
     let peer = Peer::connect(address, MESSAGE).map_err(|error| ClientError::Wire(address.to_owned(), error))?;
     loop {
         match ask(&peer, address, &ToCoordinator::Nodes, MESSAGE)? {
             FromCoordinator::Nodes { nodes, settled: true, .. } => {
                 return Ok(nodes.into_iter().map(|node| node.address).collect());
             }
-            FromCoordinator::Nodes { .. } if Instant::now() < until => std::thread::sleep(PAUSE),
+            FromCoordinator::Nodes { .. } if clock::now() < until => clock::sleep(PAUSE),
             FromCoordinator::Nodes { .. } => return Err(ClientError::NotSettled),
             _ => return Err(ClientError::Unexpected(address.to_owned())),
         }

@@ -15,6 +15,7 @@ pub use files::{Committed, FileError, Files};
 pub use put::{Acknowledgement, Level, PutPart};
 pub use restore::{Restored, RestoredChunk};
 
+use crate::clock;
 use crate::message::{FromCoordinator, FromNode, ToCoordinator, ToNode};
 use crate::pfs::Pfs;
 use crate::wire::{Peer, WireError};
@@ -22,7 +23,7 @@ use entresol_burst::{CheckpointId, JobId, NodeId};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest time without progress after which a writer goes to the PFS. With one more message it is below ten seconds.
 pub const PATIENCE: Duration = Duration::from_secs(8);
@@ -71,6 +72,9 @@ pub enum ClientError {
     /// The writer's node is not connected to the coordinator.
     #[error("{0}: {1}")]
     Absent(String, String),
+    /// The object is in buffers already.
+    #[error("{0}: {1}")]
+    Kept(String, String),
     /// A daemon gave an answer to another question.
     #[error("{0}: an answer that does not fit")]
     Unexpected(String),
@@ -130,13 +134,13 @@ impl Peers {
         within: Duration,
     ) -> Result<(FromNode, Vec<u8>), ClientError> {
         let failed = |error| ClientError::Wire(address.to_owned(), error);
-        let until = Instant::now() + within;
+        let until = clock::now() + within;
         let kept = self.open.remove(address);
         let answered = kept.and_then(|peer| peer.call(request, payload, within).ok().map(|answer| (peer, answer)));
         let (peer, answer) = match answered {
             Some(answered) => answered,
             None => {
-                let left = || until.saturating_duration_since(Instant::now());
+                let left = || until.saturating_duration_since(clock::now());
                 let peer = Peer::connect(address, left()).map_err(failed)?;
                 let answer = peer.call(request, payload, left()).map_err(failed)?;
                 (peer, answer)
@@ -154,6 +158,7 @@ impl Peers {
 fn ask(peer: &Peer, address: &str, request: &ToCoordinator, within: Duration) -> Result<FromCoordinator, ClientError> {
     match peer.call(request, &[], within) {
         Ok((FromCoordinator::Refused { why }, _)) => Err(ClientError::Refused(address.to_owned(), why)),
+        Ok((FromCoordinator::Kept { why }, _)) => Err(ClientError::Kept(address.to_owned(), why)),
         Ok((FromCoordinator::Absent { why }, _)) => Err(ClientError::Absent(address.to_owned(), why)),
         Ok((answer, _)) => Ok(answer),
         Err(error) => Err(ClientError::Wire(address.to_owned(), error)),

@@ -7,8 +7,10 @@ use crate::clock;
 use crate::index::FILES;
 use crate::layout;
 use crate::message::{About, FromCoordinator, FromNode, Part, ToCoordinator, ToNode};
+use crate::mutant::{self, Mutant};
+use crate::report::report;
 use crate::wire::Peer;
-use entresol_burst::{Event, Grant, Lease, Object, Place, Reservation};
+use entresol_burst::{Event, Grant, Lease, Object, Place, Reservation, Role};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -83,11 +85,14 @@ struct Patience {
 impl Patience {
     /// Deadline for the next message; zero when nothing is left.
     fn message(&self) -> Duration {
-        self.limit.saturating_sub(self.progress.elapsed()).min(MESSAGE)
+        if mutant::is(Mutant::PatienceEndless) {
+            return MESSAGE;
+        }
+        self.limit.saturating_sub(clock::elapsed(self.progress)).min(MESSAGE)
     }
 
     fn is_over(&self) -> bool {
-        self.progress.elapsed() >= self.limit
+        clock::elapsed(self.progress) >= self.limit && !mutant::is(Mutant::PatienceEndless)
     }
 }
 
@@ -112,7 +117,7 @@ struct Attempt<'a> {
 impl Client {
     /// Stores the bytes of one rank for a checkpoint.
     ///
-    /// A checkpoint is numbered once: a rank that is put again gives up its earlier bytes in the buffers as it begins.
+    /// A checkpoint is numbered once. A rank that is put again while its earlier bytes are in buffers goes to the PFS.
     ///
     /// # Errors
     /// When neither a buffer nor the PFS takes the bytes. Nothing is acknowledged then.
@@ -135,7 +140,7 @@ impl Client {
         let mut failures = Vec::new();
         let address = self.settings.coordinator.as_deref().filter(|_| !bytes.is_empty());
         if let Some(address) = address {
-            let mut patience = Patience { limit: patience, progress: Instant::now() };
+            let mut patience = Patience { limit: patience, progress: clock::now() };
             let mut attempts = 0;
             let mut absent: Option<Instant> = None;
             while attempts < ATTEMPTS_MAX && !patience.is_over() {
@@ -144,11 +149,15 @@ impl Client {
                     Ok(acknowledgement) => return Ok(Acknowledgement { failures, ..acknowledgement }),
                     Err(error) => {
                         let is_absent = matches!(error, ClientError::Absent(..));
-                        absent = if is_absent { absent.or(Some(Instant::now())) } else { None };
+                        let is_kept = matches!(error, ClientError::Kept(..));
+                        absent = if is_absent { absent.or(Some(clock::now())) } else { None };
                         failures.push(error.to_string());
+                        if is_kept {
+                            break;
+                        }
                     }
                 }
-                if absent.is_some_and(|since| since.elapsed() >= ABSENCE_MAX) {
+                if absent.is_some_and(|since| clock::elapsed(since) >= ABSENCE_MAX) {
                     break;
                 }
                 attempts += usize::from(progress);
@@ -156,7 +165,7 @@ impl Client {
                     // The same reason again, such as a node that has not reported yet.
                     failures.pop();
                 }
-                std::thread::sleep(PAUSE.min(patience.message()));
+                clock::sleep(PAUSE.min(patience.message()));
             }
             if !failures.is_empty() {
                 abandon(address, object);
@@ -181,7 +190,7 @@ impl Client {
     /// `drain` and every later part try again.
     fn finish(&self, object: Object) {
         if let Err(error) = layout::finish(&*self.pfs, object.job, object.checkpoint) {
-            eprintln!("{object}: stored, but the manifest was not written: {error}");
+            report!("{object}: stored, but the manifest was not written: {error}");
         }
     }
 
@@ -238,7 +247,9 @@ impl Attempt<'_> {
         if parts.iter().any(|part| part.level == Level::Durable) {
             self.client.finish(object);
         }
-        self.ask(Event::Commit { object })?;
+        if !mutant::is(Mutant::AcknowledgedUncopied) {
+            self.ask(Event::Commit { object })?;
+        }
         Ok(Acknowledgement::of(parts))
     }
 
@@ -291,13 +302,15 @@ impl Attempt<'_> {
         let Place::Buffer { primary, guard } = &grant.place else {
             let written = layout::write_part(&*self.client.pfs, &part, &crcs, &mut &*bytes);
             written.map_err(ClientError::Pfs)?;
-            self.patience.progress = Instant::now();
+            self.patience.progress = clock::now();
             self.progress = true;
             return Ok(on_pfs(&part));
         };
         let mut media = Vec::new();
         for reservation in [Some(primary), guard.as_ref()].into_iter().flatten() {
-            self.write_piece(reservation, bytes, &crcs)?;
+            if reservation.role == Role::Primary || !mutant::is(Mutant::AcknowledgedUncopied) {
+                self.write_piece(reservation, bytes, &crcs)?;
+            }
             media.push(format!("memory of node {}", reservation.node.0));
         }
         let level = if guard.is_some() { Level::Replicated } else { Level::Absorbed };
@@ -315,7 +328,7 @@ impl Attempt<'_> {
             }
             let write = ToNode::Write { grant: grant.clone(), about: self.about, chunk: chunk as u64 };
             self.node(&address, &write, part)?;
-            self.patience.progress = Instant::now();
+            self.patience.progress = clock::now();
             self.progress = true;
         }
         self.node(&address, &ToNode::Store { lease: grant.lease, crcs: crcs.to_vec() }, &[])

@@ -1,6 +1,6 @@
 //! The epoch of the coordinator on its disk.
 
-use crate::pfs::replace;
+use crate::pfs::{FileSystem, Mounted, replace};
 use entresol_burst::Epoch;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -39,9 +39,9 @@ pub fn raise(folder: &Path) -> io::Result<(StateDirectory, Epoch)> {
         Err(error) => return Err(error),
     };
     let epoch = last.checked_add(1).ok_or_else(|| io::Error::other("no higher epoch"))?;
-    replace(folder, "epoch.json.tmp", FILE, &mut &serde_json::to_vec(&Stored { epoch })?[..])?;
+    replace(&Mounted, folder, "epoch.json.tmp", FILE, &mut &serde_json::to_vec(&Stored { epoch })?[..])?;
     if let Some(parent) = folder.canonicalize()?.parent() {
-        crate::pfs::sync_directory(parent)?;
+        Mounted.sync_directory(parent)?;
     }
     Ok((StateDirectory { _lock: lock }, Epoch(epoch)))
 }

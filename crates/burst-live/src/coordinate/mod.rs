@@ -6,19 +6,20 @@ mod state;
 
 pub use log::{ReplayError, Replayed, replay};
 
+use crate::clock;
 use crate::message::{FromCoordinator, ToCoordinator};
-use crate::server::{Server, lock};
+use crate::server::{Server, listen, lock};
 use crate::wire::{self, WireError};
 use entresol_burst::{Coordinator, Epoch, Event, LEASE_NS, NodeId, Policy, Redundancy};
 use log::GrantLog;
 use state::State;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time after which a silent node is lost. Nodes report several times a second.
 const NODE_SILENCE: Duration = Duration::from_secs(5);
@@ -64,11 +65,27 @@ impl CoordinatorSettings {
     }
 }
 
-struct Shared {
-    state: Mutex<State>,
+pub(crate) struct Shared {
+    pub(crate) state: Mutex<State>,
     /// Notified when a node's events were applied.
-    applied: Condvar,
-    stopping: AtomicBool,
+    pub(crate) applied: Condvar,
+    pub(crate) stopping: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(settings: &CoordinatorSettings, epoch: Epoch, log: Option<GrantLog>) -> Shared {
+        let coordinator = Coordinator::new(settings.policy, epoch, settings.lease_ns);
+        let state = State::new(coordinator, settings.policy, log, settings.nodes, settings.wait);
+        Shared { state: Mutex::new(state), applied: Condvar::new(), stopping: AtomicBool::new(false) }
+    }
+}
+
+/// Ends leases and the wait for nodes until the daemon stops.
+pub(crate) fn tick(shared: &Shared) {
+    while !shared.stopping.load(Ordering::SeqCst) {
+        lock(&shared.state).tick();
+        clock::sleep(TICK);
+    }
 }
 
 /// A running coordinator.
@@ -95,21 +112,12 @@ impl CoordinatorDaemon {
             Some(path) => Some(GrantLog::create(path, &settings.policy, epoch, settings.lease_ns)?),
             None => None,
         };
-        let listener = TcpListener::bind(&settings.listen)?;
-        let coordinator = Coordinator::new(settings.policy, epoch, settings.lease_ns);
-        let state = State::new(coordinator, settings.policy, log, settings.nodes, settings.wait);
-        let stopping = AtomicBool::new(false);
-        let shared = Arc::new(Shared { state: Mutex::new(state), applied: Condvar::new(), stopping });
+        let listener = listen(&settings.listen)?;
+        let shared = Arc::new(Shared::new(settings, epoch, log));
         let own = Arc::clone(&shared);
         let server = Server::start(listener, Arc::new(move |stream| serve(&own, &stream)))?;
         let own = Arc::clone(&shared);
-        let tick = move || {
-            while !own.stopping.load(Ordering::SeqCst) {
-                lock(&own.state).tick();
-                std::thread::sleep(TICK);
-            }
-        };
-        let ticker = Some(std::thread::Builder::new().name("tick".to_owned()).spawn(tick)?);
+        let ticker = Some(std::thread::Builder::new().name("tick".to_owned()).spawn(move || tick(&own))?);
         Ok(CoordinatorDaemon { shared, server, ticker, epoch, _state: held })
     }
 
@@ -156,53 +164,54 @@ fn exchange(shared: &Shared, stream: &TcpStream, node: &mut Option<(NodeId, u64)
     loop {
         let idle = if node.is_some() { NODE_SILENCE } else { WRITER_SILENCE };
         let (request, _) = wire::receive_next::<ToCoordinator>(stream, idle, MESSAGE)?;
-        let refused = |why: &str| FromCoordinator::Refused { why: why.to_owned() };
-        let answer = match (request, *node) {
-            (ToCoordinator::Writer(event @ Event::Commit { .. }), _) => commit(shared, &event),
-            (ToCoordinator::Writer(event @ (Event::Open { .. } | Event::Renew { .. } | Event::Abandon { .. })), _) => {
-                lock(&shared.state).writer(&event)
-            }
-            (ToCoordinator::Writer(_), _) => refused("not an event of a writer"),
-            (ToCoordinator::Nodes, _) => lock(&shared.state).nodes(),
-            (ToCoordinator::Hello { node: of, incarnation, address }, None) => {
-                match lock(&shared.state).hello(of, incarnation, address) {
-                    Some((generation, welcome)) => {
-                        *node = Some((of, generation));
-                        welcome
-                    }
-                    None => refused("a later start of this node is known"),
+        wire::send(stream, &answer(shared, request, node), &[], MESSAGE)?;
+    }
+}
+
+/// Answers one request of a connection. `node` is the node that it belongs to, and the number of the connection.
+pub(crate) fn answer(shared: &Shared, request: ToCoordinator, node: &mut Option<(NodeId, u64)>) -> FromCoordinator {
+    let refused = |why: &str| FromCoordinator::Refused { why: why.to_owned() };
+    match (request, *node) {
+        (ToCoordinator::Writer(event @ Event::Commit { .. }), _) => commit(shared, &event),
+        (ToCoordinator::Writer(event @ (Event::Open { .. } | Event::Renew { .. } | Event::Abandon { .. })), _) => {
+            lock(&shared.state).writer(&event)
+        }
+        (ToCoordinator::Writer(_), _) => refused("not an event of a writer"),
+        (ToCoordinator::Nodes, _) => lock(&shared.state).nodes(),
+        (ToCoordinator::Hello { node: of, incarnation, address }, None) => {
+            match lock(&shared.state).hello(of, incarnation, address) {
+                Some((generation, welcome)) => {
+                    *node = Some((of, generation));
+                    welcome
                 }
+                None => refused("a later start of this node is known"),
             }
-            (ToCoordinator::Report(report), Some((of, generation))) => {
-                lock(&shared.state).report(of, generation, report)
+        }
+        (ToCoordinator::Report(report), Some((of, generation))) => lock(&shared.state).report(of, generation, report),
+        (ToCoordinator::Events(events), Some((of, generation))) => {
+            let answer = lock(&shared.state).events(of, generation, &events);
+            if !events.is_empty() {
+                clock::notify_all(&shared.applied);
             }
-            (ToCoordinator::Events(events), Some((of, generation))) => {
-                let answer = lock(&shared.state).events(of, generation, &events);
-                if !events.is_empty() {
-                    shared.applied.notify_all();
-                }
-                answer
-            }
-            (ToCoordinator::Hello { .. }, Some(_)) => refused("this connection is a node's already"),
-            (ToCoordinator::Report(_) | ToCoordinator::Events(_), None) => refused("this connection is no node's"),
-        };
-        wire::send(stream, &answer, &[], MESSAGE)?;
+            answer
+        }
+        (ToCoordinator::Hello { .. }, Some(_)) => refused("this connection is a node's already"),
+        (ToCoordinator::Report(_) | ToCoordinator::Events(_), None) => refused("this connection is no node's"),
     }
 }
 
 /// Commits an object. The nodes' messages about its last pieces may still be on their way.
 fn commit(shared: &Shared, event: &Event) -> FromCoordinator {
-    let until = Instant::now() + COMMIT_WAIT;
+    let until = clock::now() + COMMIT_WAIT;
     let mut state = lock(&shared.state);
     loop {
         if let Some(answer) = state.commit(event) {
             return answer;
         }
-        let left = until.saturating_duration_since(Instant::now());
+        let left = until.saturating_duration_since(clock::now());
         if left.is_zero() || shared.stopping.load(Ordering::SeqCst) {
             return FromCoordinator::Refused { why: "parts of the object are not stored: open it again".to_owned() };
         }
-        let waited = shared.applied.wait_timeout(state, left);
-        state = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+        state = clock::wait(&shared.applied, &shared.state, state, left);
     }
 }

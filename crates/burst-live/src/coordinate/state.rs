@@ -3,6 +3,8 @@
 use super::log::{Applied, GrantLog, apply};
 use crate::clock;
 use crate::message::{FromCoordinator, NodeEntry};
+use crate::mutant::{self, Mutant};
+use crate::report::report;
 use entresol_burst::{Answer, Coordinator, Event, Grant, NodeId, Order, Place, Policy, Refused, Report};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -22,7 +24,7 @@ struct Link {
     orders: Vec<Order>,
 }
 
-pub(super) struct State {
+pub(crate) struct State {
     coordinator: Coordinator,
     policy: Policy,
     log: Option<GrantLog>,
@@ -52,7 +54,7 @@ impl State {
             next_generation: 0,
             now_ns: 0,
             expected,
-            give_up: Instant::now() + wait,
+            give_up: clock::now() + wait,
             reported: BTreeSet::new(),
             settled: false,
         }
@@ -67,7 +69,7 @@ impl State {
         if let Some(log) = self.log.as_mut().filter(|_| !is_idle)
             && let Err(error) = log.append(self.now_ns, applied, grants)
         {
-            eprintln!("the grant log ends here: {error}");
+            report!("the grant log ends here: {error}");
             self.log = None;
         }
         let Answer { grants, orders } = result?;
@@ -81,8 +83,14 @@ impl State {
         Ok(grants)
     }
 
-    /// An event of a writer.
+    /// An event of a writer. Bytes that may be the only ones of a rank are not given up for bytes that do not exist yet.
     pub fn writer(&mut self, event: &Event) -> FromCoordinator {
+        if let &(Event::Open { object, .. } | Event::Abandon { object }) = event
+            && self.coordinator.locations().is_kept(object)
+            && !mutant::is(Mutant::KeptGivenUp)
+        {
+            return FromCoordinator::Kept { why: format!("{object} is in buffers already") };
+        }
         match self.apply(&Applied::Event(event.clone())) {
             Ok(grants) => FromCoordinator::Grants { addresses: self.addresses(&grants), grants },
             Err(absent @ Refused::UnknownNode(_)) => FromCoordinator::Absent { why: absent.to_string() },
@@ -124,7 +132,7 @@ impl State {
     pub fn hello(&mut self, node: NodeId, incarnation: u64, address: String) -> Option<(u64, FromCoordinator)> {
         let old = self.links.remove(&node);
         if let Some(link) = old.as_ref().filter(|link| link.is_known && link.incarnation > incarnation) {
-            eprintln!("node {}: start {incarnation} is older than start {}", node.0, link.incarnation);
+            report!("node {}: start {incarnation} is older than start {}", node.0, link.incarnation);
             self.links.extend(old.map(|link| (node, link)));
             return None;
         }
@@ -225,7 +233,7 @@ impl State {
 
     fn settle(&mut self) {
         let all = self.expected.is_some_and(|expected| self.reported.len() >= expected);
-        if !self.settled && (all || Instant::now() >= self.give_up) {
+        if !self.settled && (all || clock::now() >= self.give_up) {
             self.settled = true;
             // The end of the wait is never refused.
             let _ = self.apply(&Applied::AllReported);

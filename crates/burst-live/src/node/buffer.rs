@@ -5,6 +5,7 @@ use crate::checksum::{CHUNK_BYTES, chunk_length, chunks, crc32c};
 use crate::clock;
 use crate::layout;
 use crate::message::{About, NodeStatus, Part, StoredPiece};
+use crate::mutant::{self, Mutant};
 use entresol_burst::{
     DrainOrder, Epoch, Event, JobId, Lease, NodeId, NodeStore, NotAdmitted, Order, Report, Reservation, Role,
 };
@@ -53,6 +54,10 @@ struct Contents {
 impl Contents {
     fn bytes(&self) -> u64 {
         self.reservation.bytes()
+    }
+
+    fn is_readable(&self) -> bool {
+        self.is_stored || mutant::is(Mutant::ReadUnstored)
     }
 
     fn part(&self) -> Part {
@@ -119,7 +124,7 @@ impl Buffer {
         if self.retiring && !self.contents.contains_key(&grant.lease) {
             return Err(Refusal::Retiring);
         }
-        self.last_write = Some(Instant::now());
+        self.last_write = Some(clock::now());
         self.store.admit(grant, clock::now_ns())?;
         let contents = self.contents.entry(grant.lease).or_insert_with(|| Contents {
             reservation: grant.clone(),
@@ -169,7 +174,7 @@ impl Buffer {
 
     /// One chunk of a stored piece.
     pub fn read(&self, lease: Lease, chunk: u64) -> Result<Vec<u8>, Refusal> {
-        let contents = self.contents.get(&lease).filter(|contents| contents.is_stored).ok_or(Refusal::Unknown)?;
+        let contents = self.contents.get(&lease).filter(|contents| contents.is_readable()).ok_or(Refusal::Unknown)?;
         let length = chunk_length(contents.bytes(), chunk);
         if length == 0 {
             return Err(Refusal::Length);
@@ -179,7 +184,8 @@ impl Buffer {
 
     /// The stored pieces of a job.
     pub fn pieces(&self, job: JobId) -> Vec<StoredPiece> {
-        let of_job = |(_, contents): &(&Lease, &Contents)| contents.is_stored && contents.reservation.object.job == job;
+        let of_job =
+            |(_, contents): &(&Lease, &Contents)| contents.is_readable() && contents.reservation.object.job == job;
         let piece = |(&lease, contents): (&Lease, &Contents)| StoredPiece {
             lease,
             role: contents.reservation.role,

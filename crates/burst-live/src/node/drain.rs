@@ -3,12 +3,15 @@
 use super::Shared;
 use super::buffer::Drain;
 use crate::checksum::crc32c;
+use crate::clock;
 use crate::layout;
+use crate::mutant::{self, Mutant};
+use crate::report::report;
 use crate::server::lock;
 use entresol_burst::{CheckpointId, DrainOrder, DrainPriority, JobId};
 use std::collections::BTreeSet;
 use std::io::{self, Read};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// First and longest pause after a failure of the PFS.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
@@ -18,65 +21,89 @@ const FOREGROUND: Duration = Duration::from_millis(10);
 const YIELD_MAX: Duration = Duration::from_millis(50);
 
 /// Drains until the daemon stops. A failure is reported, and the same piece is tried again.
-pub(super) fn run(shared: &Shared) {
+pub(crate) fn run(shared: &Shared) {
     let mut pause = PAUSES.0;
     let mut current: Option<Drain> = None;
     let mut unfinished: BTreeSet<(JobId, CheckpointId)> = BTreeSet::new();
     while !shared.is_stopping() {
-        if current.is_none() {
-            let order = lock(&shared.policy).map_or(DrainOrder::Fifo, |policy| policy.order);
-            current = lock(&shared.buffer).next_drain(order);
-        }
-        let result = match &current {
-            Some(drain) => drain_one(shared, drain, &mut unfinished),
-            None => finish(shared, &mut unfinished),
-        };
-        match result {
-            Ok(()) => {
+        match step(shared, &mut current, &mut unfinished) {
+            Ok(true) => pause = PAUSES.0,
+            Ok(false) => {
                 pause = PAUSES.0;
-                if current.take().is_none() {
-                    lock(&shared.buffer).note_success();
-                    shared.wait_for_work();
-                }
+                lock(&shared.buffer).note_success();
+                shared.wait_for_work();
             }
             Err(error) => {
                 let of = current.as_ref().map_or_else(String::new, |drain| format!("{}: ", drain.part.object));
-                eprintln!("node {}: {of}not on the PFS yet, kept and tried again: {error}", shared.node.0);
+                report!("node {}: {of}not on the PFS yet, kept and tried again: {error}", shared.node.0);
                 lock(&shared.buffer).note_failure(format!("{of}{error}"));
-                if error.kind() == io::ErrorKind::InvalidData {
-                    // Damaged bytes do not hold up the others. They stay, and a copy may have them.
+                if mutant::is(Mutant::DrainNotRepeated) {
                     current = None;
-                    continue;
                 }
-                shared.pause(pause);
-                pause = (pause * 2).min(PAUSES.1);
+                // Damaged bytes do not hold up the others. They stay, and a copy may have them.
+                if error.kind() != io::ErrorKind::InvalidData || current.take().is_none() {
+                    shared.pause(pause);
+                    pause = (pause * 2).min(PAUSES.1);
+                }
             }
         }
     }
 }
 
-fn drain_one(shared: &Shared, drain: &Drain, unfinished: &mut BTreeSet<(JobId, CheckpointId)>) -> io::Result<()> {
+/// Drains the next piece and writes the manifests that are due. Returns false if no piece was stored. A piece that is
+/// durable is not drained again when its manifest fails.
+fn step(
+    shared: &Shared,
+    current: &mut Option<Drain>,
+    unfinished: &mut BTreeSet<(JobId, CheckpointId)>,
+) -> io::Result<bool> {
+    if current.is_none() {
+        let order = lock(&shared.policy).map_or(DrainOrder::Fifo, |policy| policy.order);
+        *current = lock(&shared.buffer).next_drain(order);
+    }
+    if let Some(drain) = current {
+        drain_one(shared, drain)?;
+        unfinished.insert((drain.part.object.job, drain.part.object.checkpoint));
+    }
+    let drained = current.take().is_some();
+    finish(shared, unfinished)?;
+    Ok(drained)
+}
+
+fn drain_one(shared: &Shared, drain: &Drain) -> io::Result<()> {
     let mut reader = PieceReader { shared, drain, chunk: 0, bytes: Vec::new(), at: 0 };
+    if mutant::is(Mutant::FreedUndrained) {
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes)?;
+        free(shared, drain);
+        return layout::write_part(&*shared.pfs, &drain.part, &drain.crcs, &mut &bytes[..]);
+    }
     layout::write_part(&*shared.pfs, &drain.part, &drain.crcs, &mut reader)?;
-    let object = drain.part.object;
-    unfinished.insert((object.job, object.checkpoint));
+    free(shared, drain);
+    Ok(())
+}
+
+/// Gives up the space of a piece that is durable on the PFS.
+fn free(shared: &Shared, drain: &Drain) {
     // The lock ends before the events are announced.
     let drained = lock(&shared.buffer).drained(drain);
     if let Err(error) = drained {
-        eprintln!("node {}: {object}: {error}", shared.node.0);
+        report!("node {}: {}: {error}", shared.node.0, drain.part.object);
     }
     shared.announce();
-    finish(shared, unfinished)
 }
 
 /// Writes the manifests of checkpoints whose last part this node may have drained. A checkpoint that is not complete is
-/// left to the node or writer that adds its last part.
+/// left to the node or writer that adds its last part. One that fails does not hold up the others.
 fn finish(shared: &Shared, unfinished: &mut BTreeSet<(JobId, CheckpointId)>) -> io::Result<()> {
-    while let Some(&(job, checkpoint)) = unfinished.first() {
-        layout::finish(&*shared.pfs, job, checkpoint)?;
-        unfinished.pop_first();
-    }
-    Ok(())
+    let mut failure = None;
+    unfinished.retain(|&(job, checkpoint)| {
+        let finished = layout::finish(&*shared.pfs, job, checkpoint);
+        let failed = finished.is_err();
+        failure = finished.err().or(failure.take());
+        failed
+    });
+    failure.map_or(Ok(()), Err)
 }
 
 /// The bytes of a piece, chunk by chunk. A chunk that has lost its checksum in memory is not written.
@@ -115,10 +142,12 @@ impl Read for PieceReader<'_> {
 impl PieceReader<'_> {
     fn yield_to_writers(&self) {
         let is_low = lock(&self.shared.policy).is_some_and(|policy| policy.drain == DrainPriority::Low);
-        let until = Instant::now() + YIELD_MAX;
-        while is_low && Instant::now() < until && !self.shared.is_stopping() {
-            match lock(&self.shared.buffer).last_write() {
-                Some(last) if last.elapsed() < FOREGROUND => std::thread::sleep(Duration::from_millis(1)),
+        let until = clock::now() + YIELD_MAX;
+        while is_low && clock::now() < until && !self.shared.is_stopping() {
+            // The lock ends before the pause, or the writers would wait for it.
+            let last = lock(&self.shared.buffer).last_write();
+            match last {
+                Some(last) if clock::elapsed(last) < FOREGROUND => clock::sleep(Duration::from_millis(1)),
                 _ => return,
             }
         }

@@ -2,6 +2,7 @@
 
 use super::Shared;
 use crate::message::{FromCoordinator, ToCoordinator};
+use crate::report::report;
 use crate::server::lock;
 use crate::wire::{Peer, WireError};
 use entresol_burst::{Epoch, NotAdmitted, Policy, PolicyError};
@@ -31,13 +32,13 @@ enum LinkError {
 }
 
 /// Keeps the connection until the daemon stops. A failure is reported once, until it changes.
-pub(super) fn run(shared: &Shared) {
+pub(crate) fn run(shared: &Shared) {
     let mut last = String::new();
     while !shared.is_stopping() {
         let Err(error) = exchange(shared) else { return };
         let error = error.to_string();
         if error != last && !shared.is_stopping() {
-            eprintln!("node {}: without the coordinator {}: {error}", shared.node.0, shared.coordinator);
+            report!("node {}: without the coordinator {}: {error}", shared.node.0, shared.coordinator);
             last = error;
         }
         shared.pause(RETRY);

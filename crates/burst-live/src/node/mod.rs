@@ -1,20 +1,20 @@
 //! The daemon of a node: a buffer in memory that takes pieces of checkpoints and drains them to the PFS.
 
 mod buffer;
-mod drain;
-mod link;
+pub(crate) mod drain;
+pub(crate) mod link;
 
 use crate::clock;
 use crate::message::{FromNode, NodeStatus, ToNode};
 use crate::pfs::Pfs;
-use crate::server::{Server, lock};
+use crate::server::{Server, listen, lock};
 use crate::wire::{self, WireError};
 use buffer::Buffer;
 use entresol_burst::{Event, NodeId, Policy};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub struct NodeSettings {
 }
 
 /// State that the threads of the daemon share.
-struct Shared {
+pub(crate) struct Shared {
     node: NodeId,
     incarnation: u64,
     advertised: String,
@@ -58,20 +58,41 @@ struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn new(
+        settings: &NodeSettings,
+        incarnation: u64,
+        address: String,
+        pfs: Arc<dyn Pfs>,
+    ) -> io::Result<Shared> {
+        Ok(Shared {
+            node: settings.node,
+            incarnation,
+            advertised: settings.advertise.clone().unwrap_or(address),
+            coordinator: settings.coordinator.clone(),
+            pfs,
+            buffer: Mutex::new(Buffer::new(settings.node, incarnation, settings.capacity)?),
+            announced: Condvar::new(),
+            policy: Mutex::new(None),
+            stopping: AtomicBool::new(false),
+            idle: Mutex::new(()),
+            work: Condvar::new(),
+        })
+    }
+
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
     /// Wakes the threads that wait for events and for stored pieces.
     fn announce(&self) {
-        self.announced.notify_all();
-        self.work.notify_all();
+        clock::notify_all(&self.announced);
+        clock::notify_all(&self.work);
     }
 
     fn pause(&self, time: Duration) {
         let guard = lock(&self.idle);
         if !self.is_stopping() {
-            drop(self.work.wait_timeout(guard, time));
+            drop(clock::wait(&self.work, &self.idle, guard, time));
         }
     }
 
@@ -86,8 +107,7 @@ impl Shared {
         if !events.is_empty() || self.is_stopping() {
             return events;
         }
-        let waited = self.announced.wait_timeout(buffer, time).unwrap_or_else(PoisonError::into_inner);
-        waited.0.outbox(most)
+        clock::wait(&self.announced, &self.buffer, buffer, time).outbox(most)
     }
 }
 
@@ -104,23 +124,11 @@ impl NodeDaemon {
     /// # Errors
     /// When there is not enough memory, or the address is in use.
     pub fn start(settings: &NodeSettings, pfs: Arc<dyn Pfs>) -> io::Result<NodeDaemon> {
-        let listener = TcpListener::bind(&settings.listen)?;
+        let listener = listen(&settings.listen)?;
         let address = listener.local_addr()?.to_string();
         // A later start has a later time: its number is higher than those of all starts before.
         let incarnation = clock::now_ns();
-        let shared = Arc::new(Shared {
-            node: settings.node,
-            incarnation,
-            advertised: settings.advertise.clone().unwrap_or(address),
-            coordinator: settings.coordinator.clone(),
-            pfs,
-            buffer: Mutex::new(Buffer::new(settings.node, incarnation, settings.capacity)?),
-            announced: Condvar::new(),
-            policy: Mutex::new(None),
-            stopping: AtomicBool::new(false),
-            idle: Mutex::new(()),
-            work: Condvar::new(),
-        });
+        let shared = Arc::new(Shared::new(settings, incarnation, address, pfs)?);
         let own = Arc::clone(&shared);
         let server = Server::start(listener, Arc::new(move |stream| drop(exchange(&own, &stream))))?;
         let start = |name: &str, work: fn(&Shared)| {
@@ -168,7 +176,7 @@ fn exchange(shared: &Shared, stream: &TcpStream) -> Result<(), WireError> {
     }
 }
 
-fn answer(shared: &Shared, request: ToNode, payload: &[u8]) -> (FromNode, Vec<u8>) {
+pub(crate) fn answer(shared: &Shared, request: ToNode, payload: &[u8]) -> (FromNode, Vec<u8>) {
     let done = |result: Result<(), buffer::Refusal>| match result {
         Ok(()) => FromNode::Done,
         Err(refusal) => FromNode::Refused { why: refusal.to_string() },
