@@ -192,9 +192,10 @@ impl Census {
         };
         let kind = newest.about.ranks;
         let of_kind: Vec<Part> = objects.iter().filter(|part| part.about.ranks == kind).copied().collect();
-        let (ranks, is_files) = (kind & !FILES, kind & FILES != 0);
+        let ranks = kind & !FILES;
+        let is_files = kind & FILES != 0 && ranks > 0;
         let mut whole = newest_whole(&of_kind);
-        if is_files && ranks > 0 {
+        if is_files {
             // In order of generations, so that the newest stays.
             let newest: BTreeMap<u32, u32> = whole.keys().map(|&rank| (index::slot(ranks, rank), rank)).collect();
             whole.retain(|&rank, _| newest[&index::slot(ranks, rank)] == rank);
@@ -332,6 +333,42 @@ mod tests {
         assert!(Census::of(&[part(0, 1, 1, 0, 0, 0)]).is_complete(), "an empty object is whole");
         assert!(!Census::of(&[]).is_complete());
         assert!(!Census::of(&[part(1, 2, 1, 0, 1, 1)]).is_complete(), "a rank is missing");
+    }
+
+    #[test]
+    fn of_files_the_newest_generation_counts_and_pieces_are_no_ranks() {
+        let files = 2;
+        let index = |slot: u32, generation, attempt| {
+            let rank = slot + files * generation;
+            part(rank, FILES | files, attempt, 0, 9, 9)
+        };
+        let piece = part(700, PIECE, 99, 0, 5, 5);
+        let census = Census::of(&[index(0, 0, 1), index(0, 2, 3), index(0, 1, 7), piece]);
+        assert_eq!(census.whole.keys().copied().collect::<Vec<_>>(), [4]);
+        assert!(census.is_files && census.pieces.contains_key(&700) && !census.is_complete());
+        assert!(Census::of(&[index(0, 0, 1), index(1, 1, 1)]).is_complete());
+        assert!(!Census::of(&[piece]).is_complete() && !Census::of(&[part(0, FILES, 1, 0, 1, 1)]).is_complete());
+    }
+
+    #[test]
+    fn the_manifest_of_files_waits_for_their_pieces() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let pfs = Directory::open(scratch.path()).expect("a directory");
+        let mut of_file = index::Index::default();
+        of_file.insert(index::Span { offset: 3, bytes: 5, piece: 900, at: 1 });
+        let bytes = of_file.to_bytes();
+        let part_of_index = part(0, FILES | 1, 5, 0, bytes.len() as u64, bytes.len() as u64);
+        let crcs = crate::checksum::of_chunks(&bytes);
+        write_part(&pfs, &part_of_index, &crcs, &mut &bytes[..]).expect("a part");
+        let finished = || finish(&pfs, JOB, CHECKPOINT).expect("the PFS works");
+        assert!(!finished());
+        write(&pfs, &part(900, PIECE, 4, 0, 5, 5));
+        assert!(!finished(), "the piece is too short");
+        write(&pfs, &part(900, PIECE, 6, 0, 6, 6));
+        assert!(finished() && is_durable(&pfs, JOB, CHECKPOINT).expect("the PFS works"));
+        let manifest = manifest(&pfs, JOB, CHECKPOINT).expect("a manifest").expect("it is there");
+        assert_eq!((manifest.ranks, manifest.objects.len(), manifest.pieces.len()), (1, 1, 1));
+        assert_eq!((manifest.pieces[0].rank, manifest.pieces[0].attempt), (900, 6));
     }
 
     #[test]

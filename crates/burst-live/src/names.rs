@@ -5,7 +5,7 @@
 //! find the same slot. Each opening for writing makes the link of the next generation G: who makes it first has it.
 
 use crate::checksum::crc32c;
-use crate::index::{Claim, GENERATIONS};
+use crate::index::{Claim, FILES_MAX, GENERATIONS};
 use crate::layout;
 use crate::pfs::Directory;
 use entresol_burst::{CheckpointId, JobId};
@@ -68,7 +68,7 @@ impl Names<'_> {
                 continue;
             }
             let generation = if is_new { Some(0) } else { self.next_generation(slot, name)? };
-            self.pfs.sync(&folder)?;
+            self.pfs.sync_folder(&folder)?;
             return Ok(generation.map(|generation| Claim { files: self.files, slot, generation }));
         }
         Ok(None)
@@ -97,7 +97,7 @@ impl Names<'_> {
     /// When the PFS cannot be read.
     pub fn list(&self) -> io::Result<BTreeMap<u32, OsString>> {
         let mut names = BTreeMap::new();
-        for slot in 0..self.files {
+        for slot in 0..self.files.min(FILES_MAX) {
             names.extend(target(&self.link(slot, 0))?.map(|name| (slot, name)));
         }
         Ok(names)

@@ -181,7 +181,7 @@ impl Directory {
     }
 
     /// Makes the names in a folder durable.
-    pub(crate) fn sync(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn sync_folder(&self, path: &Path) -> io::Result<()> {
         self.files.sync_directory(path)
     }
 

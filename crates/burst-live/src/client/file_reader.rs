@@ -5,6 +5,7 @@ use super::restore::{ROUNDS, Reader, sources};
 use super::{ClientError, Peers};
 use crate::checksum::CHUNK_BYTES;
 use crate::index::Index;
+use crate::report::report;
 use entresol_burst::CheckpointId;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,7 +112,7 @@ impl FileReader {
         let number = (offset - from) / CHUNK_BYTES;
         let mut reader = Reader::new(&self.files.client, &mut self.peers);
         let (bytes, _) = reader.first(&sources, number).map_err(damaged)?;
-        reader.warnings.iter().for_each(|warning| eprintln!("checkpoint {}: {warning}", checkpoint.0));
+        reader.warnings.iter().for_each(|warning| report!("checkpoint {}: {warning}", checkpoint.0));
         Ok(Chunk { piece, offset: from + number * CHUNK_BYTES, bytes })
     }
 }

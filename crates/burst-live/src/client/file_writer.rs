@@ -111,7 +111,7 @@ impl FileWriter {
     fn next_piece(&self) -> Result<Object, FileError> {
         let mut written = lock(&self.written);
         let piece = self.claim.piece(self.files.job, self.checkpoint, written.next);
-        let piece = piece.ok_or(FileError::TooMany(written.next))?;
+        let piece = piece.ok_or(FileError::Pieces(written.next))?;
         written.next += 1;
         Ok(piece)
     }

@@ -12,6 +12,7 @@ use crate::layout::{self, Census};
 use crate::message::About;
 use crate::names::Names;
 use crate::pfs::Directory;
+use crate::report::report;
 use crate::server::lock;
 use entresol_burst::{CheckpointId, JobId, Object};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,8 @@ use std::time::{Duration, Instant};
 const FRESH: Duration = Duration::from_secs(1);
 /// Time for which pieces go to the PFS after the buffers have failed: a wait for each piece would add up.
 const AVOIDANCE: Duration = Duration::from_secs(10);
+/// Length of a wait for buffers that is avoided so.
+const LONG: Duration = Duration::from_millis(500);
 /// Most checkpoints whose files are remembered.
 const REMEMBERED: usize = 4;
 
@@ -43,9 +46,12 @@ pub enum FileError {
     /// All slots of the checkpoint belong to other names.
     #[error("the checkpoint has its {0} files (--files)")]
     Full(u32),
-    /// The file was opened for writing too often, or has too many pieces.
-    #[error("the file has no more than {GENERATIONS} openings for writing, and {0} pieces")]
-    TooMany(u32),
+    /// The file was opened for writing too often.
+    #[error("the file was opened for writing {GENERATIONS} times: write it under another name or checkpoint")]
+    Openings,
+    /// The file has as many pieces as it can have.
+    #[error("the file has {0} pieces: write larger ranges between two seeks or syncs")]
+    Pieces(u32),
     /// Another mount has opened the file for writing since.
     #[error("another mount has opened this file for writing: its bytes from here do not count")]
     Stale,
@@ -258,20 +264,22 @@ impl Files {
             return Ok(claim);
         }
         match names.find(name).map_err(FileError::Names)? {
-            Some(_) => Err(FileError::TooMany(0)),
+            Some(_) => Err(FileError::Openings),
             None => Err(FileError::Full(self.files)),
         }
     }
 
     /// Stores an object. The wait for buffers without progress began at `since`.
     pub(super) fn store(&self, object: Object, ranks: u32, bytes: &[u8], since: Instant) -> Result<(), FileError> {
-        let avoided = lock(&self.failed).is_some_and(|failed| failed.elapsed() < AVOIDANCE);
+        let avoided = lock(&self.failed).is_some_and(|failed| clock::elapsed(failed) < AVOIDANCE);
         let patience =
-            if avoided { Duration::ZERO } else { self.client.settings.patience.saturating_sub(since.elapsed()) };
+            if avoided { Duration::ZERO } else { self.client.settings.patience.saturating_sub(clock::elapsed(since)) };
+        let begin = clock::now();
         let acknowledged = self.client.store(object, ranks, bytes, patience)?;
         if !acknowledged.failures.is_empty() {
-            eprintln!("{object}: tried again: {}", acknowledged.failures.join("; "));
-            *lock(&self.failed) = (acknowledged.level == Level::Durable).then(clock::now);
+            report!("{object}: tried again: {}", acknowledged.failures.join("; "));
+            let is_long = acknowledged.level == Level::Durable && clock::elapsed(begin) >= LONG;
+            *lock(&self.failed) = is_long.then(clock::now);
         }
         Ok(())
     }
@@ -308,14 +316,14 @@ impl Files {
     /// State of a checkpoint that is at most so old.
     pub(super) fn snapshot(&self, checkpoint: CheckpointId, age: Duration) -> Result<Arc<Snapshot>, ClientError> {
         let before = lock(&self.seen).get(&checkpoint).cloned();
-        if let Some(seen) = before.as_ref().filter(|seen| seen.taken.elapsed() < age) {
+        if let Some(seen) = before.as_ref().filter(|seen| clock::elapsed(seen.taken) < age) {
             return Ok(Arc::clone(seen));
         }
         let taken = clock::now();
         let mut peers = Peers::default();
         let (found, partial) = self.client.found(self.job, checkpoint, &mut peers)?;
         if let Some(why) = &partial {
-            eprintln!("checkpoint {}: only files on the PFS are seen: {why}", checkpoint.0);
+            report!("checkpoint {}: only files on the PFS are seen: {why}", checkpoint.0);
         }
         let none = BTreeMap::new();
         let known = before.as_ref().map_or(&none, |before| &before.indexes);

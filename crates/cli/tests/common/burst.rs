@@ -24,11 +24,26 @@ impl Daemon {
         Daemon { child, address }
     }
 
+    /// Sends a signal to the daemon.
+    pub fn signal(&self, signal: Signal) {
+        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).expect("a process");
+        rustix::process::kill_process(pid, signal).expect("it is a child");
+    }
+
+    /// True until the daemon has ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("it is a child").is_none()
+    }
+
+    /// Waits for the end of the daemon and returns its exit code.
+    pub fn wait(&mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").code()
+    }
+
     /// Terminates the daemon and returns its exit code.
     pub fn terminate(&mut self) -> Option<i32> {
-        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).expect("a process");
-        rustix::process::kill_process(pid, Signal::TERM).expect("it is a child");
-        self.child.wait().expect("it ends").code()
+        self.signal(Signal::TERM);
+        self.wait()
     }
 }
 

@@ -34,7 +34,7 @@ impl From<FileError> for Failure {
             FileError::Missing => return Errno::ENOENT.into(),
             FileError::Committed => Errno::EPERM,
             FileError::Full(_) => Errno::EDQUOT,
-            FileError::TooMany(_) | FileError::TooLong => Errno::EFBIG,
+            FileError::Openings | FileError::Pieces(_) | FileError::TooLong => Errno::EFBIG,
             FileError::Stale => Errno::ESTALE,
             FileError::Names(why) | FileError::Client(ClientError::NotStored { pfs: why, .. }) => of_io(why),
             FileError::Unknown | FileError::Client(_) => Errno::EIO,
