@@ -37,9 +37,15 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The object of the index.
+    /// The object of the first index.
     pub fn index(self, job: JobId, checkpoint: CheckpointId) -> Object {
         Object { job, checkpoint, rank: self.slot + self.files * self.generation }
+    }
+
+    /// The object of a later index, which has a number in the row of the pieces: the buffers keep the earlier one until it
+    /// is on the PFS. None if there are no more numbers.
+    pub fn later_index(self, job: JobId, checkpoint: CheckpointId, number: u32) -> Option<Object> {
+        self.piece(job, checkpoint, number).filter(|object| object.rank < FILES)
     }
 
     /// The object of a piece; none if there are no more numbers. The first [`GENERATIONS`] rows of numbers are those of
@@ -54,6 +60,12 @@ impl Claim {
 /// Slot of an index among so many files.
 pub fn slot(files: u32, rank: u32) -> u32 {
     rank % files
+}
+
+/// Order of the indexes of a slot: generation and number. The last one counts.
+pub fn order(files: u32, rank: u32) -> (u32, u32) {
+    let row = rank / files;
+    (row % GENERATIONS, row / GENERATIONS)
 }
 
 /// A range of a file, and the piece that has its bytes.
@@ -238,6 +250,9 @@ mod tests {
                 let claim = Claim { files, slot: slot_of, generation };
                 let index = claim.index(job, checkpoint);
                 assert!(ranks.insert(index.rank) && slot(files, index.rank) == slot_of);
+                assert_eq!(order(files, index.rank), (generation, 0));
+                let later = claim.later_index(job, checkpoint, 4).expect("an index");
+                assert_eq!((slot(files, later.rank), order(files, later.rank)), (slot_of, (generation, 5)));
                 assert!(
                     (0..10).all(|number| ranks.insert(claim.piece(job, checkpoint, number).expect("a piece").rank))
                 );
@@ -245,6 +260,9 @@ mod tests {
         }
         let last = Claim { files: FILES_MAX, slot: FILES_MAX - 1, generation: GENERATIONS - 1 };
         assert!(last.index(job, checkpoint).rank < FILES);
+        assert!(
+            last.later_index(job, checkpoint, 2_000).is_some() && last.later_index(job, checkpoint, 2_047).is_none()
+        );
         assert!(last.piece(job, checkpoint, 4_000).is_some() && last.piece(job, checkpoint, 4_094).is_none());
     }
 }

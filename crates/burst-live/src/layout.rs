@@ -175,7 +175,7 @@ pub struct Census {
     pub ranks: u32,
     /// True if the checkpoint consists of files: its objects are their indexes ([`crate::index`]).
     pub is_files: bool,
-    /// The newest whole attempt of each rank that has one; of files, the newest generation of each.
+    /// The newest whole attempt of each rank that has one; of files, the newest index of each.
     pub whole: BTreeMap<u32, About>,
     /// The newest whole attempt of each piece of a file.
     pub pieces: BTreeMap<u32, About>,
@@ -196,8 +196,10 @@ impl Census {
         let is_files = kind & FILES != 0 && ranks > 0;
         let mut whole = newest_whole(&of_kind);
         if is_files {
-            // In order of generations, so that the newest stays.
-            let newest: BTreeMap<u32, u32> = whole.keys().map(|&rank| (index::slot(ranks, rank), rank)).collect();
+            // In their order, so that the newest stays.
+            let mut indexes: Vec<u32> = whole.keys().copied().collect();
+            indexes.sort_unstable_by_key(|&rank| index::order(ranks, rank));
+            let newest: BTreeMap<u32, u32> = indexes.iter().map(|&rank| (index::slot(ranks, rank), rank)).collect();
             whole.retain(|&rank, _| newest[&index::slot(ranks, rank)] == rank);
         }
         Census { ranks, is_files, whole, pieces }
@@ -343,6 +345,15 @@ mod tests {
             part(rank, FILES | files, attempt, 0, 9, 9)
         };
         let piece = part(700, PIECE, 99, 0, 5, 5);
+        // A later index of a generation counts, but not of an earlier one.
+        let later = |generation: u32, number: u32, attempt| {
+            let rank = files * (index::GENERATIONS * (number + 1) + generation);
+            part(rank, FILES | files, attempt, 0, 9, 9)
+        };
+        let census = Census::of(&[index(0, 0, 1), later(0, 3, 9), index(0, 1, 2), later(0, 4, 8)]);
+        assert_eq!(census.whole.keys().copied().collect::<Vec<_>>(), [2]);
+        let census = Census::of(&[index(0, 1, 1), later(1, 3, 2), later(1, 2, 9)]);
+        assert_eq!(census.whole.keys().copied().collect::<Vec<_>>(), [later(1, 3, 0).object.rank]);
         let census = Census::of(&[index(0, 0, 1), index(0, 2, 3), index(0, 1, 7), piece]);
         assert_eq!(census.whole.keys().copied().collect::<Vec<_>>(), [4]);
         assert!(census.is_files && census.pieces.contains_key(&700) && !census.is_complete());
