@@ -1,8 +1,6 @@
 //! The files of a job's checkpoints, as a directory of them needs them: names, lengths, and the way to read and to write
 //! each.
 
-use super::file_reader::FileReader;
-use super::file_writer::FileWriter;
 use super::inventory::Found;
 use super::restore::Reader;
 use super::{Client, ClientError, Level, Peers, State};
@@ -79,7 +77,7 @@ pub struct Committed {
 pub(super) type ReadIndex = (About, Result<Arc<Index>, String>);
 
 /// A committed version of a file: where its pieces are, and its index.
-type Version = (Arc<Snapshot>, About, Arc<Index>);
+pub(super) type Version = (Arc<Snapshot>, About, Arc<Index>);
 
 /// State of the files of one checkpoint.
 pub(super) struct Snapshot {
@@ -215,27 +213,10 @@ impl Files {
         Ok(Committed { bytes: index.bytes, at_ns: about.attempt })
     }
 
-    /// Opens a committed file for reading.
-    ///
-    /// # Errors
-    /// [`FileError::Missing`] if it is not committed.
-    pub fn open(self: &Arc<Files>, checkpoint: CheckpointId, name: &OsStr) -> Result<FileReader, FileError> {
-        let (snapshot, _, index) = self.find(checkpoint, name)?;
-        Ok(FileReader::new(Arc::clone(self), checkpoint, snapshot, index))
-    }
-
-    /// Opens a file for writing: a new one, or one that is committed and is to be replaced.
-    ///
-    /// # Errors
-    /// [`FileError::Committed`] if it is committed, and not to be replaced.
-    pub fn create(
-        self: &Arc<Files>,
-        checkpoint: CheckpointId,
-        name: &OsStr,
-        replace: bool,
-    ) -> Result<FileWriter, FileError> {
+    /// Begins an opening for writing of a file: a new one, or one that is committed and is to be replaced.
+    pub(super) fn begin(&self, checkpoint: CheckpointId, name: &OsStr, replace: bool) -> Result<Claim, FileError> {
         if replace {
-            return Ok(FileWriter::new(Arc::clone(self), checkpoint, self.claim(checkpoint, name)?));
+            return self.claim(checkpoint, name);
         }
         self.check_uncommitted(checkpoint, name)?;
         let claim = self.claim(checkpoint, name)?;
@@ -247,7 +228,7 @@ impl Files {
                 return Err(FileError::Unknown);
             }
         }
-        Ok(FileWriter::new(Arc::clone(self), checkpoint, claim))
+        Ok(claim)
     }
 
     fn check_uncommitted(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<(), FileError> {
@@ -289,7 +270,7 @@ impl Files {
         self.names(checkpoint, claim.files).is_newest(claim).map_err(FileError::Names)
     }
 
-    fn find(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<Version, FileError> {
+    pub(super) fn find(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<Version, FileError> {
         let begin = clock::now();
         let snapshot = self.snapshot(checkpoint, FRESH)?;
         match self.find_in(&snapshot, checkpoint, name) {
