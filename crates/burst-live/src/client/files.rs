@@ -2,7 +2,7 @@
 //! each.
 
 use super::inventory::Found;
-use super::restore::Reader;
+use super::restore::{ROUNDS, Reader};
 use super::{Client, ClientError, Level, Peers, State};
 use crate::clock;
 use crate::index::{Claim, FILES_MAX, GENERATIONS, Index, slot};
@@ -76,6 +76,9 @@ pub struct Committed {
 /// An index that was read, or the reason why not.
 pub(super) type ReadIndex = (About, Result<Arc<Index>, String>);
 
+/// Indexes by rank.
+pub(super) type Indexes = BTreeMap<u32, ReadIndex>;
+
 /// A committed version of a file: where its pieces are, and its index.
 pub(super) type Version = (Arc<Snapshot>, About, Arc<Index>);
 
@@ -85,7 +88,7 @@ pub(super) struct Snapshot {
     pub found: Found,
     pub census: Census,
     /// Indexes by rank.
-    indexes: BTreeMap<u32, ReadIndex>,
+    indexes: Indexes,
     /// True if the nodes could not be asked, and only the PFS was.
     partial: bool,
 }
@@ -111,15 +114,35 @@ pub struct Files {
 }
 
 impl Client {
+    /// The parts of a checkpoint with its indexes, and the reason if only the PFS was asked. Parts move while they are
+    /// read: an index that is nowhere is looked for anew.
+    pub(super) fn found_files(
+        &self,
+        job: JobId,
+        checkpoint: CheckpointId,
+        before: &Indexes,
+        peers: &mut Peers,
+    ) -> Result<(Found, Indexes, Option<ClientError>), ClientError> {
+        let mut round = 1;
+        loop {
+            let (found, partial) = self.found(job, checkpoint, peers)?;
+            let indexes = self.indexes(job, checkpoint, &found, before, peers);
+            if round == ROUNDS || indexes.values().all(|(_, index)| index.is_ok()) {
+                return Ok((found, indexes, partial));
+            }
+            round += 1;
+        }
+    }
+
     /// The indexes of the committed files of a checkpoint by rank. Those of the same attempts are taken from `before`.
-    pub(super) fn indexes(
+    fn indexes(
         &self,
         job: JobId,
         checkpoint: CheckpointId,
         found: &Found,
-        before: &BTreeMap<u32, ReadIndex>,
+        before: &Indexes,
         peers: &mut Peers,
-    ) -> BTreeMap<u32, ReadIndex> {
+    ) -> Indexes {
         let census = found.census();
         let mut reader = Reader::new(self, peers);
         let mut read = |rank: u32, about: &About| {
@@ -302,13 +325,12 @@ impl Files {
         }
         let taken = clock::now();
         let mut peers = Peers::default();
-        let (found, partial) = self.client.found(self.job, checkpoint, &mut peers)?;
+        let none = BTreeMap::new();
+        let known = before.as_ref().map_or(&none, |before| &before.indexes);
+        let (found, indexes, partial) = self.client.found_files(self.job, checkpoint, known, &mut peers)?;
         if let Some(why) = &partial {
             report!("checkpoint {}: only files on the PFS are seen: {why}", checkpoint.0);
         }
-        let none = BTreeMap::new();
-        let known = before.as_ref().map_or(&none, |before| &before.indexes);
-        let indexes = self.client.indexes(self.job, checkpoint, &found, known, &mut peers);
         let snapshot = Arc::new(Snapshot { taken, census: found.census(), found, indexes, partial: partial.is_some() });
         let mut seen = lock(&self.seen);
         seen.insert(checkpoint, Arc::clone(&snapshot));

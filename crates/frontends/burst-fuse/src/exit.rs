@@ -1,5 +1,5 @@
-//! The end of a process, as far as it decides about a commit: the kernel closes the files of a process that is killed,
-//! and such a file is not whole.
+//! Processes, as far as they decide about a commit: the kernel closes the files of a process that is killed, and such a
+//! file is not whole. It also closes the files that a child has of its parent, which the parent still writes.
 
 use std::fs;
 
@@ -16,6 +16,12 @@ pub(super) fn is_failing(thread: u32) -> bool {
     // A thread that ends has no memory any more. This is asked first, because `stat` waits for the end of an `execve`,
     // and that waits for the files that it closes.
     has_no_memory(&of("statm")) && says_failing(&of("stat"))
+}
+
+/// The process of a thread; none if it cannot be seen from here.
+pub(super) fn process(thread: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
 /// True if `/proc/PID/statm` is of a thread without memory.
@@ -38,6 +44,7 @@ mod tests {
     #[test]
     fn a_process_that_goes_on_and_one_that_is_unknown_do_not_fail() {
         assert!(has_no_memory("0 0 0\n") && !has_no_memory("0 1 0\n") && !has_no_memory(""));
+        assert_eq!((process(std::process::id()), process(0)), (Some(std::process::id()), None));
         assert!(!is_failing(std::process::id()) && !is_failing(0) && !is_failing(u32::MAX));
         let line = |flags: u32, code: u32| {
             let zeros = |count: usize| "0 ".repeat(count);

@@ -1,8 +1,9 @@
 //! Open files: readers of committed ones, and files that are being written, which all openings of this mount share.
 
+use crate::exit::process;
 use crate::nodes::{Path, lock};
 use entresol_burst_live::client::{FileError, FileReader, FileWriter, Files, WriteBuffer};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -12,6 +13,10 @@ pub(super) struct Opening {
     buffer: WriteBuffer,
     /// True if it was closed, and not written to since.
     closed: bool,
+    /// The process that opened it, as far as that is known.
+    opener: Option<u32>,
+    /// Tables of descriptors through which it was written to.
+    writers: BTreeSet<u64>,
 }
 
 /// A file that is being written.
@@ -33,10 +38,12 @@ impl Writing {
         lock(&self.openings).values().cloned().collect()
     }
 
-    pub fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
+    /// Writes through a table of descriptors, if the kernel says which.
+    pub fn write(&self, handle: u64, owner: Option<u64>, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
         let opening = self.opening(handle);
         let mut opening = lock(&opening);
         opening.closed = false;
+        opening.writers.extend(owner);
         self.writer.write(&mut opening.buffer, offset, bytes)
     }
 
@@ -45,6 +52,14 @@ impl Writing {
         let since = Instant::now();
         self.writer.send(&mut lock(&self.opening(handle)).buffer, since)?;
         self.writer.commit(since)
+    }
+
+    /// True if a close ends the work on an opening: it is of the process that opened it, or of one that wrote. A child
+    /// that has inherited the descriptor closes it when it ends or executes another program.
+    pub fn is_end(&self, handle: u64, owner: u64, thread: u32) -> bool {
+        let opening = self.opening(handle);
+        let opening = lock(&opening);
+        opening.writers.contains(&owner) || opening.opener.is_none_or(|it| process(thread).is_none_or(|of| of == it))
     }
 
     /// Stores the bytes of an opening that is closed. The file is committed when all its openings are.
@@ -126,9 +141,9 @@ impl OpenFiles {
     }
 
     /// Opens a file for writing, of which nothing is left with `truncate`.
-    pub fn write(&self, path: &Path, truncate: bool) -> Result<u64, FileError> {
+    pub fn write(&self, path: &Path, truncate: bool, thread: u32) -> Result<u64, FileError> {
         let slot = Arc::clone(lock(&self.writing).entry(path.clone()).or_default());
-        let opened = self.write_in(&slot, path, truncate);
+        let opened = self.write_in(&slot, path, truncate, thread);
         drop(slot);
         if opened.is_err() {
             self.forget_unused(path);
@@ -136,7 +151,7 @@ impl OpenFiles {
         opened
     }
 
-    fn write_in(&self, slot: &Slot, path: &Path, truncate: bool) -> Result<u64, FileError> {
+    fn write_in(&self, slot: &Slot, path: &Path, truncate: bool, thread: u32) -> Result<u64, FileError> {
         let mut slot = lock(slot);
         let writing = match &*slot {
             Some(writing) if !writing.is_finished() => {
@@ -152,7 +167,7 @@ impl OpenFiles {
         };
         *slot = Some(Arc::clone(&writing));
         let handle = self.next();
-        writing.opening(handle);
+        lock(&writing.opening(handle)).opener = process(thread);
         lock(&self.handles).1.insert(handle, Handle::Writer(path.clone(), writing));
         Ok(handle)
     }

@@ -205,6 +205,8 @@ fn a_file_is_read_when_it_is_committed_and_not_changed_afterwards() {
     fs::create_dir(a.at("1")).expect("a checkpoint");
     let mut file = File::create(a.at("1/state")).expect("a file");
     file.write_all(b"first").expect("written");
+    // A child that executes another program closes its copy of the descriptor; that is no commit.
+    run("true", &[]);
     assert!(is_missing(&b.at("1/state")));
     assert_eq!(fs::metadata(a.at("1/state")).expect("it is there").len(), 5);
     fails(EBUSY, File::open(a.at("1/state")));
