@@ -5,13 +5,10 @@
 //! for writing is a new *generation* of the slot, and the newest one that has committed counts. The numbers of ranks of
 //! the objects say what they are, so that the name of a part is enough: [`FILES`] and [`PIECE`].
 
-use crate::checksum::{CHUNK_BYTES, chunk_length, chunks, crc32c};
-use crate::layout::{self, Census};
-use crate::message::{About, Part};
-use crate::pfs::Pfs;
+use crate::message::About;
 use entresol_burst::{CheckpointId, JobId, Object};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 /// Number of ranks of a piece of a file.
@@ -151,45 +148,11 @@ impl Index {
         self.spans.get(after).map_or(self.bytes, |span| span.offset)
     }
 
-    /// Ranks of the pieces, if all are whole and long enough.
-    pub fn pieces(&self, census: &Census) -> Option<BTreeSet<u32>> {
-        let is_there = |span: &Span| census.pieces.get(&span.piece).is_some_and(|it| span.at + span.bytes <= it.total);
+    /// Ranks of the pieces, if all are among these whole ones and long enough.
+    pub fn pieces(&self, whole: &BTreeMap<u32, About>) -> Option<BTreeSet<u32>> {
+        let is_there = |span: &Span| whole.get(&span.piece).is_some_and(|it| span.at + span.bytes <= it.total);
         self.spans.iter().map(|span| is_there(span).then_some(span.piece)).collect()
     }
-}
-
-/// Ranks of the pieces of all files of a checkpoint on the PFS; none if a piece is missing there.
-///
-/// # Errors
-/// When an index cannot be read.
-pub fn pieces_on_pfs(pfs: &dyn Pfs, all: &[Part], census: &Census) -> io::Result<Option<BTreeSet<u32>>> {
-    let mut ranks = BTreeSet::new();
-    for (&rank, about) in &census.whole {
-        let Some(own) = Index::parse(&read_on_pfs(pfs, all, rank, about)?)?.pieces(census) else { return Ok(None) };
-        ranks.extend(own);
-    }
-    Ok(Some(ranks))
-}
-
-/// The bytes of a small object on the PFS, with its checksums compared.
-fn read_on_pfs(pfs: &dyn Pfs, all: &[Part], rank: u32, about: &About) -> io::Result<Vec<u8>> {
-    let mut own: Vec<&Part> = all.iter().filter(|part| part.object.rank == rank && part.about == *about).collect();
-    own.sort_unstable_by_key(|part| part.offset);
-    let mut bytes = Vec::new();
-    for part in own.into_iter().filter(|part| part.bytes > 0) {
-        let sidecar = layout::sidecar(pfs, part)?;
-        let folder = layout::folder(part.object.job, part.object.checkpoint);
-        for (chunk, &crc) in (0..chunks(part.bytes)).zip(&sidecar.crcs) {
-            let length = chunk_length(part.bytes, chunk);
-            let read = pfs.read(&folder, &layout::name(part), chunk * CHUNK_BYTES, length)?;
-            if crc32c(&read) != crc {
-                let why = format!("{}: chunk {chunk} has another checksum", layout::name(part));
-                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-            }
-            bytes.extend(read);
-        }
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]

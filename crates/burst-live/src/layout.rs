@@ -8,7 +8,8 @@
 //! An attempt at an object is *whole* when its parts cover the object. A checkpoint is *complete* when every rank has a
 //! whole attempt; the newest whole attempt of each rank counts.
 
-use crate::index::{self, FILES, PIECE};
+use crate::checksum::{CHUNK_BYTES, chunk_length, chunks, crc32c};
+use crate::index::{self, FILES, Index, PIECE};
 use crate::message::{About, Part};
 use crate::mutant::{self, Mutant};
 use crate::pfs::Pfs;
@@ -254,7 +255,7 @@ pub fn finish(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Result
     {
         return Ok(true);
     }
-    let needed = if census.is_files { index::pieces_on_pfs(pfs, &all, &census)? } else { Some(BTreeSet::new()) };
+    let needed = if census.is_files { pieces_on_pfs(pfs, &all, &census)? } else { Some(BTreeSet::new()) };
     let Some(needed) = needed else { return Ok(false) };
     let objects = census.whole.iter().map(|(&rank, about)| manifest_object(pfs, &all, rank, about));
     let pieces = needed.iter().map(|rank| manifest_object(pfs, &all, *rank, &census.pieces[rank]));
@@ -267,6 +268,39 @@ pub fn finish(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Result
     };
     pfs.create(&folder(job, checkpoint), MANIFEST, &mut &serde_json::to_vec_pretty(&manifest)?[..])?;
     Ok(true)
+}
+
+/// Ranks of the pieces of all files of a checkpoint on the PFS; none if a piece is missing there.
+fn pieces_on_pfs(pfs: &dyn Pfs, all: &[Part], census: &Census) -> io::Result<Option<BTreeSet<u32>>> {
+    let mut ranks = BTreeSet::new();
+    for (&rank, about) in &census.whole {
+        let Some(own) = Index::parse(&read_on_pfs(pfs, all, rank, about)?)?.pieces(&census.pieces) else {
+            return Ok(None);
+        };
+        ranks.extend(own);
+    }
+    Ok(Some(ranks))
+}
+
+/// The bytes of a small object on the PFS, with its checksums compared.
+fn read_on_pfs(pfs: &dyn Pfs, all: &[Part], rank: u32, about: &About) -> io::Result<Vec<u8>> {
+    let mut own: Vec<&Part> = all.iter().filter(|part| part.object.rank == rank && part.about == *about).collect();
+    own.sort_unstable_by_key(|part| part.offset);
+    let mut bytes = Vec::new();
+    for part in own.into_iter().filter(|part| part.bytes > 0) {
+        let sidecar = sidecar(pfs, part)?;
+        let folder = folder(part.object.job, part.object.checkpoint);
+        for (chunk, &crc) in (0..chunks(part.bytes)).zip(&sidecar.crcs) {
+            let length = chunk_length(part.bytes, chunk);
+            let read = pfs.read(&folder, &name(part), chunk * CHUNK_BYTES, length)?;
+            if crc32c(&read) != crc {
+                let why = format!("{}: chunk {chunk} has another checksum", name(part));
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
+            bytes.extend(read);
+        }
+    }
+    Ok(bytes)
 }
 
 fn manifest_object(pfs: &dyn Pfs, all: &[Part], rank: u32, about: &About) -> io::Result<ManifestObject> {

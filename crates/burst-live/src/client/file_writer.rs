@@ -7,6 +7,7 @@ use crate::clock;
 use crate::index::{Claim, FILES, Index, PIECE, PIECE_BYTES, Span};
 use crate::server::lock;
 use entresol_burst::{CheckpointId, Object};
+use std::ffi::OsStr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -69,9 +70,19 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    pub(super) fn new(files: Arc<Files>, checkpoint: CheckpointId, claim: Claim) -> FileWriter {
+    /// Opens a file for writing: a new one, or one that is committed and is to be replaced.
+    ///
+    /// # Errors
+    /// [`FileError::Committed`] if it is committed, and not to be replaced.
+    pub fn create(
+        files: Arc<Files>,
+        checkpoint: CheckpointId,
+        name: &OsStr,
+        replace: bool,
+    ) -> Result<FileWriter, FileError> {
+        let claim = files.begin(checkpoint, name, replace)?;
         let written = Mutex::new(Written::default());
-        FileWriter { files, checkpoint, claim, written, committing: Mutex::new(()) }
+        Ok(FileWriter { files, checkpoint, claim, written, committing: Mutex::new(()) })
     }
 
     /// Writes a range of the file. Full pieces are stored before it returns.

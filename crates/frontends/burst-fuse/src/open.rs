@@ -152,7 +152,7 @@ impl OpenFiles {
 
     /// Opens a committed file.
     pub fn read(&self, path: &Path) -> Result<u64, FileError> {
-        let reader = self.files.open(path.0, &path.1)?;
+        let reader = FileReader::open(Arc::clone(&self.files), path.0, &path.1)?;
         let handle = self.next();
         lock(&self.handles).1.insert(handle, Handle::Reader(Arc::new(Mutex::new(reader))));
         Ok(handle)
@@ -178,7 +178,10 @@ impl OpenFiles {
                 }
                 Arc::clone(writing)
             }
-            _ => Arc::new(Writing::new(self.files.create(path.0, &path.1, truncate)?)),
+            _ => {
+                let writer = FileWriter::create(Arc::clone(&self.files), path.0, &path.1, truncate)?;
+                Arc::new(Writing::new(writer))
+            }
         };
         *slot = Some(Arc::clone(&writing));
         let handle = self.next();

@@ -3,7 +3,7 @@
 use crate::errno::Failure;
 use crate::exit::is_failing;
 use crate::nodes::{Node, Nodes, Path, ROOT, checkpoint, lock, named};
-use crate::open::{Handle, OpenFiles};
+use crate::open::{Handle, OpenFiles, Writing};
 use entresol_burst::CheckpointId;
 use entresol_burst_live::client::{FileError, Files};
 use fuser::{
@@ -186,11 +186,7 @@ impl Server {
     }
 
     /// Acts on a file that is open for writing.
-    fn writing(
-        &self,
-        handle: FileHandle,
-        act: impl FnOnce(&crate::open::Writing) -> Result<(), FileError>,
-    ) -> Answer<()> {
+    fn writing(&self, handle: FileHandle, act: impl FnOnce(&Writing) -> Result<(), FileError>) -> Answer<()> {
         match self.state.open.get(handle.0) {
             Some(Handle::Writer(_, writing)) => Ok(act(&writing)?),
             Some(Handle::Reader(_)) => Ok(()),
@@ -391,7 +387,7 @@ impl Filesystem for Server {
     fn flush(&self, request: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         if is_failing(request.pid()) {
             // The kernel closes the files of a process that has failed. They are not whole, and not committed.
-            let _for_readers = self.writing(handle, |writing| {
+            let _noted = self.writing(handle, |writing| {
                 writing.fail(handle.0, request.pid());
                 Ok(())
             });
