@@ -31,12 +31,12 @@ pub struct FileReader {
 }
 
 impl FileReader {
-    /// Opens a committed file.
+    /// Opens the newest version of a committed file.
     ///
     /// # Errors
     /// [`FileError::Missing`] if it is not committed.
     pub fn open(files: Arc<Files>, checkpoint: CheckpointId, name: &OsStr) -> Result<FileReader, FileError> {
-        let (snapshot, _, index) = files.find(checkpoint, name)?;
+        let (snapshot, _, index) = files.newest(checkpoint, name)?;
         Ok(FileReader { files, checkpoint, snapshot, index, peers: Peers::default(), last: None })
     }
 

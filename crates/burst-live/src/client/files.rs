@@ -293,7 +293,12 @@ impl Files {
         self.names(checkpoint, claim.files).is_newest(claim).map_err(FileError::Names)
     }
 
-    pub(super) fn find(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<Version, FileError> {
+    /// The newest version of a file.
+    pub(super) fn newest(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<Version, FileError> {
+        self.find_in(&self.snapshot(checkpoint, Duration::ZERO)?, checkpoint, name)
+    }
+
+    fn find(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<Version, FileError> {
         let begin = clock::now();
         let snapshot = self.snapshot(checkpoint, FRESH)?;
         match self.find_in(&snapshot, checkpoint, name) {

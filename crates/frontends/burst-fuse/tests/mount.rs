@@ -321,10 +321,10 @@ fn what_a_shell_puts_together_is_committed_when_it_is_whole() {
     fs::create_dir(a.at("1")).expect("a checkpoint");
     let (to, elsewhere) = (a.at("1/state"), b.at("1/state"));
     let (to, elsewhere) = (to.display(), elsewhere.display());
-    run("sh", &["-ec", &format!("{{ /bin/echo one; test ! -e {elsewhere}; /bin/echo two; }} > {to}")]);
+    run("sh", &[&"-ec", &format!("{{ /bin/echo one; test ! -e {elsewhere}; /bin/echo two; }} > {to}")]);
     has(&b.at("1/state"), b"one\ntwo\n");
     fs::create_dir(a.at("2")).expect("a checkpoint");
-    run("sh", &["-ec", &format!(": > {}", a.at("2/empty").display())]);
+    run("sh", &[&"-ec", &format!(": > {}", a.at("2/empty").display())]);
     let until = Instant::now() + MINUTE;
     while is_missing(&b.at("2/empty")) {
         assert!(Instant::now() < until, "not committed");
