@@ -283,10 +283,8 @@ impl Testbed {
     fn restart_writer(&mut self, rank: usize) {
         self.start_writer(rank);
         let step = ["granted", "written", "stored"][self.below(3) as usize];
-        if self.chance(0.3)
-            && let Some(caught) = self.cluster.schedule.wait_for(Trap { step, after: 0 }, Duration::from_millis(20))
-            && caught.process == Process::Writer(rank, self.writers[rank])
-        {
+        let trap = Trap { of: Some(Process::Writer(rank, self.writers[rank])), step, after: 0 };
+        if self.chance(0.3) && self.cluster.schedule.wait_for(trap, Duration::from_millis(20)).is_some() {
             self.stop_writer(rank);
         }
     }
@@ -294,8 +292,11 @@ impl Testbed {
     /// Waits for a random time, or until a process is about to make a random step. Repairs meanwhile that are due.
     fn wait_to_strike(&mut self) -> Option<Caught> {
         let caught = if self.chance(0.7) {
-            let trap =
-                Trap { step: STEPS[self.below(STEPS.len() as u64) as usize], after: self.below(1 << self.below(5)) };
+            let trap = Trap {
+                of: None,
+                step: STEPS[self.below(STEPS.len() as u64) as usize],
+                after: self.below(1 << self.below(5)),
+            };
             self.cluster.schedule.wait_for(trap, TRAP)
         } else {
             clock::sleep(self.time(80));
