@@ -196,12 +196,12 @@ pub fn manifest(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Resu
     }
 }
 
-/// True if a checkpoint is complete on the PFS and its manifest names the newest attempts.
+/// True if these parts, which are on the PFS, make the checkpoint complete, and its manifest names the newest attempts.
 ///
 /// # Errors
 /// When the PFS fails.
-pub fn is_durable(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Result<bool> {
-    let census = Census::of(&parts(pfs, job, checkpoint)?);
+pub fn is_durable(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId, parts: &[Part]) -> io::Result<bool> {
+    let census = Census::of(parts);
     Ok(census.is_complete() && manifest(pfs, job, checkpoint)?.is_some_and(|manifest| names(&manifest, &census)))
 }
 
@@ -305,7 +305,8 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let pfs = Directory::open(scratch.path()).expect("a directory");
         let finished = || finish(&pfs, JOB, CHECKPOINT).expect("the PFS works");
-        let durable = || is_durable(&pfs, JOB, CHECKPOINT).expect("the PFS works");
+        let all = || parts(&pfs, JOB, CHECKPOINT).expect("the PFS works");
+        let durable = || is_durable(&pfs, JOB, CHECKPOINT, &all()).expect("the PFS works");
         assert!(!finished() && !durable());
         write(&pfs, &part(0, 2, 7, 0, 9, 9));
         write(&pfs, &part(1, 2, 7, 4, 4, 8));

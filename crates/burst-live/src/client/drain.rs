@@ -69,7 +69,8 @@ impl Client {
 
     fn state(&self, job: JobId, checkpoint: CheckpointId, found: &Found) -> Result<CheckpointState, ClientError> {
         let census = found.census();
-        let level = match layout::is_durable(&*self.pfs, job, checkpoint).map_err(ClientError::Pfs)? {
+        let on_pfs = found.on_pfs();
+        let level = match layout::is_durable(&*self.pfs, job, checkpoint, &on_pfs).map_err(ClientError::Pfs)? {
             true => Level::Durable,
             false => weakest(found),
         };
