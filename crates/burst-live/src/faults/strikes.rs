@@ -237,7 +237,7 @@ impl Testbed {
             if let Some(caught) = caught {
                 *self.counts.struck.entry(caught.step).or_default() += 1;
             }
-            self.strike(caught)?;
+            self.strike(caught);
             if self.chance(0.2) {
                 self.check_complete()?;
             }
@@ -321,34 +321,31 @@ impl Testbed {
         }
     }
 
-    /// Makes a random fault, where the steps of a process are known rather on it or its peer.
-    fn strike(&mut self, caught: Option<Caught>) -> Checked {
+    /// A random fault and its node: rather one of the processes that were caught.
+    fn choose(&self, caught: Option<Caught>) -> (Strike, usize) {
         let strike = match caught {
             Some(caught) if self.chance(0.6) => {
                 let peer = caught.peer.filter(|_| self.chance(0.5));
                 match peer.unwrap_or(caught.process) {
-                    Process::Writer(rank, _) => return self.kill_writer(rank),
-                    Process::Node(node, _) if self.chance(0.5) => return self.kill_node(node),
-                    Process::Node(node, _) => {
-                        self.note(Strike::PowerLoss);
-                        self.lose_power(node);
-                        return Ok(());
-                    }
+                    Process::Writer(rank, _) => return (Strike::KillWriter, rank),
+                    Process::Node(node, _) if self.chance(0.5) => return (Strike::KillNode, node),
+                    Process::Node(node, _) => return (Strike::PowerLoss, node),
                     Process::Coordinator(_) => Strike::KillCoordinator,
                     Process::Driver => Strike::LinkDown,
                 }
             }
             _ => STRIKES[self.below(STRIKES.len() as u64) as usize],
         };
-        let one = self.below(NODES as u64) as usize;
-        match strike {
-            Strike::KillWriter => return self.kill_writer(one),
-            Strike::KillNode => return self.kill_node(one),
-            _ => self.note(strike),
-        }
+        (strike, self.below(NODES as u64) as usize)
+    }
+
+    fn strike(&mut self, caught: Option<Caught>) {
+        let (strike, one) = self.choose(caught);
+        *self.counts.strikes.entry(strike).or_default() += 1;
         let now = self.cluster.schedule.now();
         match strike {
-            Strike::KillWriter | Strike::KillNode => {}
+            Strike::KillWriter => self.stop_writer(one),
+            Strike::KillNode => self.stop_node(one),
             Strike::PowerLoss => self.lose_power(one),
             Strike::KillCoordinator => self.kill_coordinator(),
             Strike::KillNodeAndCoordinator => {
@@ -382,22 +379,11 @@ impl Testbed {
                 lock(&self.cluster.oracle).stalls(now, until);
             }
         }
-        Ok(())
-    }
-
-    fn note(&mut self, strike: Strike) {
-        *self.counts.strikes.entry(strike).or_default() += 1;
     }
 
     fn plan(&mut self, milliseconds: u64, repair: Repair) {
         let at = self.cluster.schedule.now() + self.time(milliseconds);
         self.repairs.push((at, repair));
-    }
-
-    fn kill_writer(&mut self, rank: usize) -> Checked {
-        self.note(Strike::KillWriter);
-        self.stop_writer(rank);
-        Ok(())
     }
 
     fn stop_writer(&mut self, rank: usize) {
@@ -407,12 +393,6 @@ impl Testbed {
             self.writers[rank] += 1;
             self.plan(500, Repair::Writer(rank));
         }
-    }
-
-    fn kill_node(&mut self, node: usize) -> Checked {
-        self.note(Strike::KillNode);
-        self.stop_node(node);
-        Ok(())
     }
 
     fn stop_node(&mut self, node: usize) {
