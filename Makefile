@@ -37,7 +37,7 @@ demo: $(ENTRESOL) $(LAB)
 # Clients that tests of the doors talk to, and servers of the tests of databases, as PROGRAM-OR-FILE:PACKAGE. A test that lacks one
 # says so and passes. Servers are installed by a command of their own, which `.ci/run` gives: they are large, and a machine's
 # owner may not want them. Where they are, `make test` runs their tests. RUNLEVEL keeps packages from starting what they install.
-CLIENTS := nbdinfo:libnbd-bin qemu-io:qemu-utils fio:fio fusermount3:fuse3 sqlite3:sqlite3
+CLIENTS := nbdinfo:libnbd-bin qemu-io:qemu-utils fio:fio fusermount3:fuse3 sqlite3:sqlite3 lua5.4:lua5.4
 SERVERS := /usr/lib/postgresql/*/bin/postgres:postgresql /usr/include/postgresql/*/server:postgresql-server-dev-all \
 	mariadbd:mariadb-server sysbench:sysbench
 

@@ -8,6 +8,7 @@
 //! An attempt at an object is *whole* when its parts cover the object. A checkpoint is *complete* when every rank has a
 //! whole attempt; the newest whole attempt of each rank counts.
 
+use crate::index::{self, FILES, PIECE};
 use crate::message::{About, Part};
 use crate::mutant::{self, Mutant};
 use crate::pfs::Pfs;
@@ -65,8 +66,11 @@ pub struct Manifest {
     pub checkpoint: u64,
     /// Number of ranks.
     pub ranks: u32,
-    /// The object of each rank, in order.
+    /// The object of each rank, in order; of files, their indexes.
     pub objects: Vec<ManifestObject>,
+    /// The pieces of the files, by rank.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pieces: Vec<ManifestObject>,
 }
 
 /// The object of one rank in a manifest.
@@ -153,32 +157,53 @@ fn are_whole(parts: &[Part]) -> bool {
     parts.first().is_some_and(|part| covered == Some(part.about.total))
 }
 
+/// The newest whole attempt of each rank that has one.
+fn newest_whole(parts: &[Part]) -> BTreeMap<u32, About> {
+    let mut attempts: BTreeMap<(u32, u64, u64), Vec<Part>> = BTreeMap::new();
+    for part in parts {
+        attempts.entry((part.object.rank, part.about.attempt, part.about.total)).or_default().push(*part);
+    }
+    // In order of attempts, so that the newest stays.
+    let whole = attempts.into_iter().filter(|(_, parts)| are_whole(parts));
+    whole.map(|((rank, ..), parts)| (rank, parts[0].about)).collect()
+}
+
 /// State of the objects of one checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Number of ranks; 0 if there are no parts.
+    /// Number of ranks, or of files; 0 if there are no parts.
     pub ranks: u32,
-    /// The newest whole attempt of each rank that has one.
+    /// True if the checkpoint consists of files: its objects are their indexes ([`crate::index`]).
+    pub is_files: bool,
+    /// The newest whole attempt of each rank that has one; of files, the newest generation of each.
     pub whole: BTreeMap<u32, About>,
+    /// The newest whole attempt of each piece of a file.
+    pub pieces: BTreeMap<u32, About>,
 }
 
 impl Census {
     /// State of a checkpoint of which these parts exist, wherever they are. Of several numbers of ranks that of the
     /// newest attempt counts.
     pub fn of(parts: &[Part]) -> Census {
-        let Some(newest) = parts.iter().max_by_key(|part| part.about.attempt) else { return Census::default() };
-        let ranks = newest.about.ranks;
-        let mut attempts: BTreeMap<(u32, u64, u64), Vec<Part>> = BTreeMap::new();
-        for part in parts.iter().filter(|part| part.about.ranks == ranks) {
-            attempts.entry((part.object.rank, part.about.attempt, part.about.total)).or_default().push(*part);
+        let (pieces, objects): (Vec<Part>, Vec<Part>) = parts.iter().partition(|part| part.about.ranks == PIECE);
+        let pieces = newest_whole(&pieces);
+        let Some(newest) = objects.iter().max_by_key(|part| part.about.attempt) else {
+            return Census { pieces, ..Census::default() };
+        };
+        let kind = newest.about.ranks;
+        let of_kind: Vec<Part> = objects.iter().filter(|part| part.about.ranks == kind).copied().collect();
+        let ranks = kind & !FILES;
+        let is_files = kind & FILES != 0 && ranks > 0;
+        let mut whole = newest_whole(&of_kind);
+        if is_files {
+            // In order of generations, so that the newest stays.
+            let newest: BTreeMap<u32, u32> = whole.keys().map(|&rank| (index::slot(ranks, rank), rank)).collect();
+            whole.retain(|&rank, _| newest[&index::slot(ranks, rank)] == rank);
         }
-        // In order of attempts, so that the newest stays.
-        let whole = attempts.into_iter().filter(|(_, parts)| are_whole(parts));
-        let whole = whole.map(|((rank, attempt, total), _)| (rank, About { ranks, total, attempt })).collect();
-        Census { ranks, whole }
+        Census { ranks, is_files, whole, pieces }
     }
 
-    /// True if every rank has a whole attempt.
+    /// True if every rank, or file, has a whole attempt. The pieces of the files are another matter.
     pub fn is_complete(&self) -> bool {
         self.ranks > 0 && self.whole.len() == self.ranks as usize
     }
@@ -227,16 +252,26 @@ pub fn finish(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Result
     {
         return Ok(true);
     }
-    let mut objects = Vec::new();
-    for (&rank, &about) in &census.whole {
-        let mut own: Vec<&Part> = all.iter().filter(|part| part.object.rank == rank && part.about == about).collect();
-        own.sort_unstable_by_key(|part| (part.offset, part.bytes));
-        let parts: io::Result<Vec<ManifestPart>> = own.into_iter().map(|part| manifest_part(pfs, part)).collect();
-        objects.push(ManifestObject { rank, bytes: about.total, attempt: about.attempt, parts: parts? });
-    }
-    let manifest = Manifest { job: job.0, checkpoint: checkpoint.0, ranks: census.ranks, objects };
+    let needed = if census.is_files { index::pieces_on_pfs(pfs, &all, &census)? } else { Some(BTreeSet::new()) };
+    let Some(needed) = needed else { return Ok(false) };
+    let objects = census.whole.iter().map(|(&rank, about)| manifest_object(pfs, &all, rank, about));
+    let pieces = needed.iter().map(|rank| manifest_object(pfs, &all, *rank, &census.pieces[rank]));
+    let manifest = Manifest {
+        job: job.0,
+        checkpoint: checkpoint.0,
+        ranks: census.ranks,
+        objects: objects.collect::<io::Result<_>>()?,
+        pieces: pieces.collect::<io::Result<_>>()?,
+    };
     pfs.create(&folder(job, checkpoint), MANIFEST, &mut &serde_json::to_vec_pretty(&manifest)?[..])?;
     Ok(true)
+}
+
+fn manifest_object(pfs: &dyn Pfs, all: &[Part], rank: u32, about: &About) -> io::Result<ManifestObject> {
+    let mut own: Vec<&Part> = all.iter().filter(|part| part.object.rank == rank && part.about == *about).collect();
+    own.sort_unstable_by_key(|part| (part.offset, part.bytes));
+    let parts: io::Result<Vec<ManifestPart>> = own.into_iter().map(|part| manifest_part(pfs, part)).collect();
+    Ok(ManifestObject { rank, bytes: about.total, attempt: about.attempt, parts: parts? })
 }
 
 fn manifest_part(pfs: &dyn Pfs, part: &Part) -> io::Result<ManifestPart> {
@@ -298,6 +333,43 @@ mod tests {
         assert!(Census::of(&[part(0, 1, 1, 0, 0, 0)]).is_complete(), "an empty object is whole");
         assert!(!Census::of(&[]).is_complete());
         assert!(!Census::of(&[part(1, 2, 1, 0, 1, 1)]).is_complete(), "a rank is missing");
+    }
+
+    #[test]
+    fn of_files_the_newest_generation_counts_and_pieces_are_no_ranks() {
+        let files = 2;
+        let index = |slot: u32, generation, attempt| {
+            let rank = slot + files * generation;
+            part(rank, FILES | files, attempt, 0, 9, 9)
+        };
+        let piece = part(700, PIECE, 99, 0, 5, 5);
+        let census = Census::of(&[index(0, 0, 1), index(0, 2, 3), index(0, 1, 7), piece]);
+        assert_eq!(census.whole.keys().copied().collect::<Vec<_>>(), [4]);
+        assert!(census.is_files && census.pieces.contains_key(&700) && !census.is_complete());
+        assert!(Census::of(&[index(0, 0, 1), index(1, 1, 1)]).is_complete());
+        assert!(!Census::of(&[piece]).is_complete() && !Census::of(&[part(0, FILES, 1, 0, 1, 1)]).is_complete());
+    }
+
+    #[test]
+    fn the_manifest_of_files_waits_for_their_pieces() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let pfs = Directory::open(scratch.path()).expect("a directory");
+        let mut of_file = index::Index::default();
+        of_file.insert(index::Span { offset: 3, bytes: 5, piece: 900, at: 1 });
+        let bytes = of_file.to_bytes();
+        let part_of_index = part(0, FILES | 1, 5, 0, bytes.len() as u64, bytes.len() as u64);
+        let crcs = crate::checksum::of_chunks(&bytes);
+        write_part(&pfs, &part_of_index, &crcs, &mut &bytes[..]).expect("a part");
+        let finished = || finish(&pfs, JOB, CHECKPOINT).expect("the PFS works");
+        assert!(!finished());
+        write(&pfs, &part(900, PIECE, 4, 0, 5, 5));
+        assert!(!finished(), "the piece is too short");
+        write(&pfs, &part(900, PIECE, 6, 0, 6, 6));
+        let all = parts(&pfs, JOB, CHECKPOINT).expect("the PFS works");
+        assert!(finished() && is_durable(&pfs, JOB, CHECKPOINT, &all).expect("the PFS works"));
+        let manifest = manifest(&pfs, JOB, CHECKPOINT).expect("a manifest").expect("it is there");
+        assert_eq!((manifest.ranks, manifest.objects.len(), manifest.pieces.len()), (1, 1, 1));
+        assert_eq!((manifest.pieces[0].rank, manifest.pieces[0].attempt), (900, 6));
     }
 
     #[test]

@@ -10,9 +10,11 @@ mod clock;
 mod coordinate;
 #[cfg(test)]
 mod faults;
+pub mod index;
 pub mod layout;
 pub mod message;
 mod mutant;
+pub mod names;
 mod node;
 pub mod pfs;
 mod report;

@@ -170,7 +170,23 @@ impl Directory {
         Directory { files, root: root.to_owned(), owner, next: AtomicU64::new(0), synced: Mutex::default() }
     }
 
-    fn create_folder(&self, folder: &str) -> io::Result<PathBuf> {
+    /// Path of the directory itself.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Path of a folder.
+    pub(crate) fn path(&self, folder: &str) -> PathBuf {
+        self.root.join(folder)
+    }
+
+    /// Makes the names in a folder durable.
+    pub(crate) fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        self.files.sync_directory(path)
+    }
+
+    /// Creates a folder. Its name is durable afterwards.
+    pub(crate) fn create_folder(&self, folder: &str) -> io::Result<PathBuf> {
         let mut path = self.root.clone();
         for name in folder.split('/') {
             path.push(name);

@@ -19,6 +19,14 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A listener at an address.
+///
+/// # Errors
+/// With the address, when it is not this host's or another process listens there.
+pub fn listen(address: &str) -> io::Result<TcpListener> {
+    TcpListener::bind(address).map_err(|error| io::Error::new(error.kind(), format!("listening at {address}: {error}")))
+}
+
 #[derive(Default)]
 struct Shared {
     stopping: AtomicBool,

@@ -121,7 +121,8 @@ fn bytes_are_right_and_decisions_are_those_of_reads() {
             let (one, other) = (stats(&asked), stats(&plain));
             assert_eq!(one.counts, other.counts, "{policy}, {layout:?}");
             let kept = |stats: &CacheStats| {
-                let write_back = WriteBackCounts { below_reads: 0, below_gap_reads: 0, ..stats.write_back };
+                let write_back =
+                    WriteBackCounts { below_reads: 0, below_gap_reads: 0, below_bridge_reads: 0, ..stats.write_back };
                 (write_back, stats.store.pages, stats.store.batches, stats.store.rewritten, stats.dirty_pages)
             };
             assert_eq!(kept(&one), kept(&other), "{policy}, {layout:?}");

@@ -250,7 +250,8 @@ fn as_much_as_is_there_is_read_and_counted_as_a_read_does() {
             let differ = read(&one).abs_diff(read(&other)).saturating_sub(one.write_back.below_gap_reads);
             assert!(differ * 1000 < read(&other), "{policy}, {in_memory:x}");
             let written = |stats: &CacheStats| {
-                let write_back = WriteBackCounts { below_reads: 0, below_gap_reads: 0, ..stats.write_back };
+                let write_back =
+                    WriteBackCounts { below_reads: 0, below_gap_reads: 0, below_bridge_reads: 0, ..stats.write_back };
                 (write_back, stats.store.pages, stats.store.batches, stats.store.rewritten, stats.dirty_pages)
             };
             assert_eq!(written(&one), written(&other), "{policy}, {in_memory:x}");

@@ -1,45 +1,14 @@
-//! `entresol burst coordinate`, `serve`, `put`, `ls`, `restore` and `drain` as processes.
+//! `entresol burst coordinate`, `serve`, `put`, `ls`, `restore`, `drain` and `mount` as processes.
 
 mod common;
 
-use common::{PROGRAM, Scratch, Signal, says};
+use common::burst::Daemon;
+use common::{Scratch, Signal, says};
+use entresol_skip::skipped;
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-
-/// A daemon, killed when it is dropped.
-struct Daemon {
-    child: Child,
-    address: String,
-}
-
-impl Daemon {
-    /// Starts a daemon; it prints its address after the word `at`.
-    fn start(scratch: &Scratch, arguments: &[&str]) -> Daemon {
-        let mut command = Command::new(PROGRAM);
-        command.args(["burst"]).args(arguments).current_dir(scratch.path(".")).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("a daemon");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        let (_, rest) = line.split_once(" at ").unwrap_or_else(|| panic!("{line:?}"));
-        let address = rest.split([',', ' ']).next().expect("an address").to_owned();
-        Daemon { child, address }
-    }
-
-    /// Terminates the daemon and returns its exit code.
-    fn terminate(&mut self) -> Option<i32> {
-        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).expect("a process");
-        rustix::process::kill_process(pid, Signal::TERM).expect("it is a child");
-        self.child.wait().expect("it ends").code()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use std::io::Write;
+use std::process::Command;
+use std::time::Duration;
 
 #[test]
 fn a_checkpoint_is_put_listed_drained_and_restored() {
@@ -93,6 +62,71 @@ fn a_checkpoint_is_put_listed_drained_and_restored() {
     let second = Daemon::start(&scratch, &coordinate);
     assert!(second.address != address);
     assert!(std::fs::read_to_string(scratch.path("state/epoch.json")).expect("an epoch").contains('2'));
+}
+
+#[test]
+fn programs_write_to_mounts_while_nodes_are_killed() {
+    if std::fs::File::open("/dev/fuse").is_err() {
+        skipped!("/dev/fuse", "no FUSE device can be opened");
+        return;
+    }
+    let scratch = Scratch::new();
+    ["pfs", "a", "b"].iter().for_each(|name| std::fs::create_dir(scratch.path(name)).expect("a directory"));
+    let policy = ["--policy", "chunked:chunk=2MiB", "--nodes", "3"];
+    let state = ["coordinate", "--listen", "127.0.0.1:0", "--state", "state"];
+    let coordinator = Daemon::start(&scratch, &[&state[..], &policy].concat());
+    let common = ["--coordinator", &coordinator.address, "--pfs", "pfs"];
+    let serve = |node: &str| {
+        let own = ["serve", "--node", node, "--listen", "127.0.0.1:0", "--memory", "64MiB"];
+        Daemon::start(&scratch, &[&own[..], &common].concat())
+    };
+    let nodes = ["0", "1", "2"].map(serve);
+    let job = [&common[..], &["--job", "9"]].concat();
+    assert!(scratch.ok(&[&["burst", "ls"], &job[..]].concat()).contains("checkpoint"));
+    let mount = |node: &str, at: &str| {
+        Daemon::start(&scratch, &[&["mount", "--node", node, "--files", "2", at], &job[..]].concat())
+    };
+    let (mut a, mut b) = (mount("0", "a"), mount("1", "b"));
+    std::fs::create_dir(scratch.path("a/1")).expect("a checkpoint");
+    let bytes = b"checkpoint".repeat(4 << 20);
+    std::fs::write(scratch.path("source"), &bytes).expect("a file");
+    let copy = |to: &str| {
+        Command::new("dd")
+            .arg("if=source")
+            .arg(format!("of={to}"))
+            .args(["bs=64k", "conv=fsync", "status=none"])
+            .current_dir(scratch.path("."))
+            .spawn()
+            .expect("dd")
+    };
+    // A node is killed while two programs write.
+    let mut writers = [copy("a/1/x"), copy("b/1/y")];
+    std::thread::sleep(Duration::from_millis(30));
+    nodes[2].signal(Signal::KILL);
+    for writer in &mut writers {
+        assert!(writer.wait().expect("it ends").success());
+    }
+    assert!(std::fs::read(scratch.path("b/newest/x")).expect("a file") == bytes);
+    assert!(std::fs::read(scratch.path("a/newest/y")).expect("a file") == bytes);
+    // A file that is open when the mount is terminated is finished.
+    std::fs::create_dir(scratch.path("a/2")).expect("a checkpoint");
+    let mut late = std::fs::File::create(scratch.path("a/2/late")).expect("a file");
+    a.signal(Signal::TERM);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(a.is_running());
+    late.write_all(b"late").expect("written");
+    drop(late);
+    assert_eq!(a.wait(), Some(0));
+    assert_eq!(std::fs::read(scratch.path("b/2/late")).expect("a file"), b"late");
+    // A second signal ends it at once, and what is not committed is said.
+    let mut file = std::fs::File::create(scratch.path("b/2/lost")).expect("a file");
+    file.write_all(b"lost").expect("written");
+    b.signal(Signal::TERM);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(b.terminate(), Some(2));
+    assert!(file.sync_all().is_err());
+    let restore = [&["burst", "restore"], &job[..], &["--rank", "0", "out"]].concat();
+    says(&scratch.refused(&restore), &["checkpoint 1 of job 9 consists of files", "burst mount"]);
 }
 
 #[test]

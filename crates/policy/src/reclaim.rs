@@ -41,6 +41,8 @@ pub struct Worn {
     pub written_pages: u64,
     /// Pages that the bound allowed in that time. None without a bound.
     pub allowed_pages: Option<u64>,
+    /// Writes that went past the log because nothing might be written.
+    pub past_writes: u64,
 }
 
 /// A segment to be reclaimed.
@@ -152,7 +154,7 @@ impl Reclaim {
     pub fn worn(&self) -> Worn {
         let Budget { written_pages, allowed_pages, .. } = self.budget;
         let is_bounded = !matches!(self.budget.rate, Allowed::Anything);
-        Worn { written_pages, allowed_pages: is_bounded.then_some(allowed_pages as u64) }
+        Worn { written_pages, allowed_pages: is_bounded.then_some(allowed_pages as u64), past_writes: 0 }
     }
 
     /// Rank above which a page is worth its room; 0 before the first reclaim.

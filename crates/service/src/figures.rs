@@ -99,11 +99,14 @@ pub struct WearFigures {
     /// Pages that the bound allowed in that time; none without a bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_pages: Option<u64>,
+    /// Writes that went to the backing store alone because the bound was used up.
+    #[serde(default)]
+    pub past_writes: u64,
 }
 
 impl From<Worn> for WearFigures {
-    fn from(Worn { written_pages, allowed_pages }: Worn) -> Self {
-        WearFigures { written_pages, allowed_pages }
+    fn from(Worn { written_pages, allowed_pages, past_writes }: Worn) -> Self {
+        WearFigures { written_pages, allowed_pages, past_writes }
     }
 }
 
@@ -111,7 +114,11 @@ impl WearFigures {
     fn line(&self) -> String {
         let bound =
             self.allowed_pages.map_or_else(|| "no bound".to_owned(), |pages| format!("{} allowed", count(pages)));
-        format!("{} pages written, {bound}", count(self.written_pages))
+        let past = match self.past_writes {
+            0 => String::new(),
+            writes => format!(", {} writes went past the cache for it", count(writes)),
+        };
+        format!("{} pages written, {bound}{past}", count(self.written_pages))
     }
 }
 

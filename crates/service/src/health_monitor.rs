@@ -10,6 +10,7 @@ use super::log::{Level, Log};
 use entresol_cache::{BlockCache, FlushProgress};
 use entresol_disk::DeviceCounts;
 use entresol_files::places::{closed_descriptors, descriptors_bound};
+use entresol_policy::Worn;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -27,6 +28,7 @@ struct Seen {
     devices: [DeviceCounts; 2],
     failed: bool,
     lost: u64,
+    past_writes: u64,
     switches: u64,
     change: Option<Change>,
     descriptors_closed: u64,
@@ -170,7 +172,20 @@ impl Seen {
             log.event(Level::Warning, "lost-pages", &message, json!({ "pages": lost - self.lost }));
         }
         self.lost = lost;
+        self.look_at_wear(stats.log.map(|(_, worn)| worn), log);
         self.look_at_choice(cache, log);
+    }
+
+    /// Reports the first writes that went past the cache to keep a bound on wear.
+    fn look_at_wear(&mut self, worn: Option<Worn>, log: &Log) {
+        let past = worn.map_or(0, |worn| worn.past_writes);
+        if self.past_writes == 0 && past > 0 {
+            let message = "what the cache may take by its bound on wear is used up: until it may take more, writes go to \
+                           the backing store alone, and no page enters. `entresol set wear=BOUND` gives another bound; \
+                           `entresol stats` counts these writes, and they are not mentioned again";
+            log.event(Level::Warning, "wear", message, json!({ "past_writes": past }));
+        }
+        self.past_writes = past;
     }
 
     /// Reports the first files whose descriptors were closed to make room for others.

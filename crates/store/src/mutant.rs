@@ -83,6 +83,8 @@ entresol_core::fault_points! {
         PastNotKept,
         /// Pages read together, as those of a prefetched table are, come from below even where a newer version exists.
         TogetherFromBelow,
+        /// Pages between two reads below are read with them though they are dirty, and their CRC is not compared.
+        BridgeUnchecked,
         /// Bytes that disagree with their CRC are not read again.
         ReadOnce,
         /// No commit record is written.

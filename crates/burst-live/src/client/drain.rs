@@ -1,5 +1,6 @@
 //! The state of checkpoints, and the wait until they are durable.
 
+use super::files::ReadIndex;
 use super::inventory::{Found, Source};
 use super::{Client, ClientError, Level, Peers};
 use crate::clock;
@@ -40,7 +41,7 @@ pub struct CheckpointState {
     pub ranks: u32,
     /// Number of ranks that can be restored.
     pub whole: u32,
-    /// Bytes of the ranks that can be restored.
+    /// Bytes of the ranks that can be restored, or of the pieces of files.
     pub bytes: u64,
     /// Bytes that are in buffers and not on the PFS.
     pub undrained: u64,
@@ -59,27 +60,44 @@ impl Client {
     /// The states, the nodes that could not be asked, and the failures of the PFS that nodes report.
     #[allow(clippy::type_complexity, reason = "three lists that are used once")]
     fn states(&self, job: JobId) -> Result<(Vec<CheckpointState>, Vec<String>, Vec<String>), ClientError> {
-        let inventory = self.inventory(job, &mut Peers::default())?;
+        let mut peers = Peers::default();
+        let inventory = self.inventory(job, &mut peers)?;
         let mut states = Vec::new();
         for (&checkpoint, found) in inventory.checkpoints.iter().filter(|(_, found)| !found.parts.is_empty()) {
-            states.push(self.state(job, checkpoint, found)?);
+            states.push(self.state(job, checkpoint, found, &mut peers)?);
         }
         Ok((states, inventory.missing, inventory.failing))
     }
 
-    fn state(&self, job: JobId, checkpoint: CheckpointId, found: &Found) -> Result<CheckpointState, ClientError> {
-        let census = found.census();
+    fn state(
+        &self,
+        job: JobId,
+        checkpoint: CheckpointId,
+        found: &Found,
+        peers: &mut Peers,
+    ) -> Result<CheckpointState, ClientError> {
+        let mut census = found.census();
+        let counted = if census.is_files { &census.pieces } else { &census.whole };
+        let bytes = counted.values().map(|about| about.total).sum();
         let on_pfs = found.on_pfs();
         let level = match layout::is_durable(&*self.pfs, job, checkpoint, &on_pfs).map_err(ClientError::Pfs)? {
             true => Level::Durable,
             false => weakest(found),
         };
+        if census.is_files && census.is_complete() && level != Level::Durable {
+            // A file whose pieces are lost is none.
+            let indexes = self.indexes(job, checkpoint, found, &BTreeMap::new(), peers);
+            let is_whole = |index: &ReadIndex| matches!(&index.1, Ok(index) if index.pieces(&census).is_some());
+            let whole: BTreeSet<u32> =
+                indexes.into_iter().filter(|(_, it)| is_whole(it)).map(|(rank, _)| rank).collect();
+            census.whole.retain(|rank, _| whole.contains(rank));
+        }
         Ok(CheckpointState {
             checkpoint,
             state: if census.is_complete() { State::Complete(level) } else { State::Incomplete },
             ranks: census.ranks,
             whole: census.whole.len() as u32,
-            bytes: census.whole.values().map(|about| about.total).sum(),
+            bytes,
             undrained: undrained(found),
         })
     }

@@ -2,12 +2,13 @@
 
 use super::{Client, ClientError, MESSAGE, Peers, ask};
 use crate::clock;
+use crate::index::PIECE;
 use crate::layout::{self, Census};
 use crate::message::{FromCoordinator, FromNode, Part, StoredPiece, ToCoordinator, ToNode};
 use crate::mutant::{self, Mutant};
 use crate::wire::Peer;
 use entresol_burst::{CheckpointId, JobId, Lease, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Deadline of one question to a node.
@@ -43,7 +44,11 @@ impl Found {
     /// Parts of the newest whole attempts with their sources.
     pub fn chosen(&self) -> impl Iterator<Item = &(Part, Source)> {
         let census = self.census();
-        self.parts.iter().filter(move |(part, _)| census.whole.get(&part.object.rank) == Some(&part.about))
+        let is_chosen = move |part: &Part| {
+            let of_kind = if part.about.ranks == PIECE { &census.pieces } else { &census.whole };
+            of_kind.get(&part.object.rank) == Some(&part.about)
+        };
+        self.parts.iter().filter(move |(part, _)| is_chosen(part))
     }
 }
 
@@ -58,26 +63,63 @@ pub(super) struct Inventory {
 }
 
 impl Client {
-    /// Parts that exist now. The nodes are asked before the PFS, so that a part that is drained meanwhile is found.
+    /// Parts of one checkpoint that exist now. Without a coordinator to ask for the nodes, and without their addresses,
+    /// those on the PFS, and the reason why there are no others.
+    pub(super) fn found(
+        &self,
+        job: JobId,
+        checkpoint: CheckpointId,
+        peers: &mut Peers,
+    ) -> Result<(Found, Option<ClientError>), ClientError> {
+        let (addresses, partial) = match self.node_addresses() {
+            Err(error @ ClientError::NoNodes(_)) => (Vec::new(), Some(error)),
+            addresses => (addresses?, None),
+        };
+        let mut inventory = self.inventory_of(job, Some(checkpoint), &addresses, peers)?;
+        Ok((inventory.checkpoints.remove(&checkpoint).unwrap_or_default(), partial))
+    }
+
+    /// Parts that exist now.
     pub(super) fn inventory(&self, job: JobId, peers: &mut Peers) -> Result<Inventory, ClientError> {
+        self.inventory_of(job, None, &self.node_addresses()?, peers)
+    }
+
+    /// Parts of all checkpoints or one. The nodes are asked before the PFS, so that a part that is drained meanwhile is
+    /// found.
+    fn inventory_of(
+        &self,
+        job: JobId,
+        only: Option<CheckpointId>,
+        addresses: &[String],
+        peers: &mut Peers,
+    ) -> Result<Inventory, ClientError> {
         let mut inventory = Inventory::default();
         if mutant::is(Mutant::PfsAskedFirst) {
-            self.parts_on_pfs(job, &mut inventory)?;
+            self.parts_on_pfs(job, only, &mut inventory)?;
         }
-        for address in self.node_addresses()? {
-            match self.pieces(job, &address, peers, &mut inventory) {
+        for address in addresses {
+            match self.pieces(job, address, peers, &mut inventory) {
                 Ok(()) => {}
                 Err(error) => inventory.missing.push(error.to_string()),
             }
         }
         if !mutant::is(Mutant::PfsAskedFirst) {
-            self.parts_on_pfs(job, &mut inventory)?;
+            self.parts_on_pfs(job, only, &mut inventory)?;
         }
         Ok(inventory)
     }
 
-    fn parts_on_pfs(&self, job: JobId, inventory: &mut Inventory) -> Result<(), ClientError> {
-        for checkpoint in layout::checkpoints(&*self.pfs, job).map_err(ClientError::Pfs)? {
+    fn parts_on_pfs(
+        &self,
+        job: JobId,
+        only: Option<CheckpointId>,
+        inventory: &mut Inventory,
+    ) -> Result<(), ClientError> {
+        let on_pfs = match only {
+            Some(checkpoint) => BTreeSet::from([checkpoint]),
+            None => layout::checkpoints(&*self.pfs, job).map_err(ClientError::Pfs)?,
+        };
+        for checkpoint in on_pfs {
             let parts = layout::parts(&*self.pfs, job, checkpoint).map_err(ClientError::Pfs)?;
             let found = inventory.checkpoints.entry(checkpoint).or_default();
             found.parts.extend(parts.into_iter().map(|part| (part, Source::Pfs)));

@@ -1,11 +1,17 @@
 //! The library of writers: put, restore, list and drain the checkpoints of a job.
 
 mod drain;
+mod file_reader;
+mod file_writer;
+mod files;
 mod inventory;
 mod put;
 mod restore;
 
 pub use drain::{CheckpointState, State};
+pub use file_reader::FileReader;
+pub use file_writer::{FileWriter, WriteBuffer};
+pub use files::{Committed, FileError, Files};
 pub use put::{Acknowledgement, Level, PutPart};
 pub use restore::{Restored, RestoredChunk};
 
@@ -87,6 +93,9 @@ pub enum ClientError {
     /// The checkpoint is not complete.
     #[error("checkpoint {} of job {} is not complete; {:?}", .1.0, .0.0, .2)]
     Incomplete(JobId, CheckpointId, Vec<String>),
+    /// The checkpoint was written as files.
+    #[error("checkpoint {} of job {} consists of files: mount it with `burst mount` and copy them", .1.0, .0.0)]
+    Files(JobId, CheckpointId),
     /// A chunk of a complete checkpoint is nowhere with its checksum.
     #[error("checkpoint {} of job {}: bytes from {offset} on are damaged or missing: {failures:?}", .checkpoint.0, .job.0)]
     Damaged {

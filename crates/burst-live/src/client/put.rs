@@ -4,6 +4,7 @@
 use super::{Client, ClientError, MESSAGE, Peers, ask};
 use crate::checksum::{CHUNK_BYTES, of_chunks};
 use crate::clock;
+use crate::index::FILES;
 use crate::layout;
 use crate::message::{About, FromCoordinator, FromNode, Part, ToCoordinator, ToNode};
 use crate::mutant::{self, Mutant};
@@ -121,13 +122,25 @@ impl Client {
     /// # Errors
     /// When neither a buffer nor the PFS takes the bytes. Nothing is acknowledged then.
     pub fn put(&self, object: Object, ranks: u32, bytes: &[u8]) -> Result<Acknowledgement, ClientError> {
-        if object.rank >= ranks {
+        if object.rank >= ranks || ranks >= FILES {
             return Err(ClientError::NoSuchRank(object.rank, ranks));
         }
+        self.store(object, ranks, bytes, self.settings.patience)
+    }
+
+    /// Stores the bytes of an object, which may be an index or a piece of a file. Buffers without progress are given up
+    /// after `patience`.
+    pub(super) fn store(
+        &self,
+        object: Object,
+        ranks: u32,
+        bytes: &[u8],
+        patience: Duration,
+    ) -> Result<Acknowledgement, ClientError> {
         let mut failures = Vec::new();
         let address = self.settings.coordinator.as_deref().filter(|_| !bytes.is_empty());
         if let Some(address) = address {
-            let mut patience = Patience { limit: self.settings.patience, progress: clock::now() };
+            let mut patience = Patience { limit: patience, progress: clock::now() };
             let mut attempts = 0;
             let mut absent: Option<Instant> = None;
             while attempts < ATTEMPTS_MAX && !patience.is_over() {

@@ -5,12 +5,12 @@ use super::{Client, ClientError, MESSAGE, Peers};
 use crate::checksum::{CHUNK_BYTES, chunk_length, chunks, crc32c};
 use crate::layout::{self, Sidecar};
 use crate::message::{About, FromNode, Part, ToNode};
-use entresol_burst::{CheckpointId, JobId, NodeId};
+use entresol_burst::{CheckpointId, JobId, NodeId, Object};
 use std::collections::BTreeMap;
 use std::io;
 
 /// Most looks at the inventory: parts move while they are read.
-const ROUNDS: usize = 3;
+pub(super) const ROUNDS: usize = 3;
 
 /// One chunk of a restored object, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,33 +67,31 @@ impl Client {
         let mut warnings = inventory.missing.clone();
         let (checkpoint, found) = choose(inventory, job, checkpoint, &mut warnings)?;
         let census = found.census();
+        if census.is_files {
+            return Err(ClientError::Files(job, checkpoint));
+        }
         let about = *census.whole.get(&rank).ok_or(ClientError::NoSuchRank(rank, census.ranks))?;
-        // Sources of each part of the attempt, the writer's own node first and the PFS last.
-        let mut sources: BTreeMap<(u64, u64), Vec<&(Part, Source)>> = BTreeMap::new();
-        for one in found.parts.iter().filter(|(part, _)| part.object.rank == rank && part.about == about) {
-            sources.entry((one.0.offset, one.0.bytes)).or_default().push(one);
-        }
-        let own = self.settings.node;
-        sources.values_mut().for_each(|all| all.sort_by_key(|(_, source)| distance(source, own)));
-        let mut reader = Reader { client: self, peers, warnings, chunks: Vec::new(), sidecar: None };
-        let mut bytes = Vec::new();
-        // A part that begins after the end of those before is not reached: the attempt is whole.
-        for ((offset, length), sources) in sources {
-            if offset + length > bytes.len() as u64 || length == 0 {
-                reader.part(job, checkpoint, offset, length, &sources, &mut bytes)?;
-            }
-        }
-        check_length(job, checkpoint, &about, &bytes)?;
-        Ok(Restored { checkpoint, bytes, chunks: reader.chunks, warnings: reader.warnings })
+        let mut reader = Reader::new(self, peers);
+        let (bytes, chunks) = reader.object(found, Object { job, checkpoint, rank }, &about)?;
+        warnings.extend(reader.warnings);
+        Ok(Restored { checkpoint, bytes, chunks, warnings })
     }
 }
 
-fn check_length(job: JobId, checkpoint: CheckpointId, about: &About, bytes: &[u8]) -> Result<(), ClientError> {
-    let offset = bytes.len() as u64;
-    match offset == about.total {
-        true => Ok(()),
-        false => Err(ClientError::Damaged { job, checkpoint, offset, failures: Vec::new() }),
+/// Sources of each part of an attempt at an object by offset and length, those on the reader's own node first and the
+/// PFS last.
+pub(super) fn sources<'a>(
+    found: &'a Found,
+    rank: u32,
+    about: &About,
+    own: NodeId,
+) -> BTreeMap<(u64, u64), Vec<&'a (Part, Source)>> {
+    let mut sources: BTreeMap<(u64, u64), Vec<&(Part, Source)>> = BTreeMap::new();
+    for one in found.parts.iter().filter(|(part, _)| part.object.rank == rank && part.about == *about) {
+        sources.entry((one.0.offset, one.0.bytes)).or_default().push(one);
     }
+    sources.values_mut().for_each(|all| all.sort_by_key(|(_, source)| distance(source, own)));
+    sources
 }
 
 /// The given checkpoint, or the newest complete one.
@@ -128,48 +126,69 @@ fn distance(source: &Source, own: NodeId) -> u32 {
     }
 }
 
-struct Reader<'a> {
+/// A reader of parts.
+pub(super) struct Reader<'a> {
     client: &'a Client,
     peers: &'a mut Peers,
-    warnings: Vec<String>,
-    chunks: Vec<RestoredChunk>,
+    /// Sources that failed.
+    pub warnings: Vec<String>,
     /// The checksums of the last part that was read from the PFS.
     sidecar: Option<(Part, Sidecar)>,
 }
 
-impl Reader<'_> {
-    /// Appends the bytes of a part that are not there yet.
-    fn part(
+impl<'a> Reader<'a> {
+    pub fn new(client: &'a Client, peers: &'a mut Peers) -> Reader<'a> {
+        Reader { client, peers, warnings: Vec::new(), sidecar: None }
+    }
+
+    /// The bytes of an attempt at an object, and the sources of its chunks.
+    pub fn object(
         &mut self,
-        job: JobId,
-        checkpoint: CheckpointId,
-        offset: u64,
-        length: u64,
-        sources: &[&(Part, Source)],
-        bytes: &mut Vec<u8>,
-    ) -> Result<(), ClientError> {
-        for chunk in 0..chunks(length) {
-            let at = offset + chunk * CHUNK_BYTES;
-            let mut failures = Vec::new();
-            let read = sources.iter().find_map(|(part, source)| {
-                let named = name(source);
-                match self.chunk(part, source, chunk) {
-                    Ok(read) => Some((read, named)),
-                    Err(why) => {
-                        failures.push(format!("{named}: {why}"));
-                        None
-                    }
-                }
-            });
-            let Some((read, source)) = read else {
-                return Err(ClientError::Damaged { job, checkpoint, offset: at, failures });
-            };
-            self.warnings.extend(failures);
-            let skipped = (bytes.len() as u64).saturating_sub(at).min(read.len() as u64);
-            self.chunks.push(RestoredChunk { offset: at, bytes: read.len() as u64, source });
-            bytes.extend_from_slice(&read[skipped as usize..]);
+        found: &Found,
+        object: Object,
+        about: &About,
+    ) -> Result<(Vec<u8>, Vec<RestoredChunk>), ClientError> {
+        let (mut bytes, mut read) = (Vec::new(), Vec::new());
+        let damaged = |offset, failures| {
+            let Object { job, checkpoint, .. } = object;
+            ClientError::Damaged { job, checkpoint, offset, failures }
+        };
+        // A part that begins after the end of those before is not reached: the attempt is whole.
+        for ((offset, length), sources) in sources(found, object.rank, about, self.client.settings.node) {
+            if offset + length <= bytes.len() as u64 && length > 0 {
+                continue;
+            }
+            for number in 0..chunks(length) {
+                let at = offset + number * CHUNK_BYTES;
+                let (chunk, source) = self.first(&sources, number).map_err(|failures| damaged(at, failures))?;
+                let skipped = (bytes.len() as u64).saturating_sub(at).min(chunk.len() as u64);
+                read.push(RestoredChunk { offset: at, bytes: chunk.len() as u64, source });
+                bytes.extend_from_slice(&chunk[skipped as usize..]);
+            }
         }
-        Ok(())
+        match bytes.len() as u64 == about.total {
+            true => Ok((bytes, read)),
+            false => Err(damaged(bytes.len() as u64, Vec::new())),
+        }
+    }
+
+    /// One chunk of a part from the first source that has it, and the name of the source.
+    ///
+    /// # Errors
+    /// The failures of all sources.
+    pub fn first(&mut self, sources: &[&(Part, Source)], chunk: u64) -> Result<(Vec<u8>, String), Vec<String>> {
+        let mut failures = Vec::new();
+        for (part, source) in sources {
+            let named = name(source);
+            match self.chunk(part, source, chunk) {
+                Ok(read) => {
+                    self.warnings.extend(failures);
+                    return Ok((read, named));
+                }
+                Err(why) => failures.push(format!("{named}: {why}")),
+            }
+        }
+        Err(failures)
     }
 
     /// The checksums of a part on the PFS, which are read once for all its chunks.

@@ -8,13 +8,13 @@ pub use log::{ReplayError, Replayed, replay};
 
 use crate::clock;
 use crate::message::{FromCoordinator, ToCoordinator};
-use crate::server::{Server, lock};
+use crate::server::{Server, listen, lock};
 use crate::wire::{self, WireError};
 use entresol_burst::{Coordinator, Epoch, Event, LEASE_NS, NodeId, Policy, Redundancy};
 use log::GrantLog;
 use state::State;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -112,7 +112,7 @@ impl CoordinatorDaemon {
             Some(path) => Some(GrantLog::create(path, &settings.policy, epoch, settings.lease_ns)?),
             None => None,
         };
-        let listener = TcpListener::bind(&settings.listen)?;
+        let listener = listen(&settings.listen)?;
         let shared = Arc::new(Shared::new(settings, epoch, log));
         let own = Arc::clone(&shared);
         let server = Server::start(listener, Arc::new(move |stream| serve(&own, &stream)))?;

@@ -4,7 +4,7 @@ use super::cluster::{COORDINATOR, Cluster, Mutants, NODES};
 use super::files::CALLS;
 use super::oracle::{JOB, Oracle, RANKS, contents, object};
 use super::schedule::{Caught, Process, Trap};
-use crate::client::{CheckpointState, Client, Level, State};
+use crate::client::{CheckpointState, Client, State};
 use crate::layout;
 use crate::server::lock;
 use crate::{CHUNK_BYTES, clock};
@@ -246,12 +246,12 @@ impl Testbed {
             self.endure();
         }
         self.repair_all()?;
-        self.check_promised(Level::Absorbed)?;
+        self.check_promised()?;
         if self.chance(0.5) {
             let node = self.below(NODES as u64) as usize;
             self.lose_power(node);
             self.wait_for_loss();
-            self.check_promised(Level::Absorbed)?;
+            self.check_promised()?;
             self.repair_all()?;
         }
         self.drain()?;
@@ -504,18 +504,18 @@ impl Testbed {
     }
 
     /// Restores every promised checkpoint, and all others that are called complete.
-    fn check_promised(&mut self, level: Level) -> Checked {
+    fn check_promised(&mut self) -> Checked {
         let promised = lock(&self.cluster.oracle).promised();
         self.counts.promised += promised.len() as u64;
         let client = self.client();
-        self.check_listed(&client, &promised, level)
+        self.check_listed(&client, &promised)
     }
 
-    fn check_listed(&mut self, client: &Client, promised: &[CheckpointId], level: Level) -> Checked {
+    fn check_listed(&mut self, client: &Client, promised: &[CheckpointId]) -> Checked {
         let (states, missing) = client.list(JOB).map_err(|error| format!("no list: {error}"))?;
         for &checkpoint in promised {
             let state = states.iter().find(|state| state.checkpoint == checkpoint).map(|state| state.state);
-            if !matches!(state, Some(State::Complete(is)) if is >= level) {
+            if !matches!(state, Some(State::Complete(_))) {
                 return Err(format!("{checkpoint:?} was promised and is {state:?}: {states:?} {missing:?}"));
             }
         }
@@ -576,7 +576,7 @@ impl Testbed {
         self.kill_coordinator();
         self.cluster.pfs.lose_power(|_| true);
         let client = self.cluster.client(None, false);
-        self.check_listed(&client, &promised, Level::Durable)?;
+        self.check_listed(&client, &promised)?;
         self.check_manifests()
     }
 }

@@ -7,12 +7,12 @@ pub(crate) mod link;
 use crate::clock;
 use crate::message::{FromNode, NodeStatus, ToNode};
 use crate::pfs::Pfs;
-use crate::server::{Server, lock};
+use crate::server::{Server, listen, lock};
 use crate::wire::{self, WireError};
 use buffer::Buffer;
 use entresol_burst::{Event, NodeId, Policy};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -124,7 +124,7 @@ impl NodeDaemon {
     /// # Errors
     /// When there is not enough memory, or the address is in use.
     pub fn start(settings: &NodeSettings, pfs: Arc<dyn Pfs>) -> io::Result<NodeDaemon> {
-        let listener = TcpListener::bind(&settings.listen)?;
+        let listener = listen(&settings.listen)?;
         let address = listener.local_addr()?.to_string();
         // A later start has a later time: its number is higher than those of all starts before.
         let incarnation = clock::now_ns();

@@ -58,6 +58,8 @@ pub struct WriteBackCounts {
     pub below_reads: u64,
     /// Those of them in gaps of long sequential streams, which the cache held as well.
     pub below_gap_reads: u64,
+    /// Those of them that the cache held as well, between pages that it did not hold: one transfer in place of three.
+    pub below_bridge_reads: u64,
     /// Pages that reclaim appended again.
     pub copied: u64,
     /// Dirty pages that reclaim wrote below because the policy no longer held them.

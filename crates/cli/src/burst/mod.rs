@@ -1,6 +1,7 @@
 //! `entresol burst`: burst buffers for checkpoints, simulated and live.
 
 mod daemons;
+mod mount;
 mod report;
 mod study;
 mod study_report;
@@ -15,6 +16,7 @@ use entresol_burst::simulate::{
 };
 use entresol_burst::{Kind, Policy, Redundancy};
 use entresol_render::{Progress, Unit};
+use mount::MountArgs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use study::{Candidate, Cost, Read};
 use writers::{DrainArgs, ListArgs, PutArgs, RestoreArgs};
@@ -29,6 +31,7 @@ pub enum BurstCommand {
     Ls(ListArgs),
     Restore(RestoreArgs),
     Drain(DrainArgs),
+    Mount(MountArgs),
 }
 
 /// Simulate the destinations and times of checkpoints, and the cost of a node's failure
@@ -183,6 +186,7 @@ pub fn run(command: &BurstCommand, quiet: bool) -> Result<()> {
         BurstCommand::Ls(arguments) => writers::list(arguments),
         BurstCommand::Restore(arguments) => writers::restore(arguments, quiet),
         BurstCommand::Drain(arguments) => writers::drain(arguments),
+        BurstCommand::Mount(arguments) => mount::mount(arguments, quiet),
     }
 }
 

@@ -35,18 +35,29 @@ pub struct BufferArgs {
 }
 
 impl BufferArgs {
-    fn client(&self) -> Result<Client> {
+    /// The directory on the PFS.
+    pub fn directory(&self) -> Result<Arc<Directory>> {
         let pfs = Directory::open(&self.pfs).with_context(|| format!("--pfs {}", self.pfs.display()))?;
+        Ok(Arc::new(pfs))
+    }
+
+    /// A client that reaches the PFS by this directory.
+    pub fn client_at(&self, pfs: Arc<Directory>) -> Client {
         let settings = ClientSettings {
             coordinator: self.coordinator.clone(),
             nodes: self.node_address.clone(),
             node: NodeId(self.node),
             patience: PATIENCE,
         };
-        Ok(Client::new(settings, Arc::new(pfs)))
+        Client::new(settings, pfs)
     }
 
-    fn job(&self) -> JobId {
+    fn client(&self) -> Result<Client> {
+        Ok(self.client_at(self.directory()?))
+    }
+
+    /// The job.
+    pub fn job(&self) -> JobId {
         JobId(self.job)
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod burst;
 pub mod image;
 pub mod mounted;
 pub mod served;

@@ -181,6 +181,9 @@ fn state() -> Vec<Family> {
             |f| of_wear(f, |wear| Some(wear.written_pages));
         "entresol_wear_allowed_pages_total", "Pages that the bound on wear allowed in the same time.",
             |f| of_wear(f, |wear| wear.allowed_pages);
+        "entresol_wear_past_writes_total",
+            "Writes that went to the backing store alone because the bound on wear was used up.",
+            |f| of_wear(f, |wear| Some(wear.past_writes));
         "entresol_cache_file_lost", "1 if the cache file was unlinked, replaced or truncated while in use.",
             |f| count(f.cache_file.is_some().into());
         "entresol_restarts_total", "New starts of the server since its command began, with --restart on.",

@@ -72,6 +72,8 @@ pub(super) struct Tables {
     tick_accesses: f64,
     /// False where all pages are clean: the only event is a read.
     writes: bool,
+    /// Scratch of a build: the stays of a clean page and of a dirty one.
+    stays: [Stays; 2],
 }
 
 impl Tables {
@@ -87,6 +89,7 @@ impl Tables {
             next: CLASSES,
             tick_accesses,
             writes,
+            stays: [(); 2].map(|()| Stays(Vec::with_capacity(BUCKETS))),
         };
         (0..CLASSES).for_each(|class| build_class(&mut tables, class, 0.0, 0.0));
         tables
@@ -157,6 +160,7 @@ impl Tables {
         self.events.capacity() * 16
             + self.prior.capacity() * 4
             + (self.ranks.capacity() + self.values.capacity()) * 4
+            + self.stays.iter().map(|stays| stays.0.capacity() * size_of::<Stay>()).sum::<usize>()
             + self.seen.capacity()
     }
 }
@@ -195,34 +199,25 @@ fn power(mut base: f64, mut exponent: u32) -> f64 {
 }
 
 /// Benefits and time of a stay, both weighted by the number of pages.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Stay {
     benefit: f64,
     time: f64,
 }
 
 /// The best stays from each bucket on, the nearest last.
-#[derive(Clone, Copy)]
-struct Stays {
-    stack: [Stay; BUCKETS],
-    len: usize,
-}
+#[derive(Clone, Debug)]
+struct Stays(Vec<Stay>);
 
 impl Stays {
     /// Puts a bucket before all others and returns the best stay from it on. A stay goes on as long as what follows
     /// has a ratio that is not lower.
     #[inline]
     fn extend(&mut self, mut stay: Stay) -> Stay {
-        while self.len > 0 {
-            let next = self.stack[self.len - 1];
-            if next.benefit * stay.time < stay.benefit * next.time {
-                break;
-            }
+        while let Some(next) = self.0.pop_if(|next| next.benefit * stay.time >= stay.benefit * next.time) {
             stay = Stay { benefit: stay.benefit + next.benefit, time: stay.time + next.time };
-            self.len -= 1;
         }
-        self.stack[self.len] = stay;
-        self.len += 1;
+        self.0.push(stay);
         stay
     }
 }
@@ -232,7 +227,7 @@ fn build_class(tables: &mut Tables, class: usize, theta: f64, sampled: f64) {
     let (half, written) = (class / 2, class % 2);
     let returns = RETURNS[half / GAPS];
     let reads_share = if tables.writes { READS[written] } else { 1.0 };
-    let mut stays = [Stays { stack: [Stay::default(); BUCKETS], len: 0 }; 2];
+    tables.stays.iter_mut().for_each(|stays| stays.0.clear());
     let mut values = [0.0f64; 2];
     let mut later = 0.0;
     let kept = if mutant::is(Mutant::NoDecay) { 10 } else { KEPT_TENTHS };
@@ -254,7 +249,7 @@ fn build_class(tables: &mut Tables, class: usize, theta: f64, sampled: f64) {
         let clean = if mutant::is(Mutant::WritesAsReads) { reads + writes } else { reads };
         later += ends;
         for (dirty, benefit) in [clean, dirty_read * reads + writes].into_iter().enumerate() {
-            let best = stays[dirty].extend(Stay { benefit, time });
+            let best = tables.stays[dirty].extend(Stay { benefit, time });
             values[dirty] = (values[dirty] + benefit - theta * time).max(0.0);
             tables.ranks[at][dirty] = encode(best.benefit / best.time);
             tables.values[at][dirty] = encode(values[dirty] / later);

@@ -1,0 +1,118 @@
+//! Reading of a committed file: each chunk comes from the nearest source that has it with its checksum.
+
+use super::files::{FileError, Files, Snapshot};
+use super::restore::{ROUNDS, Reader, sources};
+use super::{ClientError, Peers};
+use crate::checksum::CHUNK_BYTES;
+use crate::index::Index;
+use crate::report::report;
+use entresol_burst::CheckpointId;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A chunk of a piece.
+struct Chunk {
+    piece: u32,
+    /// Offset in the piece of the first byte.
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+/// A committed file that is open for reading. It stays the version that was opened.
+pub struct FileReader {
+    files: Arc<Files>,
+    checkpoint: CheckpointId,
+    snapshot: Arc<Snapshot>,
+    index: Arc<Index>,
+    peers: Peers,
+    /// The chunk that was read last.
+    last: Option<Chunk>,
+}
+
+impl FileReader {
+    pub(super) fn new(
+        files: Arc<Files>,
+        checkpoint: CheckpointId,
+        snapshot: Arc<Snapshot>,
+        index: Arc<Index>,
+    ) -> FileReader {
+        FileReader { files, checkpoint, snapshot, index, peers: Peers::default(), last: None }
+    }
+
+    /// Length of the file in bytes.
+    pub fn length(&self) -> u64 {
+        self.index.bytes
+    }
+
+    /// Reads a range; less of it at the end of the file.
+    ///
+    /// # Errors
+    /// When no source has a chunk with its checksum.
+    pub fn read(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>, FileError> {
+        let end = offset.saturating_add(bytes).min(self.index.bytes);
+        let mut at = offset;
+        let mut read = Vec::with_capacity(end.saturating_sub(offset) as usize);
+        while at < end {
+            match self.index.span(at) {
+                None => {
+                    let zeros = self.index.next(at).min(end) - at;
+                    read.resize(read.len() + zeros as usize, 0);
+                    at += zeros;
+                }
+                Some(span) => {
+                    let in_piece = span.at + (at - span.offset);
+                    let left = (span.offset + span.bytes).min(end) - at;
+                    let part = self.in_piece(span.piece, in_piece, left)?;
+                    at += part.len() as u64;
+                    read.extend_from_slice(part);
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    /// At most `most` bytes of a piece from an offset on, and at least one.
+    fn in_piece(&mut self, piece: u32, offset: u64, most: u64) -> Result<&[u8], FileError> {
+        let has = |chunk: &Chunk| {
+            chunk.piece == piece && (chunk.offset..chunk.offset + chunk.bytes.len() as u64).contains(&offset)
+        };
+        let chunk = match self.last.take().filter(has) {
+            Some(chunk) => chunk,
+            None => self.chunk(piece, offset)?,
+        };
+        let chunk = self.last.insert(chunk);
+        let from = (offset - chunk.offset) as usize;
+        let to = chunk.bytes.len().min(from.saturating_add(usize::try_from(most).unwrap_or(usize::MAX)));
+        Ok(&chunk.bytes[from..to])
+    }
+
+    /// The chunk that has a byte of a piece. Parts move while they are read: a chunk that is nowhere is looked for anew.
+    fn chunk(&mut self, piece: u32, offset: u64) -> Result<Chunk, FileError> {
+        let mut round = 1;
+        loop {
+            match self.look(piece, offset) {
+                Err(_) if round < ROUNDS => {
+                    round += 1;
+                    self.snapshot = self.files.snapshot(self.checkpoint, Duration::ZERO)?;
+                }
+                looked => return looked,
+            }
+        }
+    }
+
+    fn look(&mut self, piece: u32, offset: u64) -> Result<Chunk, FileError> {
+        let (job, checkpoint) = (self.files.job, self.checkpoint);
+        let damaged = |failures| FileError::from(ClientError::Damaged { job, checkpoint, offset, failures });
+        let Snapshot { census, found, .. } = &*self.snapshot;
+        let about = census.pieces.get(&piece).ok_or_else(|| damaged(vec![format!("piece {piece} is nowhere")]))?;
+        let parts = sources(found, piece, about, self.files.client.settings.node);
+        // The piece is whole, so one of its parts has the byte.
+        let part = parts.into_iter().find(|((from, bytes), _)| (*from..*from + *bytes).contains(&offset));
+        let ((from, _), sources) = part.ok_or_else(|| damaged(Vec::new()))?;
+        let number = (offset - from) / CHUNK_BYTES;
+        let mut reader = Reader::new(&self.files.client, &mut self.peers);
+        let (bytes, _) = reader.first(&sources, number).map_err(damaged)?;
+        reader.warnings.iter().for_each(|warning| report!("checkpoint {}: {warning}", checkpoint.0));
+        Ok(Chunk { piece, offset: from + number * CHUNK_BYTES, bytes })
+    }
+}

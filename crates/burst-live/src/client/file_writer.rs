@@ -1,0 +1,168 @@
+//! Writing of a file that grows: bytes are collected, stored piece by piece, and committed by the file's index.
+//!
+//! A piece is an object of its own, and is acknowledged before its bytes are forgotten. A commit stores the index.
+
+use super::files::{FileError, Files};
+use crate::clock;
+use crate::index::{Claim, FILES, Index, PIECE, PIECE_BYTES, Span};
+use crate::server::lock;
+use entresol_burst::{CheckpointId, Object};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// Bytes of one opening of a file that no piece has yet: a range without gaps.
+#[derive(Debug, Default)]
+pub struct WriteBuffer {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl WriteBuffer {
+    fn end(&self) -> u64 {
+        self.offset + self.bytes.len() as u64
+    }
+
+    /// Takes as many bytes as fit: the range stays without gaps, and is no longer than a piece. Returns their number.
+    fn take(&mut self, offset: u64, bytes: &[u8]) -> usize {
+        if self.bytes.is_empty() {
+            self.offset = offset;
+        }
+        if offset < self.offset || offset > self.end() {
+            return 0;
+        }
+        let at = (offset - self.offset) as usize;
+        let taken = bytes.len().min(PIECE_BYTES - at);
+        let end = at + taken;
+        self.bytes.resize(self.bytes.len().max(end), 0);
+        self.bytes[at..end].copy_from_slice(&bytes[..taken]);
+        taken
+    }
+
+    /// Drops bytes beyond a length of the file.
+    pub fn cut(&mut self, length: u64) {
+        self.bytes.truncate(length.saturating_sub(self.offset).min(self.bytes.len() as u64) as usize);
+    }
+}
+
+/// Parts of the file that are stored.
+#[derive(Default)]
+struct Written {
+    index: Index,
+    /// Number of the next piece.
+    next: u32,
+    /// Number of changes to the index.
+    changes: u64,
+    /// Number of changes that the committed index has; none if there is no committed index.
+    committed: Option<u64>,
+}
+
+/// A file that is being written. Several openings of one mount share it, each with its own [`WriteBuffer`].
+pub struct FileWriter {
+    files: Arc<Files>,
+    checkpoint: CheckpointId,
+    claim: Claim,
+    written: Mutex<Written>,
+    /// One commit at a time: each stores the same object.
+    committing: Mutex<()>,
+}
+
+impl FileWriter {
+    pub(super) fn new(files: Arc<Files>, checkpoint: CheckpointId, claim: Claim) -> FileWriter {
+        let written = Mutex::new(Written::default());
+        FileWriter { files, checkpoint, claim, written, committing: Mutex::new(()) }
+    }
+
+    /// Writes a range of the file. Full pieces are stored before it returns.
+    ///
+    /// # Errors
+    /// When a piece can be stored nowhere. The buffer still has its bytes then, and a later call tries again.
+    pub fn write(&self, buffer: &mut WriteBuffer, mut offset: u64, mut bytes: &[u8]) -> Result<(), FileError> {
+        offset.checked_add(bytes.len() as u64).filter(|&end| end <= i64::MAX as u64).ok_or(FileError::TooLong)?;
+        while !bytes.is_empty() {
+            let taken = buffer.take(offset, bytes);
+            if taken == 0 {
+                self.send(buffer, clock::now())?;
+            }
+            offset += taken as u64;
+            bytes = &bytes[taken..];
+        }
+        Ok(())
+    }
+
+    /// Stores the bytes of a buffer as a piece. The wait for buffers without progress began at `since`.
+    ///
+    /// # Errors
+    /// When the piece can be stored nowhere; the buffer still has its bytes.
+    pub fn send(&self, buffer: &mut WriteBuffer, since: Instant) -> Result<(), FileError> {
+        if buffer.bytes.is_empty() {
+            return Ok(());
+        }
+        let piece = self.next_piece()?;
+        self.files.store(piece, PIECE, &buffer.bytes, since)?;
+        let bytes = buffer.bytes.len() as u64;
+        // The memory stays for the next piece.
+        buffer.bytes.clear();
+        let mut written = lock(&self.written);
+        written.index.insert(Span { offset: buffer.offset, bytes, piece: piece.rank, at: 0 });
+        written.changes += 1;
+        Ok(())
+    }
+
+    fn next_piece(&self) -> Result<Object, FileError> {
+        let mut written = lock(&self.written);
+        let piece = self.claim.piece(self.files.job, self.checkpoint, written.next);
+        let piece = piece.ok_or(FileError::Pieces(written.next))?;
+        written.next += 1;
+        Ok(piece)
+    }
+
+    /// Commits what is stored of the file: it can be read afterwards, through every mount. Does nothing if it is
+    /// committed already.
+    ///
+    /// # Errors
+    /// When the index can be stored nowhere, or another mount has opened the file for writing.
+    pub fn commit(&self, since: Instant) -> Result<(), FileError> {
+        let _one = lock(&self.committing);
+        let (index, changes) = {
+            let written = lock(&self.written);
+            if written.committed == Some(written.changes) {
+                return Ok(());
+            }
+            (written.index.clone(), written.changes)
+        };
+        self.check_newest()?;
+        let object = self.claim.index(self.files.job, self.checkpoint);
+        self.files.store(object, FILES | self.claim.files, &index.to_bytes(), since)?;
+        self.files.forget(self.checkpoint);
+        // An opening that followed meanwhile may not have seen this commit.
+        self.check_newest()?;
+        lock(&self.written).committed = Some(changes);
+        Ok(())
+    }
+
+    fn check_newest(&self) -> Result<(), FileError> {
+        match self.files.is_newest(self.checkpoint, self.claim)? {
+            true => Ok(()),
+            false => Err(FileError::Stale),
+        }
+    }
+
+    /// Sets the length of the file. The buffers of all openings are to be cut too.
+    pub fn set_length(&self, bytes: u64) {
+        let mut written = lock(&self.written);
+        written.index.set_length(bytes);
+        written.changes += 1;
+    }
+
+    /// Length of the file with the bytes that are in a buffer.
+    pub fn length<'a>(&self, buffers: impl Iterator<Item = &'a WriteBuffer>) -> u64 {
+        let filled = buffers.filter(|buffer| !buffer.bytes.is_empty());
+        filled.map(WriteBuffer::end).max().unwrap_or(0).max(lock(&self.written).index.bytes)
+    }
+
+    /// True if all that is stored is committed.
+    pub fn is_committed(&self) -> bool {
+        let written = lock(&self.written);
+        written.committed == Some(written.changes)
+    }
+}

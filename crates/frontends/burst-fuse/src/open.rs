@@ -1,0 +1,188 @@
+//! Open files: readers of committed ones, and files that are being written, which all openings of this mount share.
+
+use crate::nodes::{Path, lock};
+use entresol_burst_live::client::{FileError, FileReader, FileWriter, Files, WriteBuffer};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// One opening of a file for writing.
+#[derive(Default)]
+pub(super) struct Opening {
+    buffer: WriteBuffer,
+    /// True if it was closed, and not written to since.
+    closed: bool,
+}
+
+/// A file that is being written.
+pub(super) struct Writing {
+    writer: FileWriter,
+    openings: Mutex<BTreeMap<u64, Arc<Mutex<Opening>>>>,
+}
+
+impl Writing {
+    fn new(writer: FileWriter) -> Writing {
+        Writing { writer, openings: Mutex::default() }
+    }
+
+    fn opening(&self, handle: u64) -> Arc<Mutex<Opening>> {
+        Arc::clone(lock(&self.openings).entry(handle).or_default())
+    }
+
+    fn all(&self) -> Vec<Arc<Mutex<Opening>>> {
+        lock(&self.openings).values().cloned().collect()
+    }
+
+    pub fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
+        let opening = self.opening(handle);
+        let mut opening = lock(&opening);
+        opening.closed = false;
+        self.writer.write(&mut opening.buffer, offset, bytes)
+    }
+
+    /// Stores and commits all bytes of this opening, and those of others that are stored.
+    pub fn sync(&self, handle: u64) -> Result<(), FileError> {
+        let since = Instant::now();
+        self.writer.send(&mut lock(&self.opening(handle)).buffer, since)?;
+        self.writer.commit(since)
+    }
+
+    /// Stores the bytes of an opening that is closed. The file is committed when all its openings are.
+    pub fn close(&self, handle: u64) -> Result<(), FileError> {
+        let since = Instant::now();
+        {
+            let opening = self.opening(handle);
+            let mut opening = lock(&opening);
+            self.writer.send(&mut opening.buffer, since)?;
+            opening.closed = true;
+        }
+        match self.all().iter().all(|opening| lock(opening).closed) {
+            true => self.writer.commit(since),
+            false => Ok(()),
+        }
+    }
+
+    /// True if all openings are closed and all their bytes committed: the kernel has not released it yet.
+    pub fn is_finished(&self) -> bool {
+        self.writer.is_committed() && self.all().iter().all(|opening| lock(opening).closed)
+    }
+
+    pub fn set_length(&self, bytes: u64) {
+        self.writer.set_length(bytes);
+        self.all().iter().for_each(|opening| lock(opening).buffer.cut(bytes));
+    }
+
+    pub fn length(&self) -> u64 {
+        let openings = self.all();
+        let locked: Vec<_> = openings.iter().map(|opening| lock(opening)).collect();
+        self.writer.length(locked.iter().map(|opening| &opening.buffer))
+    }
+}
+
+/// An open handle.
+#[derive(Clone)]
+pub(super) enum Handle {
+    Reader(Arc<Mutex<FileReader>>),
+    Writer(Path, Arc<Writing>),
+}
+
+/// A file that may be being written. The lock is held while it is opened.
+type Slot = Arc<Mutex<Option<Arc<Writing>>>>;
+
+/// The files that are open in this mount.
+pub(super) struct OpenFiles {
+    files: Arc<Files>,
+    handles: Mutex<(u64, HashMap<u64, Handle>)>,
+    writing: Mutex<HashMap<Path, Slot>>,
+}
+
+impl OpenFiles {
+    pub fn new(files: Arc<Files>) -> OpenFiles {
+        OpenFiles { files, handles: Mutex::default(), writing: Mutex::default() }
+    }
+
+    fn next(&self) -> u64 {
+        let mut handles = lock(&self.handles);
+        handles.0 += 1;
+        handles.0
+    }
+
+    pub fn get(&self, handle: u64) -> Option<Handle> {
+        lock(&self.handles).1.get(&handle).cloned()
+    }
+
+    /// The state of a file that is being written through this mount.
+    pub fn writing(&self, path: &Path) -> Option<Arc<Writing>> {
+        let slot = lock(&self.writing).get(path).cloned()?;
+        lock(&slot).clone().filter(|writing| !writing.is_finished())
+    }
+
+    /// Opens a committed file.
+    pub fn read(&self, path: &Path) -> Result<u64, FileError> {
+        let reader = self.files.open(path.0, &path.1)?;
+        let handle = self.next();
+        lock(&self.handles).1.insert(handle, Handle::Reader(Arc::new(Mutex::new(reader))));
+        Ok(handle)
+    }
+
+    /// Opens a file for writing, of which nothing is left with `truncate`.
+    pub fn write(&self, path: &Path, truncate: bool) -> Result<u64, FileError> {
+        let slot = Arc::clone(lock(&self.writing).entry(path.clone()).or_default());
+        let opened = self.write_in(&slot, path, truncate);
+        drop(slot);
+        if opened.is_err() {
+            self.forget_unused(path);
+        }
+        opened
+    }
+
+    fn write_in(&self, slot: &Slot, path: &Path, truncate: bool) -> Result<u64, FileError> {
+        let mut slot = lock(slot);
+        let writing = match &*slot {
+            Some(writing) if !writing.is_finished() => {
+                if truncate {
+                    writing.set_length(0);
+                }
+                Arc::clone(writing)
+            }
+            _ => Arc::new(Writing::new(self.files.create(path.0, &path.1, truncate)?)),
+        };
+        *slot = Some(Arc::clone(&writing));
+        let handle = self.next();
+        writing.opening(handle);
+        lock(&self.handles).1.insert(handle, Handle::Writer(path.clone(), writing));
+        Ok(handle)
+    }
+
+    /// Ends an opening. Returns the path of a file of which bytes are given up: they were not committed.
+    pub fn release(&self, handle: u64) -> Option<Path> {
+        let Some(Handle::Writer(path, writing)) = lock(&self.handles).1.remove(&handle) else { return None };
+        let slot = lock(&self.writing).get(&path).cloned()?;
+        let mut locked = lock(&slot);
+        lock(&writing.openings).remove(&handle);
+        let is_last = lock(&writing.openings).is_empty();
+        if is_last && locked.as_ref().is_some_and(|current| Arc::ptr_eq(current, &writing)) {
+            *locked = None;
+        }
+        drop(locked);
+        drop(slot);
+        self.forget_unused(&path);
+        (is_last && !writing.writer.is_committed()).then_some(path)
+    }
+
+    fn forget_unused(&self, path: &Path) {
+        let mut writing = lock(&self.writing);
+        // A slot of which the table has the only reference is in no use, and nobody can get it meanwhile.
+        if writing.get(path).is_some_and(|slot| Arc::strong_count(slot) == 1 && lock(slot).is_none()) {
+            writing.remove(path);
+        }
+    }
+
+    /// Paths of the files that are being written.
+    pub fn unfinished(&self) -> Vec<Path> {
+        let slots: Vec<(Path, Slot)> =
+            lock(&self.writing).iter().map(|(path, slot)| (path.clone(), Arc::clone(slot))).collect();
+        let is_open = |slot: &Slot| lock(slot).as_ref().is_some_and(|writing| !writing.is_finished());
+        slots.into_iter().filter(|(_, slot)| is_open(slot)).map(|(path, _)| path).collect()
+    }
+}
