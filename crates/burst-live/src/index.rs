@@ -5,13 +5,10 @@
 //! for writing is a new *generation* of the slot, and the newest one that has committed counts. The numbers of ranks of
 //! the objects say what they are, so that the name of a part is enough: [`FILES`] and [`PIECE`].
 
-use crate::checksum::{CHUNK_BYTES, chunk_length, chunks, crc32c};
-use crate::layout::{self, Census};
-use crate::message::{About, Part};
-use crate::pfs::Pfs;
+use crate::message::About;
 use entresol_burst::{CheckpointId, JobId, Object};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 /// Number of ranks of a piece of a file.
@@ -37,9 +34,15 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The object of the index.
+    /// The object of the first index.
     pub fn index(self, job: JobId, checkpoint: CheckpointId) -> Object {
         Object { job, checkpoint, rank: self.slot + self.files * self.generation }
+    }
+
+    /// The object of a later index, which has a number in the row of the pieces: the buffers keep the earlier one until it
+    /// is on the PFS. None if there are no more numbers.
+    pub fn later_index(self, job: JobId, checkpoint: CheckpointId, number: u32) -> Option<Object> {
+        self.piece(job, checkpoint, number).filter(|object| object.rank < FILES)
     }
 
     /// The object of a piece; none if there are no more numbers. The first [`GENERATIONS`] rows of numbers are those of
@@ -54,6 +57,12 @@ impl Claim {
 /// Slot of an index among so many files.
 pub fn slot(files: u32, rank: u32) -> u32 {
     rank % files
+}
+
+/// Order of the indexes of a slot: generation and number. The last one counts.
+pub fn order(files: u32, rank: u32) -> (u32, u32) {
+    let row = rank / files;
+    (row % GENERATIONS, row / GENERATIONS)
 }
 
 /// A range of a file, and the piece that has its bytes.
@@ -139,45 +148,11 @@ impl Index {
         self.spans.get(after).map_or(self.bytes, |span| span.offset)
     }
 
-    /// Ranks of the pieces, if all are whole and long enough.
-    pub fn pieces(&self, census: &Census) -> Option<BTreeSet<u32>> {
-        let is_there = |span: &Span| census.pieces.get(&span.piece).is_some_and(|it| span.at + span.bytes <= it.total);
+    /// Ranks of the pieces, if all are among these whole ones and long enough.
+    pub fn pieces(&self, whole: &BTreeMap<u32, About>) -> Option<BTreeSet<u32>> {
+        let is_there = |span: &Span| whole.get(&span.piece).is_some_and(|it| span.at + span.bytes <= it.total);
         self.spans.iter().map(|span| is_there(span).then_some(span.piece)).collect()
     }
-}
-
-/// Ranks of the pieces of all files of a checkpoint on the PFS; none if a piece is missing there.
-///
-/// # Errors
-/// When an index cannot be read.
-pub fn pieces_on_pfs(pfs: &dyn Pfs, all: &[Part], census: &Census) -> io::Result<Option<BTreeSet<u32>>> {
-    let mut ranks = BTreeSet::new();
-    for (&rank, about) in &census.whole {
-        let Some(own) = Index::parse(&read_on_pfs(pfs, all, rank, about)?)?.pieces(census) else { return Ok(None) };
-        ranks.extend(own);
-    }
-    Ok(Some(ranks))
-}
-
-/// The bytes of a small object on the PFS, with its checksums compared.
-fn read_on_pfs(pfs: &dyn Pfs, all: &[Part], rank: u32, about: &About) -> io::Result<Vec<u8>> {
-    let mut own: Vec<&Part> = all.iter().filter(|part| part.object.rank == rank && part.about == *about).collect();
-    own.sort_unstable_by_key(|part| part.offset);
-    let mut bytes = Vec::new();
-    for part in own.into_iter().filter(|part| part.bytes > 0) {
-        let sidecar = layout::sidecar(pfs, part)?;
-        let folder = layout::folder(part.object.job, part.object.checkpoint);
-        for (chunk, &crc) in (0..chunks(part.bytes)).zip(&sidecar.crcs) {
-            let length = chunk_length(part.bytes, chunk);
-            let read = pfs.read(&folder, &layout::name(part), chunk * CHUNK_BYTES, length)?;
-            if crc32c(&read) != crc {
-                let why = format!("{}: chunk {chunk} has another checksum", layout::name(part));
-                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-            }
-            bytes.extend(read);
-        }
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -238,6 +213,9 @@ mod tests {
                 let claim = Claim { files, slot: slot_of, generation };
                 let index = claim.index(job, checkpoint);
                 assert!(ranks.insert(index.rank) && slot(files, index.rank) == slot_of);
+                assert_eq!(order(files, index.rank), (generation, 0));
+                let later = claim.later_index(job, checkpoint, 4).expect("an index");
+                assert_eq!((slot(files, later.rank), order(files, later.rank)), (slot_of, (generation, 5)));
                 assert!(
                     (0..10).all(|number| ranks.insert(claim.piece(job, checkpoint, number).expect("a piece").rank))
                 );
@@ -245,6 +223,9 @@ mod tests {
         }
         let last = Claim { files: FILES_MAX, slot: FILES_MAX - 1, generation: GENERATIONS - 1 };
         assert!(last.index(job, checkpoint).rank < FILES);
+        assert!(
+            last.later_index(job, checkpoint, 2_000).is_some() && last.later_index(job, checkpoint, 2_047).is_none()
+        );
         assert!(last.piece(job, checkpoint, 4_000).is_some() && last.piece(job, checkpoint, 4_094).is_none());
     }
 }

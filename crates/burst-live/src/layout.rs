@@ -8,7 +8,8 @@
 //! An attempt at an object is *whole* when its parts cover the object. A checkpoint is *complete* when every rank has a
 //! whole attempt; the newest whole attempt of each rank counts.
 
-use crate::index::{self, FILES, PIECE};
+use crate::checksum::{CHUNK_BYTES, chunk_length, chunks, crc32c};
+use crate::index::{self, FILES, Index, PIECE};
 use crate::message::{About, Part};
 use crate::mutant::{self, Mutant};
 use crate::pfs::Pfs;
@@ -175,7 +176,7 @@ pub struct Census {
     pub ranks: u32,
     /// True if the checkpoint consists of files: its objects are their indexes ([`crate::index`]).
     pub is_files: bool,
-    /// The newest whole attempt of each rank that has one; of files, the newest generation of each.
+    /// The newest whole attempt of each rank that has one; of files, the newest index of each.
     pub whole: BTreeMap<u32, About>,
     /// The newest whole attempt of each piece of a file.
     pub pieces: BTreeMap<u32, About>,
@@ -196,8 +197,10 @@ impl Census {
         let is_files = kind & FILES != 0 && ranks > 0;
         let mut whole = newest_whole(&of_kind);
         if is_files {
-            // In order of generations, so that the newest stays.
-            let newest: BTreeMap<u32, u32> = whole.keys().map(|&rank| (index::slot(ranks, rank), rank)).collect();
+            // In their order, so that the newest stays.
+            let mut indexes: Vec<u32> = whole.keys().copied().collect();
+            indexes.sort_unstable_by_key(|&rank| index::order(ranks, rank));
+            let newest: BTreeMap<u32, u32> = indexes.iter().map(|&rank| (index::slot(ranks, rank), rank)).collect();
             whole.retain(|&rank, _| newest[&index::slot(ranks, rank)] == rank);
         }
         Census { ranks, is_files, whole, pieces }
@@ -252,7 +255,7 @@ pub fn finish(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Result
     {
         return Ok(true);
     }
-    let needed = if census.is_files { index::pieces_on_pfs(pfs, &all, &census)? } else { Some(BTreeSet::new()) };
+    let needed = if census.is_files { pieces_on_pfs(pfs, &all, &census)? } else { Some(BTreeSet::new()) };
     let Some(needed) = needed else { return Ok(false) };
     let objects = census.whole.iter().map(|(&rank, about)| manifest_object(pfs, &all, rank, about));
     let pieces = needed.iter().map(|rank| manifest_object(pfs, &all, *rank, &census.pieces[rank]));
@@ -265,6 +268,39 @@ pub fn finish(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Result
     };
     pfs.create(&folder(job, checkpoint), MANIFEST, &mut &serde_json::to_vec_pretty(&manifest)?[..])?;
     Ok(true)
+}
+
+/// Ranks of the pieces of all files of a checkpoint on the PFS; none if a piece is missing there.
+fn pieces_on_pfs(pfs: &dyn Pfs, all: &[Part], census: &Census) -> io::Result<Option<BTreeSet<u32>>> {
+    let mut ranks = BTreeSet::new();
+    for (&rank, about) in &census.whole {
+        let Some(own) = Index::parse(&read_on_pfs(pfs, all, rank, about)?)?.pieces(&census.pieces) else {
+            return Ok(None);
+        };
+        ranks.extend(own);
+    }
+    Ok(Some(ranks))
+}
+
+/// The bytes of a small object on the PFS, with its checksums compared.
+fn read_on_pfs(pfs: &dyn Pfs, all: &[Part], rank: u32, about: &About) -> io::Result<Vec<u8>> {
+    let mut own: Vec<&Part> = all.iter().filter(|part| part.object.rank == rank && part.about == *about).collect();
+    own.sort_unstable_by_key(|part| part.offset);
+    let mut bytes = Vec::new();
+    for part in own.into_iter().filter(|part| part.bytes > 0) {
+        let sidecar = sidecar(pfs, part)?;
+        let folder = folder(part.object.job, part.object.checkpoint);
+        for (chunk, &crc) in (0..chunks(part.bytes)).zip(&sidecar.crcs) {
+            let length = chunk_length(part.bytes, chunk);
+            let read = pfs.read(&folder, &name(part), chunk * CHUNK_BYTES, length)?;
+            if crc32c(&read) != crc {
+                let why = format!("{}: chunk {chunk} has another checksum", name(part));
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
+            bytes.extend(read);
+        }
+    }
+    Ok(bytes)
 }
 
 fn manifest_object(pfs: &dyn Pfs, all: &[Part], rank: u32, about: &About) -> io::Result<ManifestObject> {
@@ -343,6 +379,15 @@ mod tests {
             part(rank, FILES | files, attempt, 0, 9, 9)
         };
         let piece = part(700, PIECE, 99, 0, 5, 5);
+        // A later index of a generation counts, but not of an earlier one.
+        let later = |generation: u32, number: u32, attempt| {
+            let rank = files * (index::GENERATIONS * (number + 1) + generation);
+            part(rank, FILES | files, attempt, 0, 9, 9)
+        };
+        let census = Census::of(&[index(0, 0, 1), later(0, 3, 9), index(0, 1, 2), later(0, 4, 8)]);
+        assert_eq!(census.whole.keys().copied().collect::<Vec<_>>(), [2]);
+        let census = Census::of(&[index(0, 1, 1), later(1, 3, 2), later(1, 2, 9)]);
+        assert_eq!(census.whole.keys().copied().collect::<Vec<_>>(), [later(1, 3, 0).object.rank]);
         let census = Census::of(&[index(0, 0, 1), index(0, 2, 3), index(0, 1, 7), piece]);
         assert_eq!(census.whole.keys().copied().collect::<Vec<_>>(), [4]);
         assert!(census.is_files && census.pieces.contains_key(&700) && !census.is_complete());

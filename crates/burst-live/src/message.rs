@@ -84,6 +84,12 @@ pub enum FromCoordinator {
         settled: bool,
         /// The coordinator's epoch.
         epoch: u32,
+        /// Checkpoints with committed bytes that are not on the PFS.
+        #[serde(default)]
+        undrained: u64,
+        /// Those of them with bytes that one node alone has.
+        #[serde(default)]
+        at_risk: u64,
     },
     /// Answer to `Hello`.
     Welcome {
@@ -194,8 +200,14 @@ pub struct NodeStatus {
     pub epoch: Option<u32>,
     /// Size of the buffer in bytes.
     pub capacity: u64,
+    /// Bytes that are taken, copies included.
+    #[serde(default)]
+    pub used: u64,
     /// Bytes of stored primaries that are not on the PFS yet.
     pub undrained: u64,
+    /// Time for which the oldest of these has been here, milliseconds.
+    #[serde(default)]
+    pub undrained_for_ms: u64,
     /// Bytes written to the PFS since the start.
     pub drained: u64,
     /// Failed attempts to write to the PFS since the start.

@@ -19,7 +19,7 @@ pub mod simulate;
 mod space;
 
 pub use coordinator::{Coordinator, LEASE_NS};
-pub use location::{LocationStore, Piece, Progress, Where};
+pub use location::{Exposure, LocationStore, Piece, Progress, Where};
 #[cfg(feature = "mutants")]
 pub use mutant::{Mutant, activate, leave_out};
 pub use node::{NodeStore, NotAdmitted};

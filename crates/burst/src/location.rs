@@ -66,6 +66,15 @@ impl Progress {
     }
 }
 
+/// Number of checkpoints that a loss of memory threatens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exposure {
+    /// Checkpoints with committed bytes that are not on the PFS.
+    pub undrained: u64,
+    /// Those of them with bytes that one node alone has, or none any more: its loss takes them along.
+    pub at_risk: u64,
+}
+
 /// The index of checkpoints by location. For each job it keeps the newest durable checkpoint and all newer ones.
 #[derive(Clone, Debug, Default)]
 pub struct LocationStore {
@@ -97,6 +106,22 @@ impl LocationStore {
     pub fn newest_complete(&self, job: JobId) -> Option<CheckpointId> {
         let of_job = self.checkpoints.range((job, CheckpointId(0))..=(job, CheckpointId(u64::MAX)));
         of_job.rev().find(|(_, progress)| progress.is_complete()).map(|(&(_, checkpoint), _)| checkpoint)
+    }
+
+    /// Number of checkpoints that a loss of memory threatens.
+    pub fn exposure(&self) -> Exposure {
+        let mut exposure = Exposure::default();
+        for &(job, checkpoint) in self.checkpoints.keys() {
+            let committed = self.objects_of(job, checkpoint).filter(|(_, record)| record.committed);
+            let (mut undrained, mut at_risk) = (false, false);
+            for piece in committed.flat_map(|(_, record)| &record.pieces) {
+                undrained |= !matches!(piece.at, Where::Durable | Where::Direct);
+                at_risk |= matches!(piece.at, Where::Buffer { guard: None, .. } | Where::Lost { .. });
+            }
+            exposure.undrained += u64::from(undrained);
+            exposure.at_risk += u64::from(at_risk);
+        }
+        exposure
     }
 
     /// Number of known checkpoints.
@@ -182,5 +207,38 @@ impl LocationStore {
             let ranks: Vec<Object> = self.objects_of(job, checkpoint).map(|(&object, _)| object).collect();
             ranks.iter().for_each(|object| drop(self.objects.remove(object)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_at_risk_while_one_node_alone_has_committed_bytes() {
+        let job = JobId(1);
+        let (lease, node) = (Lease { epoch: crate::Epoch(1), number: 1 }, NodeId(2));
+        let buffer = |guard| Where::Buffer { lease, node, guard };
+        let mut store = LocationStore::default();
+        let threatened = |at: &[Where], committed: bool| {
+            let mut store = LocationStore::default();
+            let object = Object { job, checkpoint: CheckpointId(3), rank: 0 };
+            store.open(object, 1, 0);
+            let pieces = at.iter().map(|&at| Piece { offset: 0, bytes: 1, at });
+            store.record(object).expect("it was opened").pieces.extend(pieces);
+            if committed {
+                store.commit(object);
+            }
+            let Exposure { undrained, at_risk } = store.exposure();
+            (undrained, at_risk)
+        };
+        assert_eq!(store.exposure(), Exposure::default());
+        store.open(Object { job, checkpoint: CheckpointId(1), rank: 0 }, 1, 0);
+        assert_eq!(store.exposure(), Exposure::default());
+        assert_eq!(threatened(&[buffer(None)], false), (0, 0));
+        assert_eq!(threatened(&[buffer(None)], true), (1, 1));
+        assert_eq!(threatened(&[buffer(Some(lease))], true), (1, 0));
+        assert_eq!(threatened(&[Where::Direct, Where::Durable], true), (0, 0));
+        assert_eq!(threatened(&[Where::Durable, Where::Lost { guard: Some(lease) }], true), (1, 1));
     }
 }

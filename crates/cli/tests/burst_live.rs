@@ -3,11 +3,12 @@
 mod common;
 
 use common::burst::Daemon;
-use common::{Scratch, Signal, says};
+use common::{Scratch, Signal, says, signal};
 use entresol_skip::skipped;
 use serde_json::Value;
-use std::io::Write;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -47,6 +48,12 @@ fn a_checkpoint_is_put_listed_drained_and_restored() {
         let printed = scratch.ok(&[&["burst", "put"], &common[..], &own[..]].concat());
         says(&printed, &["replicated: ", "memory of node 0", "memory of node 1"]);
     }
+    let watcher = ["metrics", "--coordinator", &address, "--listen", "127.0.0.1:0"];
+    let watched = watched(&scratch, &watcher);
+    assert_eq!(figure(&watched, "entresol_burst_up"), 1.0);
+    assert_eq!(figure(&watched, "entresol_burst_buffer_bytes{node=\"1\"}"), f64::from(8 << 20));
+    assert_eq!(figure(&watched, "entresol_burst_checkpoints_at_risk"), 0.0, "each byte is on two nodes or durable");
+    documented(&watched);
     let drained = scratch.ok(&[&["burst", "drain"], &common[..], &["--for", "60s"]].concat());
     assert_eq!(drained, "");
     listed("\"state\":\"durable\"");
@@ -127,6 +134,36 @@ fn programs_write_to_mounts_while_nodes_are_killed() {
     assert!(file.sync_all().is_err());
     let restore = [&["burst", "restore"], &job[..], &["--rank", "0", "out"]].concat();
     says(&scratch.refused(&restore), &["checkpoint 1 of job 9 consists of files", "burst mount"]);
+}
+
+/// The page of `burst metrics`, asked once.
+fn watched(scratch: &Scratch, arguments: &[&str]) -> String {
+    let mut child = scratch.command(&[&["burst"], arguments].concat()).stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let address = line.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/metrics"));
+    let mut stream = TcpStream::connect(address.expect("an address")).expect("a connection");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("a request");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("an answer");
+    signal(child.id(), Signal::TERM);
+    assert!(child.wait().expect("it ends").success());
+    page
+}
+
+fn figure(page: &str, name: &str) -> f64 {
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} in {page}")).parse().expect("a number")
+}
+
+/// The page for administrators has each metric with its help, and no other.
+fn documented(page: &str) {
+    let documents = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/HPC.md");
+    let documents = std::fs::read_to_string(documents).expect("the page");
+    let listed: Vec<&str> = documents.lines().filter(|line| line.starts_with("| `entresol_burst_")).collect();
+    let helped = page.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    let served: Vec<String> = helped.map(|(name, help)| format!("| `{name}` | {help} |")).collect();
+    assert_eq!(listed, served, "docs/HPC.md:\n{}", served.join("\n"));
 }
 
 #[test]

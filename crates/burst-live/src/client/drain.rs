@@ -86,8 +86,9 @@ impl Client {
         };
         if census.is_files && census.is_complete() && level != Level::Durable {
             // A file whose pieces are lost is none.
-            let indexes = self.indexes(job, checkpoint, found, &BTreeMap::new(), peers);
-            let is_whole = |index: &ReadIndex| matches!(&index.1, Ok(index) if index.pieces(&census).is_some());
+            let (found, indexes, _) = self.found_files(job, checkpoint, &BTreeMap::new(), peers)?;
+            census = found.census();
+            let is_whole = |index: &ReadIndex| matches!(&index.1, Ok(index) if index.pieces(&census.pieces).is_some());
             let whole: BTreeSet<u32> =
                 indexes.into_iter().filter(|(_, it)| is_whole(it)).map(|(rank, _)| rank).collect();
             census.whole.retain(|rank, _| whole.contains(rank));

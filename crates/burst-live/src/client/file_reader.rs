@@ -7,6 +7,7 @@ use crate::checksum::CHUNK_BYTES;
 use crate::index::Index;
 use crate::report::report;
 use entresol_burst::CheckpointId;
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,13 +31,13 @@ pub struct FileReader {
 }
 
 impl FileReader {
-    pub(super) fn new(
-        files: Arc<Files>,
-        checkpoint: CheckpointId,
-        snapshot: Arc<Snapshot>,
-        index: Arc<Index>,
-    ) -> FileReader {
-        FileReader { files, checkpoint, snapshot, index, peers: Peers::default(), last: None }
+    /// Opens a committed file.
+    ///
+    /// # Errors
+    /// [`FileError::Missing`] if it is not committed.
+    pub fn open(files: Arc<Files>, checkpoint: CheckpointId, name: &OsStr) -> Result<FileReader, FileError> {
+        let (snapshot, _, index) = files.find(checkpoint, name)?;
+        Ok(FileReader { files, checkpoint, snapshot, index, peers: Peers::default(), last: None })
     }
 
     /// Length of the file in bytes.

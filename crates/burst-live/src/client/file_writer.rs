@@ -7,6 +7,7 @@ use crate::clock;
 use crate::index::{Claim, FILES, Index, PIECE, PIECE_BYTES, Span};
 use crate::server::lock;
 use entresol_burst::{CheckpointId, Object};
+use std::ffi::OsStr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -48,8 +49,10 @@ impl WriteBuffer {
 #[derive(Default)]
 struct Written {
     index: Index,
-    /// Number of the next piece.
+    /// Number of the next piece, or of a later index.
     next: u32,
+    /// True if the first index was stored, or its storing began.
+    has_index: bool,
     /// Number of changes to the index.
     changes: u64,
     /// Number of changes that the committed index has; none if there is no committed index.
@@ -67,9 +70,19 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    pub(super) fn new(files: Arc<Files>, checkpoint: CheckpointId, claim: Claim) -> FileWriter {
+    /// Opens a file for writing: a new one, or one that is committed and is to be replaced.
+    ///
+    /// # Errors
+    /// [`FileError::Committed`] if it is committed, and not to be replaced.
+    pub fn create(
+        files: Arc<Files>,
+        checkpoint: CheckpointId,
+        name: &OsStr,
+        replace: bool,
+    ) -> Result<FileWriter, FileError> {
+        let claim = files.begin(checkpoint, name, replace)?;
         let written = Mutex::new(Written::default());
-        FileWriter { files, checkpoint, claim, written, committing: Mutex::new(()) }
+        Ok(FileWriter { files, checkpoint, claim, written, committing: Mutex::new(()) })
     }
 
     /// Writes a range of the file. Full pieces are stored before it returns.
@@ -116,6 +129,17 @@ impl FileWriter {
         Ok(piece)
     }
 
+    fn next_index(&self) -> Result<Object, FileError> {
+        let mut written = lock(&self.written);
+        if !std::mem::replace(&mut written.has_index, true) {
+            return Ok(self.claim.index(self.files.job, self.checkpoint));
+        }
+        let index = self.claim.later_index(self.files.job, self.checkpoint, written.next);
+        let index = index.ok_or(FileError::Pieces(written.next))?;
+        written.next += 1;
+        Ok(index)
+    }
+
     /// Commits what is stored of the file: it can be read afterwards, through every mount. Does nothing if it is
     /// committed already.
     ///
@@ -131,7 +155,7 @@ impl FileWriter {
             (written.index.clone(), written.changes)
         };
         self.check_newest()?;
-        let object = self.claim.index(self.files.job, self.checkpoint);
+        let object = self.next_index()?;
         self.files.store(object, FILES | self.claim.files, &index.to_bytes(), since)?;
         self.files.forget(self.checkpoint);
         // An opening that followed meanwhile may not have seen this commit.
@@ -158,6 +182,11 @@ impl FileWriter {
     pub fn length<'a>(&self, buffers: impl Iterator<Item = &'a WriteBuffer>) -> u64 {
         let filled = buffers.filter(|buffer| !buffer.bytes.is_empty());
         filled.map(WriteBuffer::end).max().unwrap_or(0).max(lock(&self.written).index.bytes)
+    }
+
+    /// True if nothing was ever written.
+    pub fn is_untouched(&self) -> bool {
+        lock(&self.written).changes == 0
     }
 
     /// True if all that is stored is committed.

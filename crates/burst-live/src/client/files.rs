@@ -1,10 +1,8 @@
 //! The files of a job's checkpoints, as a directory of them needs them: names, lengths, and the way to read and to write
 //! each.
 
-use super::file_reader::FileReader;
-use super::file_writer::FileWriter;
 use super::inventory::Found;
-use super::restore::Reader;
+use super::restore::{ROUNDS, Reader};
 use super::{Client, ClientError, Level, Peers, State};
 use crate::clock;
 use crate::index::{Claim, FILES_MAX, GENERATIONS, Index, slot};
@@ -78,8 +76,11 @@ pub struct Committed {
 /// An index that was read, or the reason why not.
 pub(super) type ReadIndex = (About, Result<Arc<Index>, String>);
 
+/// Indexes by rank.
+pub(super) type Indexes = BTreeMap<u32, ReadIndex>;
+
 /// A committed version of a file: where its pieces are, and its index.
-type Version = (Arc<Snapshot>, About, Arc<Index>);
+pub(super) type Version = (Arc<Snapshot>, About, Arc<Index>);
 
 /// State of the files of one checkpoint.
 pub(super) struct Snapshot {
@@ -87,7 +88,7 @@ pub(super) struct Snapshot {
     pub found: Found,
     pub census: Census,
     /// Indexes by rank.
-    indexes: BTreeMap<u32, ReadIndex>,
+    indexes: Indexes,
     /// True if the nodes could not be asked, and only the PFS was.
     partial: bool,
 }
@@ -113,15 +114,35 @@ pub struct Files {
 }
 
 impl Client {
+    /// The parts of a checkpoint with its indexes, and the reason if only the PFS was asked. Parts move while they are
+    /// read: an index that is nowhere is looked for anew.
+    pub(super) fn found_files(
+        &self,
+        job: JobId,
+        checkpoint: CheckpointId,
+        before: &Indexes,
+        peers: &mut Peers,
+    ) -> Result<(Found, Indexes, Option<ClientError>), ClientError> {
+        let mut round = 1;
+        loop {
+            let (found, partial) = self.found(job, checkpoint, peers)?;
+            let indexes = self.indexes(job, checkpoint, &found, before, peers);
+            if round == ROUNDS || indexes.values().all(|(_, index)| index.is_ok()) {
+                return Ok((found, indexes, partial));
+            }
+            round += 1;
+        }
+    }
+
     /// The indexes of the committed files of a checkpoint by rank. Those of the same attempts are taken from `before`.
-    pub(super) fn indexes(
+    fn indexes(
         &self,
         job: JobId,
         checkpoint: CheckpointId,
         found: &Found,
-        before: &BTreeMap<u32, ReadIndex>,
+        before: &Indexes,
         peers: &mut Peers,
-    ) -> BTreeMap<u32, ReadIndex> {
+    ) -> Indexes {
         let census = found.census();
         let mut reader = Reader::new(self, peers);
         let mut read = |rank: u32, about: &About| {
@@ -215,27 +236,10 @@ impl Files {
         Ok(Committed { bytes: index.bytes, at_ns: about.attempt })
     }
 
-    /// Opens a committed file for reading.
-    ///
-    /// # Errors
-    /// [`FileError::Missing`] if it is not committed.
-    pub fn open(self: &Arc<Files>, checkpoint: CheckpointId, name: &OsStr) -> Result<FileReader, FileError> {
-        let (snapshot, _, index) = self.find(checkpoint, name)?;
-        Ok(FileReader::new(Arc::clone(self), checkpoint, snapshot, index))
-    }
-
-    /// Opens a file for writing: a new one, or one that is committed and is to be replaced.
-    ///
-    /// # Errors
-    /// [`FileError::Committed`] if it is committed, and not to be replaced.
-    pub fn create(
-        self: &Arc<Files>,
-        checkpoint: CheckpointId,
-        name: &OsStr,
-        replace: bool,
-    ) -> Result<FileWriter, FileError> {
+    /// Begins an opening for writing of a file: a new one, or one that is committed and is to be replaced.
+    pub(super) fn begin(&self, checkpoint: CheckpointId, name: &OsStr, replace: bool) -> Result<Claim, FileError> {
         if replace {
-            return Ok(FileWriter::new(Arc::clone(self), checkpoint, self.claim(checkpoint, name)?));
+            return self.claim(checkpoint, name);
         }
         self.check_uncommitted(checkpoint, name)?;
         let claim = self.claim(checkpoint, name)?;
@@ -247,7 +251,7 @@ impl Files {
                 return Err(FileError::Unknown);
             }
         }
-        Ok(FileWriter::new(Arc::clone(self), checkpoint, claim))
+        Ok(claim)
     }
 
     fn check_uncommitted(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<(), FileError> {
@@ -289,7 +293,7 @@ impl Files {
         self.names(checkpoint, claim.files).is_newest(claim).map_err(FileError::Names)
     }
 
-    fn find(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<Version, FileError> {
+    pub(super) fn find(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<Version, FileError> {
         let begin = clock::now();
         let snapshot = self.snapshot(checkpoint, FRESH)?;
         match self.find_in(&snapshot, checkpoint, name) {
@@ -321,13 +325,12 @@ impl Files {
         }
         let taken = clock::now();
         let mut peers = Peers::default();
-        let (found, partial) = self.client.found(self.job, checkpoint, &mut peers)?;
+        let none = BTreeMap::new();
+        let known = before.as_ref().map_or(&none, |before| &before.indexes);
+        let (found, indexes, partial) = self.client.found_files(self.job, checkpoint, known, &mut peers)?;
         if let Some(why) = &partial {
             report!("checkpoint {}: only files on the PFS are seen: {why}", checkpoint.0);
         }
-        let none = BTreeMap::new();
-        let known = before.as_ref().map_or(&none, |before| &before.indexes);
-        let indexes = self.client.indexes(self.job, checkpoint, &found, known, &mut peers);
         let snapshot = Arc::new(Snapshot { taken, census: found.census(), found, indexes, partial: partial.is_some() });
         let mut seen = lock(&self.seen);
         seen.insert(checkpoint, Arc::clone(&snapshot));

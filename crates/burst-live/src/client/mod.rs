@@ -1,6 +1,7 @@
 //! The library of writers: put, restore, list and drain the checkpoints of a job.
 
 mod drain;
+mod figures;
 mod file_reader;
 mod file_writer;
 mod files;
@@ -9,6 +10,7 @@ mod put;
 mod restore;
 
 pub use drain::{CheckpointState, State};
+pub use figures::{Figures, figures};
 pub use file_reader::FileReader;
 pub use file_writer::{FileWriter, WriteBuffer};
 pub use files::{Committed, FileError, Files};

@@ -4,7 +4,7 @@ use super::log::{Applied, GrantLog, apply};
 use crate::clock;
 use crate::message::{FromCoordinator, NodeEntry};
 use crate::report::report;
-use entresol_burst::{Answer, Coordinator, Event, Grant, NodeId, Order, Place, Policy, Refused, Report};
+use entresol_burst::{Answer, Coordinator, Event, Exposure, Grant, NodeId, Order, Place, Policy, Refused, Report};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -118,10 +118,13 @@ impl State {
         let known = self.links.iter().filter(|(_, link)| link.is_known);
         let entry =
             |(&node, link): (&NodeId, &Link)| NodeEntry { node, address: link.address.clone(), present: link.present };
+        let Exposure { undrained, at_risk } = self.coordinator.locations().exposure();
         FromCoordinator::Nodes {
             nodes: known.map(entry).collect(),
             settled: self.settled,
             epoch: self.coordinator.epoch().0,
+            undrained,
+            at_risk,
         }
     }
 

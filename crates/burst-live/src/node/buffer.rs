@@ -49,6 +49,8 @@ struct Contents {
     /// True if all chunks are here and have the writer's checksums. No part of the piece is readable before: its space
     /// may still have bytes of an earlier owner.
     is_stored: bool,
+    /// Time of the first write.
+    begun: Instant,
 }
 
 impl Contents {
@@ -131,6 +133,7 @@ impl Buffer {
             about,
             crcs: vec![None; chunks(grant.bytes()) as usize],
             is_stored: false,
+            begun: clock::now(),
         });
         if contents.is_stored {
             return Err(Refusal::Stored);
@@ -196,9 +199,17 @@ impl Buffer {
     }
 
     pub fn status(&self) -> NodeStatus {
-        let primary = |contents: &&Contents| contents.is_stored && contents.reservation.role == Role::Primary;
-        let undrained = self.contents.values().filter(primary).map(Contents::bytes).sum();
-        NodeStatus { undrained, epoch: self.store.epoch().map(|epoch| epoch.0), ..self.status.clone() }
+        let mut status = NodeStatus { epoch: self.store.epoch().map(|epoch| epoch.0), ..self.status.clone() };
+        let now = clock::now();
+        for contents in self.contents.values() {
+            status.used += contents.bytes();
+            if contents.is_stored && contents.reservation.role == Role::Primary {
+                status.undrained += contents.bytes();
+                let age = now.saturating_duration_since(contents.begun);
+                status.undrained_for_ms = status.undrained_for_ms.max(age.as_millis() as u64);
+            }
+        }
+        status
     }
 
     /// Takes no further piece.

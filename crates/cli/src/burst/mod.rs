@@ -1,6 +1,7 @@
 //! `entresol burst`: burst buffers for checkpoints, simulated and live.
 
 mod daemons;
+mod metrics;
 mod mount;
 mod report;
 mod study;
@@ -16,6 +17,7 @@ use entresol_burst::simulate::{
 };
 use entresol_burst::{Kind, Policy, Redundancy};
 use entresol_render::{Progress, Unit};
+use metrics::BurstMetricsArgs;
 use mount::MountArgs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use study::{Candidate, Cost, Read};
@@ -32,6 +34,7 @@ pub enum BurstCommand {
     Restore(RestoreArgs),
     Drain(DrainArgs),
     Mount(MountArgs),
+    Metrics(BurstMetricsArgs),
 }
 
 /// Simulate the destinations and times of checkpoints, and the cost of a node's failure
@@ -187,6 +190,7 @@ pub fn run(command: &BurstCommand, quiet: bool) -> Result<()> {
         BurstCommand::Restore(arguments) => writers::restore(arguments, quiet),
         BurstCommand::Drain(arguments) => writers::drain(arguments),
         BurstCommand::Mount(arguments) => mount::mount(arguments, quiet),
+        BurstCommand::Metrics(arguments) => metrics::metrics(arguments),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The end of a process, as far as it decides about a commit: the kernel closes the files of a process that is killed,
-//! and such a file is not whole.
+//! Processes, as far as they decide about a commit. The kernel closes the files of a process that is killed, and such a
+//! file is not whole. It also tells of each close of a descriptor that a child has inherited.
 
 use std::fs;
 
@@ -8,6 +8,19 @@ const EXITING: u64 = 4;
 /// Positions of the flags and of the exit code in `/proc/PID/stat`, counted after the name of the program.
 const FLAGS: usize = 6;
 const EXIT_CODE: usize = 49;
+
+/// The process of a thread; 0 if it cannot be seen from here.
+pub(super) fn process_of(thread: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    process.and_then(|process| process.trim().parse().ok()).unwrap_or(0)
+}
+
+/// True if a thread is of a process, or the process is unknown. No file is read: a child that is in an `execve` waits for
+/// the answer to a close.
+pub(super) fn is_of(thread: u32, process: u32) -> bool {
+    process == 0 || fs::exists(format!("/proc/{process}/task/{thread}")).unwrap_or(true)
+}
 
 /// True if a thread is ending because of a signal or with an exit code other than 0. Of a thread that cannot be seen
 /// from here, such as one of another PID namespace, nothing is known, and it counts as one that goes on.
@@ -34,6 +47,16 @@ fn says_failing(stat: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_is_of_one_process() {
+        let own = std::process::id();
+        let thread =
+            std::thread::spawn(|| fs::read_link("/proc/thread-self").expect("a link")).join().expect("it ends");
+        let thread = thread.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+        assert!(is_of(own, own) && !is_of(thread.expect("a number"), 1) && is_of(u32::MAX, 0) && !is_of(1, own));
+        assert_eq!((process_of(own), process_of(u32::MAX)), (own, 0));
+    }
 
     #[test]
     fn a_process_that_goes_on_and_one_that_is_unknown_do_not_fail() {

@@ -1,8 +1,8 @@
 //! Mounting, and the end of a mount.
 
-use crate::nodes::lock;
+use crate::nodes::{lock, named};
 use crate::open::OpenFiles;
-use crate::server::{Server, State, named};
+use crate::server::{Server, State};
 use entresol_burst_live::client::Files;
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};

@@ -77,6 +77,11 @@ impl Nodes {
     }
 }
 
+/// A path as messages show it.
+pub(super) fn named((checkpoint, name): &Path) -> String {
+    format!("{}/{}", checkpoint.0, name.display())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,10 @@
 //! Open files: readers of committed ones, and files that are being written, which all openings of this mount share.
 
-use crate::nodes::{Path, lock};
+use crate::exit::{is_of, process_of};
+use crate::nodes::{Path, lock, named};
 use entresol_burst_live::client::{FileError, FileReader, FileWriter, Files, WriteBuffer};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -10,6 +12,10 @@ use std::time::Instant;
 #[derive(Default)]
 pub(super) struct Opening {
     buffer: WriteBuffer,
+    /// The process that opened the file; 0 if it is unknown.
+    owner: u32,
+    /// True if the owner has closed it: what others write through it counts from then on when they close it.
+    left: bool,
     /// True if it was closed, and not written to since.
     closed: bool,
 }
@@ -18,11 +24,13 @@ pub(super) struct Opening {
 pub(super) struct Writing {
     writer: FileWriter,
     openings: Mutex<BTreeMap<u64, Arc<Mutex<Opening>>>>,
+    /// True if the process that opened the file has failed: the file is not whole.
+    failed: AtomicBool,
 }
 
 impl Writing {
     fn new(writer: FileWriter) -> Writing {
-        Writing { writer, openings: Mutex::default() }
+        Writing { writer, openings: Mutex::default(), failed: AtomicBool::new(false) }
     }
 
     fn opening(&self, handle: u64) -> Arc<Mutex<Opening>> {
@@ -47,17 +55,42 @@ impl Writing {
         self.writer.commit(since)
     }
 
-    /// Stores the bytes of an opening that is closed. The file is committed when all its openings are.
-    pub fn close(&self, handle: u64) -> Result<(), FileError> {
+    /// Stores the bytes of an opening of which a thread closes a descriptor. The file is committed when the processes that
+    /// opened it have closed it. A child that has inherited a descriptor closes it at its end, or as it begins another
+    /// program, and the file is not whole by that. Nor is it when nothing was written: a shell closes a descriptor that it
+    /// has made a copy of.
+    pub fn close(&self, handle: u64, thread: u32) -> Result<(), FileError> {
         let since = Instant::now();
         {
             let opening = self.opening(handle);
             let mut opening = lock(&opening);
             self.writer.send(&mut opening.buffer, since)?;
+            if self.writer.is_untouched() {
+                return Ok(());
+            }
+            opening.left |= is_of(thread, opening.owner);
+            if !opening.left {
+                return Ok(());
+            }
             opening.closed = true;
         }
         match self.all().iter().all(|opening| lock(opening).closed) {
             true => self.writer.commit(since),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes that the process of a thread fails, and the kernel closes its files.
+    pub fn fail(&self, handle: u64, thread: u32) {
+        if is_of(thread, lock(&self.opening(handle)).owner) {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Commits a file that was closed and never written to.
+    fn commit_empty(&self) -> Result<(), FileError> {
+        match self.writer.is_untouched() && !self.failed.load(Ordering::Relaxed) {
+            true => self.writer.commit(Instant::now()),
             false => Ok(()),
         }
     }
@@ -119,16 +152,16 @@ impl OpenFiles {
 
     /// Opens a committed file.
     pub fn read(&self, path: &Path) -> Result<u64, FileError> {
-        let reader = self.files.open(path.0, &path.1)?;
+        let reader = FileReader::open(Arc::clone(&self.files), path.0, &path.1)?;
         let handle = self.next();
         lock(&self.handles).1.insert(handle, Handle::Reader(Arc::new(Mutex::new(reader))));
         Ok(handle)
     }
 
-    /// Opens a file for writing, of which nothing is left with `truncate`.
-    pub fn write(&self, path: &Path, truncate: bool) -> Result<u64, FileError> {
+    /// Opens a file for a thread to write, of which nothing is left with `truncate`.
+    pub fn write(&self, path: &Path, truncate: bool, thread: u32) -> Result<u64, FileError> {
         let slot = Arc::clone(lock(&self.writing).entry(path.clone()).or_default());
-        let opened = self.write_in(&slot, path, truncate);
+        let opened = self.write_in(&slot, path, truncate, thread);
         drop(slot);
         if opened.is_err() {
             self.forget_unused(path);
@@ -136,7 +169,7 @@ impl OpenFiles {
         opened
     }
 
-    fn write_in(&self, slot: &Slot, path: &Path, truncate: bool) -> Result<u64, FileError> {
+    fn write_in(&self, slot: &Slot, path: &Path, truncate: bool, thread: u32) -> Result<u64, FileError> {
         let mut slot = lock(slot);
         let writing = match &*slot {
             Some(writing) if !writing.is_finished() => {
@@ -145,11 +178,14 @@ impl OpenFiles {
                 }
                 Arc::clone(writing)
             }
-            _ => Arc::new(Writing::new(self.files.create(path.0, &path.1, truncate)?)),
+            _ => {
+                let writer = FileWriter::create(Arc::clone(&self.files), path.0, &path.1, truncate)?;
+                Arc::new(Writing::new(writer))
+            }
         };
         *slot = Some(Arc::clone(&writing));
         let handle = self.next();
-        writing.opening(handle);
+        lock(&writing.opening(handle)).owner = process_of(thread);
         lock(&self.handles).1.insert(handle, Handle::Writer(path.clone(), writing));
         Ok(handle)
     }
@@ -161,6 +197,9 @@ impl OpenFiles {
         let mut locked = lock(&slot);
         lock(&writing.openings).remove(&handle);
         let is_last = lock(&writing.openings).is_empty();
+        if is_last && let Err(error) = writing.commit_empty() {
+            eprintln!("{}: {error}", named(&path));
+        }
         if is_last && locked.as_ref().is_some_and(|current| Arc::ptr_eq(current, &writing)) {
             *locked = None;
         }

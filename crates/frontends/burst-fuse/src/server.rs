@@ -2,8 +2,8 @@
 
 use crate::errno::Failure;
 use crate::exit::is_failing;
-use crate::nodes::{Node, Nodes, Path, ROOT, checkpoint, lock};
-use crate::open::{Handle, OpenFiles};
+use crate::nodes::{Node, Nodes, Path, ROOT, checkpoint, lock, named};
+use crate::open::{Handle, OpenFiles, Writing};
 use entresol_burst::CheckpointId;
 use entresol_burst_live::client::{FileError, Files};
 use fuser::{
@@ -153,11 +153,11 @@ impl Server {
         self.enter(&Node::Checkpoint(checkpoint))
     }
 
-    fn open_file(&self, number: INodeNo, flags: OpenFlags) -> Answer<u64> {
+    fn open_file(&self, number: INodeNo, flags: OpenFlags, thread: u32) -> Answer<u64> {
         self.check_open()?;
         let Node::File(path) = self.node(number)? else { return Err(Errno::EISDIR.into()) };
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
-            return Ok(self.state.open.write(&path, truncates(flags.0))?);
+            return Ok(self.state.open.write(&path, truncates(flags.0), thread)?);
         }
         if self.state.open.writing(&path).is_some() {
             return Err(Errno::EBUSY.into());
@@ -165,10 +165,10 @@ impl Server {
         Ok(self.state.open.read(&path)?)
     }
 
-    fn create_file(&self, parent: INodeNo, name: &OsStr, flags: i32) -> Answer<(FileAttr, u64)> {
+    fn create_file(&self, parent: INodeNo, name: &OsStr, flags: i32, thread: u32) -> Answer<(FileAttr, u64)> {
         self.check_open()?;
         let path = self.path(parent, name)?;
-        let handle = self.state.open.write(&path, truncates(flags))?;
+        let handle = self.state.open.write(&path, truncates(flags), thread)?;
         let entered = self.enter(&Node::File(path));
         if entered.is_err() {
             self.state.open.release(handle);
@@ -186,11 +186,7 @@ impl Server {
     }
 
     /// Acts on a file that is open for writing.
-    fn writing(
-        &self,
-        handle: FileHandle,
-        act: impl FnOnce(&crate::open::Writing) -> Result<(), FileError>,
-    ) -> Answer<()> {
+    fn writing(&self, handle: FileHandle, act: impl FnOnce(&Writing) -> Result<(), FileError>) -> Answer<()> {
         match self.state.open.get(handle.0) {
             Some(Handle::Writer(_, writing)) => Ok(act(&writing)?),
             Some(Handle::Reader(_)) => Ok(()),
@@ -239,11 +235,6 @@ impl Server {
 
 fn truncates(flags: i32) -> bool {
     OFlags::from_bits_retain(flags as u32).contains(OFlags::TRUNC)
-}
-
-/// A path as messages show it.
-pub(super) fn named((checkpoint, name): &Path) -> String {
-    format!("{}/{}", checkpoint.0, name.display())
 }
 
 /// Error number of a failure, whose reason is said where the number does not say it.
@@ -342,15 +333,15 @@ impl Filesystem for Server {
         reply.error(Errno::EOPNOTSUPP);
     }
 
-    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.open_file(number, flags) {
+    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.open_file(number, flags, request.pid()) {
             Ok(handle) => reply.opened(FileHandle(handle), TREATED),
             Err(failure) => reply.error(told(|| "open".to_owned(), failure)),
         }
     }
 
-    fn create(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, flags: i32, reply: ReplyCreate) {
-        match self.create_file(parent, name, flags) {
+    fn create(&self, request: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, flags: i32, reply: ReplyCreate) {
+        match self.create_file(parent, name, flags, request.pid()) {
             Ok((attributes, handle)) => {
                 reply.created(&TRUST, &attributes, Generation(0), FileHandle(handle), TREATED);
             }
@@ -396,9 +387,13 @@ impl Filesystem for Server {
     fn flush(&self, request: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         if is_failing(request.pid()) {
             // The kernel closes the files of a process that has failed. They are not whole, and not committed.
+            let _noted = self.writing(handle, |writing| {
+                writing.fail(handle.0, request.pid());
+                Ok(())
+            });
             return reply.ok();
         }
-        match self.writing(handle, |writing| writing.close(handle.0)) {
+        match self.writing(handle, |writing| writing.close(handle.0, request.pid())) {
             Ok(()) => reply.ok(),
             Err(failure) => reply.error(told(|| self.named(handle), failure)),
         }

@@ -205,6 +205,8 @@ fn a_file_is_read_when_it_is_committed_and_not_changed_afterwards() {
     fs::create_dir(a.at("1")).expect("a checkpoint");
     let mut file = File::create(a.at("1/state")).expect("a file");
     file.write_all(b"first").expect("written");
+    // A child that executes another program closes its copy of the descriptor; that is no commit.
+    run("true", &[]);
     assert!(is_missing(&b.at("1/state")));
     assert_eq!(fs::metadata(a.at("1/state")).expect("it is there").len(), 5);
     fails(EBUSY, File::open(a.at("1/state")));
@@ -307,6 +309,49 @@ fn ranks_of_one_mount_write_one_file_and_a_second_mount_is_refused() {
     second.sync_all().expect("committed");
     drop((first, second));
     has(&b.at("2/shared"), b"\0\0\0two");
+}
+
+#[test]
+fn what_a_shell_puts_together_is_committed_when_it_is_whole() {
+    if !can_mount() {
+        return;
+    }
+    let testbed = Testbed::new("chunked:chunk=2MiB", 2, 16 * MIB);
+    let (a, b) = (Mounted::on(&testbed, 0, 1), Mounted::on(&testbed, 1, 1));
+    fs::create_dir(a.at("1")).expect("a checkpoint");
+    let (to, elsewhere) = (a.at("1/state"), b.at("1/state"));
+    let (to, elsewhere) = (to.display(), elsewhere.display());
+    run("sh", &["-ec", &format!("{{ /bin/echo one; test ! -e {elsewhere}; /bin/echo two; }} > {to}")]);
+    has(&b.at("1/state"), b"one\ntwo\n");
+    fs::create_dir(a.at("2")).expect("a checkpoint");
+    run("sh", &["-ec", &format!(": > {}", a.at("2/empty").display())]);
+    let until = Instant::now() + MINUTE;
+    while is_missing(&b.at("2/empty")) {
+        assert!(Instant::now() < until, "not committed");
+    }
+    has(&b.at("2/empty"), b"");
+}
+
+#[test]
+fn a_file_is_committed_again_while_the_pfs_is_full() {
+    if !can_mount() {
+        return;
+    }
+    let testbed = Testbed::new("chunked:chunk=2MiB", 2, 16 * MIB);
+    let (a, b) = (Mounted::on(&testbed, 0, 1), Mounted::on(&testbed, 1, 1));
+    fs::create_dir(a.at("1")).expect("a checkpoint");
+    let mut file = File::create(a.at("1/state")).expect("a file");
+    testbed.pfs.set_full(true);
+    let mut written = Vec::new();
+    for part in [b"one", b"two", b"six"] {
+        file.write_all(part).expect("written");
+        file.sync_all().expect("committed");
+        written.extend_from_slice(part);
+        has(&b.at("1/state"), &written);
+    }
+    file.write_all(b"ten").expect("written");
+    drop(file);
+    has(&b.at("1/state"), b"onetwosixten");
 }
 
 #[test]

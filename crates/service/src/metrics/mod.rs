@@ -92,6 +92,11 @@ pub fn serve(listener: TcpListener, places: &[PathBuf], names: &NameSource, obje
         };
         text::exposition(&caches.iter().zip(answers).map(answer).collect::<Vec<_>>())
     };
+    serve_page(listener, page)
+}
+
+/// Serves what a function prints at /metrics from now on, by threads of its own.
+pub fn serve_page(listener: TcpListener, page: impl Fn() -> String + Send + Sync + 'static) -> Result<()> {
     let page: Arc<http::Page> = Arc::new(page);
     std::thread::Builder::new().name("metrics".into()).spawn(move || http::serve(&listener, &page))?;
     Ok(())
