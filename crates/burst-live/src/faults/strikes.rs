@@ -487,8 +487,8 @@ impl Testbed {
             let is_settled = |testbed: &Testbed| lock(&testbed.cluster.oracle).is_settled(state.checkpoint);
             let was_settled = is_settled(self);
             let checked = self.check_checkpoint(client, state.checkpoint, check);
-            let is_excused = |why: &str| !(was_settled && is_settled(self)) && !why.contains("checksum");
-            checked.or_else(|why| if is_excused(&why) { Ok(()) } else { Err(why) })?;
+            let is_fault = |why: &str| was_settled && is_settled(self) || why.contains("checksum");
+            checked.or_else(|why| if is_fault(&why) { Err(why) } else { Ok(()) })?;
         }
         Ok(())
     }
