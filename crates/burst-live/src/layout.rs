@@ -224,12 +224,12 @@ pub fn manifest(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Resu
     }
 }
 
-/// True if a checkpoint is complete on the PFS and its manifest names the newest attempts.
+/// True if these parts, which are on the PFS, make the checkpoint complete, and its manifest names the newest attempts.
 ///
 /// # Errors
 /// When the PFS fails.
-pub fn is_durable(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId) -> io::Result<bool> {
-    let census = Census::of(&parts(pfs, job, checkpoint)?);
+pub fn is_durable(pfs: &dyn Pfs, job: JobId, checkpoint: CheckpointId, parts: &[Part]) -> io::Result<bool> {
+    let census = Census::of(parts);
     Ok(census.is_complete() && manifest(pfs, job, checkpoint)?.is_some_and(|manifest| names(&manifest, &census)))
 }
 
@@ -410,7 +410,8 @@ mod tests {
         write(&pfs, &part(900, PIECE, 4, 0, 5, 5));
         assert!(!finished(), "the piece is too short");
         write(&pfs, &part(900, PIECE, 6, 0, 6, 6));
-        assert!(finished() && is_durable(&pfs, JOB, CHECKPOINT).expect("the PFS works"));
+        let all = parts(&pfs, JOB, CHECKPOINT).expect("the PFS works");
+        assert!(finished() && is_durable(&pfs, JOB, CHECKPOINT, &all).expect("the PFS works"));
         let manifest = manifest(&pfs, JOB, CHECKPOINT).expect("a manifest").expect("it is there");
         assert_eq!((manifest.ranks, manifest.objects.len(), manifest.pieces.len()), (1, 1, 1));
         assert_eq!((manifest.pieces[0].rank, manifest.pieces[0].attempt), (900, 6));
@@ -421,7 +422,8 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let pfs = Directory::open(scratch.path()).expect("a directory");
         let finished = || finish(&pfs, JOB, CHECKPOINT).expect("the PFS works");
-        let durable = || is_durable(&pfs, JOB, CHECKPOINT).expect("the PFS works");
+        let all = || parts(&pfs, JOB, CHECKPOINT).expect("the PFS works");
+        let durable = || is_durable(&pfs, JOB, CHECKPOINT, &all()).expect("the PFS works");
         assert!(!finished() && !durable());
         write(&pfs, &part(0, 2, 7, 0, 9, 9));
         write(&pfs, &part(1, 2, 7, 4, 4, 8));

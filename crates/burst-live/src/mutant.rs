@@ -10,8 +10,6 @@ entresol_core::fault_points! {
         NamesUnsynced,
         /// A writer is told that its bytes are replicated before the copy is written.
         AcknowledgedUncopied,
-        /// A rank that is put again gives up its earlier bytes as it begins.
-        KeptGivenUp,
         /// The space of a piece is free before the piece is durable.
         FreedUndrained,
         /// A piece is readable before all of its bytes were written.

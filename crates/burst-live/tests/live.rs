@@ -17,6 +17,11 @@ use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+fn is_durable(testbed: &Testbed, checkpoint: CheckpointId) -> bool {
+    let parts = layout::parts(&*testbed.pfs, JOB, checkpoint).expect("a listing");
+    layout::is_durable(&*testbed.pfs, JOB, checkpoint, &parts).expect("the PFS works")
+}
+
 /// Puts one checkpoint of as many ranks as there are nodes.
 fn put(testbed: &Testbed, checkpoint: u64, bytes: u64) -> Vec<Level> {
     let ranks = testbed.nodes.len() as u32;
@@ -115,7 +120,7 @@ fn a_node_that_is_lost_after_the_commit_loses_nothing_with_a_partner() {
             let left = testbed.client(0).drain(JOB, None, MINUTE).expect("drained");
             let reached = left.iter().all(|why| why.contains("refused"));
             assert!(left.is_empty() || reached, "{policy}: {left:?}");
-            assert!(layout::is_durable(&*testbed.pfs, JOB, CheckpointId(1)).expect("a listing"), "{policy}");
+            assert!(is_durable(&testbed, CheckpointId(1)), "{policy}");
             testbed.wait_for_empty_buffers();
             assert!(check_restore(&testbed, 1, bytes).iter().all(|source| source == "the PFS"));
         }
@@ -196,6 +201,45 @@ fn a_full_pfs_loses_nothing_and_is_tried_again() {
     assert!(matches!(refused, ClientError::NotStored { .. }), "{refused}");
     testbed.pfs.set_full(false);
     assert!(testbed.client(0).drain(JOB, Some(CheckpointId(1)), MINUTE).expect("drained").is_empty());
+    check_restore(&testbed, 1, MIB);
+}
+
+/// A node had drained the piece before the manifest again for ever, and no piece behind it.
+#[test]
+fn a_manifest_that_fails_does_not_hold_up_the_drain() {
+    let testbed = Testbed::new("cdbb", 1, 16 * MIB);
+    testbed.pfs.refuses_manifests.store(true, std::sync::atomic::Ordering::SeqCst);
+    put(&testbed, 1, MIB);
+    put(&testbed, 2, MIB);
+    let until = Instant::now() + MINUTE;
+    while layout::parts(&*testbed.pfs, JOB, CheckpointId(2)).expect("a listing").is_empty() {
+        assert!(Instant::now() < until, "the second piece is not drained");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    testbed.pfs.refuses_manifests.store(false, std::sync::atomic::Ordering::SeqCst);
+    let left = testbed.client(0).drain(JOB, None, MINUTE).expect("drained");
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_writer_that_dies_as_it_puts_a_rank_again_loses_nothing() {
+    let testbed = Testbed::new("cdbb", 2, 16 * MIB);
+    testbed.pfs.set_full(true);
+    put(&testbed, 1, MIB);
+    let open = Event::Open { object: object(1, 0), ranks: 2, node: NodeId(0), bytes: MIB };
+    let abandon = Event::Abandon { object: object(1, 0) };
+    let coordinator = testbed.coordinator.as_ref().expect("it runs").address().to_string();
+    for event in [open, abandon] {
+        let peer = Peer::connect(&coordinator, MINUTE).expect("the coordinator");
+        let (answer, _) = peer.call(&ToCoordinator::Writer(event), &[], MINUTE).expect("an answer");
+        assert!(matches!(answer, FromCoordinator::Kept { .. }), "{answer:?}");
+    }
+    check_restore(&testbed, 1, MIB);
+    testbed.pfs.set_full(false);
+    let again = testbed.client(0).put(object(1, 0), 2, &contents(object(1, 0), MIB)).expect("the PFS works");
+    assert_eq!(again.level, Level::Durable);
+    let left = testbed.client(0).drain(JOB, None, MINUTE).expect("drained");
+    assert!(left.is_empty(), "{left:?}");
     check_restore(&testbed, 1, MIB);
 }
 

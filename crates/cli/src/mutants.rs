@@ -15,6 +15,7 @@ pub fn leave_out() -> Result<()> {
     let named = named.to_string_lossy();
     let known = match named.split_once(':') {
         Some(("burst", step)) => entresol_burst::leave_out(step),
+        Some(("burst-live", step)) => entresol_burst_live::leave_out(step),
         Some(("engine", step)) => entresol_store::mutant::leave_out(step),
         Some(("files", step)) => entresol_files::leave_out(step),
         _ => false,

@@ -79,7 +79,8 @@ impl Client {
         let mut census = found.census();
         let counted = if census.is_files { &census.pieces } else { &census.whole };
         let bytes = counted.values().map(|about| about.total).sum();
-        let level = match layout::is_durable(&*self.pfs, job, checkpoint).map_err(ClientError::Pfs)? {
+        let on_pfs = found.on_pfs();
+        let level = match layout::is_durable(&*self.pfs, job, checkpoint, &on_pfs).map_err(ClientError::Pfs)? {
             true => Level::Durable,
             false => weakest(found),
         };

@@ -35,6 +35,12 @@ impl Found {
         Census::of(&self.parts.iter().map(|(part, _)| *part).collect::<Vec<_>>())
     }
 
+    /// Parts on the PFS.
+    pub fn on_pfs(&self) -> Vec<Part> {
+        let on_pfs = self.parts.iter().filter(|(_, source)| matches!(source, Source::Pfs));
+        on_pfs.map(|(part, _)| *part).collect()
+    }
+
     /// Parts of the newest whole attempts with their sources.
     pub fn chosen(&self) -> impl Iterator<Item = &(Part, Source)> {
         let census = self.census();

@@ -3,7 +3,6 @@
 use super::log::{Applied, GrantLog, apply};
 use crate::clock;
 use crate::message::{FromCoordinator, NodeEntry};
-use crate::mutant::{self, Mutant};
 use crate::report::report;
 use entresol_burst::{Answer, Coordinator, Event, Exposure, Grant, NodeId, Order, Place, Policy, Refused, Report};
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,7 +86,6 @@ impl State {
     pub fn writer(&mut self, event: &Event) -> FromCoordinator {
         if let &(Event::Open { object, .. } | Event::Abandon { object }) = event
             && self.coordinator.locations().is_kept(object)
-            && !mutant::is(Mutant::KeptGivenUp)
         {
             return FromCoordinator::Kept { why: format!("{object} is in buffers already") };
         }

@@ -540,15 +540,16 @@ impl Actor for Seat {
         let cluster = &self.cluster;
         let until = cluster.schedule.now() + within;
         let host = self.process.host();
-        let server = cluster.server(host, address);
-        self.travel("connect", server);
-        while !cluster.is_up(host, server.host()) {
+        self.travel("connect", cluster.server(host, address));
+        while !cluster.is_up(host, cluster.server(host, address).host()) {
             let left = until.saturating_sub(cluster.schedule.now());
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             self.pause("late", None, left.min(RETRANSMISSION));
         }
+        // The address may have become another process's meanwhile.
+        let server = cluster.server(host, address);
         if !cluster.is_alive(server) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }

@@ -4,7 +4,8 @@
 //! runs at a time. The driver kills processes, takes links and power, fails the PFS and starts second coordinators, as a
 //! process is about to open, write, copy, store, commit, report, create, sync or rename, or at random times. Rules:
 //!
-//! 1. A checkpoint that is called complete restores, with the bytes of one put for each rank.
+//! 1. A checkpoint that is called complete restores, with the bytes of one put for each rank. (Without an acknowledgement
+//!    a rank may look whole until its writer begins again.)
 //! 2. An acknowledged rank stays whole while one of the media lives that its writer was told. A checkpoint of such ranks
 //!    is called complete once the faults are repaired. So `replicated` survives the loss of one node, and a rank that is
 //!    put again keeps its earlier bytes until newer ones are acknowledged.

@@ -112,6 +112,14 @@ impl Oracle {
         parts.into_iter().all(|part| part.media.iter().any(is_kept))
     }
 
+    /// True if the newest put of every rank was acknowledged.
+    pub fn is_settled(&self, checkpoint: CheckpointId) -> bool {
+        (0..RANKS).all(|rank| {
+            let newest = self.puts.get(&Object { job: JOB, checkpoint, rank }).and_then(|puts| puts.last());
+            newest.is_some_and(|put| put.acknowledged.is_some())
+        })
+    }
+
     /// Checkpoints that must be complete.
     pub fn promised(&self) -> Vec<CheckpointId> {
         let checkpoints: BTreeSet<CheckpointId> = self.puts.keys().map(|object| object.checkpoint).collect();

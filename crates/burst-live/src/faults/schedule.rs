@@ -30,9 +30,10 @@ pub enum Process {
     Writer(usize, usize),
 }
 
-/// A step at which the driver strikes: the `after`-th from now on.
+/// A step at which the driver strikes: the `after`-th from now on, of any process or of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Trap {
+    pub of: Option<Process>,
     pub step: &'static str,
     pub after: u64,
 }
@@ -261,9 +262,11 @@ impl State {
     /// Wakes the driver if this is the step that it waits for.
     fn catch(&mut self, number: usize, peer: Option<Process>) {
         let member = &self.members[number];
-        if let Some(trap) =
-            self.trap.as_mut().filter(|trap| trap.step == member.step && member.process != Process::Driver)
-        {
+        let fits = |trap: &&mut Trap| {
+            let is_its = trap.of.map_or(member.process != Process::Driver, |of| of == member.process);
+            is_its && trap.step == member.step
+        };
+        if let Some(trap) = self.trap.as_mut().filter(fits) {
             if trap.after > 0 {
                 trap.after -= 1;
                 return;

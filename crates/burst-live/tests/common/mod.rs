@@ -22,13 +22,20 @@ pub const JOB: JobId = JobId(7);
 pub struct FaultyPfs {
     inner: Directory,
     pub full: AtomicBool,
+    /// True while manifests alone are refused.
+    pub refuses_manifests: AtomicBool,
     pub refused: AtomicU64,
 }
 
 impl FaultyPfs {
     pub fn open(root: &Path) -> Arc<FaultyPfs> {
         let inner = Directory::open(root).expect("a directory");
-        Arc::new(FaultyPfs { inner, full: AtomicBool::new(false), refused: AtomicU64::new(0) })
+        Arc::new(FaultyPfs {
+            inner,
+            full: AtomicBool::new(false),
+            refuses_manifests: AtomicBool::new(false),
+            refused: AtomicU64::new(0),
+        })
     }
 
     pub fn set_full(&self, full: bool) {
@@ -38,7 +45,8 @@ impl FaultyPfs {
 
 impl Pfs for FaultyPfs {
     fn create(&self, folder: &str, name: &str, contents: &mut dyn Read) -> io::Result<()> {
-        if self.full.load(Ordering::SeqCst) {
+        let refuses_manifests = self.refuses_manifests.load(Ordering::SeqCst);
+        if self.full.load(Ordering::SeqCst) || refuses_manifests && name == "manifest.json" {
             self.refused.fetch_add(1, Ordering::SeqCst);
             return Err(io::ErrorKind::StorageFull.into());
         }
