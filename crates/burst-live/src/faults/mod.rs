@@ -97,6 +97,7 @@ fn a_seed_gives_the_same_schedule_again() {
 }
 
 #[test]
+#[ignore = "its mutants take a minute: `make test-long` runs it"]
 fn the_schedules_find_every_mutant() {
     stay_on_one_processor();
     let live = Mutant::ALL.into_iter().map(|mutant| Mutants { live: Some(mutant), protocol: None });
