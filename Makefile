@@ -327,6 +327,16 @@ bench-volume: $(LAB)
 			--json target/bench/volume-$$script.json --html target/bench/volume-$$script.html || exit 1; \
 	done
 
+# Scans of a table of 170 MB, again and again, over an emulated volume of a cloud and a cache of a third of it. The server has 96 MiB, page cache
+# included. Five rounds that take turns; five minutes, as root, 1 GB in /dev/shm. lab/results/scans.md has the table.
+.PHONY: bench-scans
+bench-scans: $(LAB)
+	@mkdir -p target/bench
+	$(LAB) bench pgbench --scale 13 --script lab/benches/volume/scan.sql --check lab/benches/volume/scan-check.sql --clients 1 \
+		--warmup 10s --duration 10s --repeat 5 --memory 16MiB --memory-bound 96MiB --page-cache on --passthrough off --cache-size 33% \
+		--policy none,reuse@write-through,reuse@write-back --backing-profile gp3-3000 --cache-profile $(VOLUME_CACHE) --waf curve \
+		--scratch /dev/shm --json target/bench/scans.json
+
 # Queries of TPC-H on MariaDB over an emulated NAND SSD, without a cache and under three policies of three sizes in front of an
 # emulated Optane SSD: a mixed sequence, each query once, and tables placed as wholes beside. Half an hour; the databases lie in
 # /dev/shm.
