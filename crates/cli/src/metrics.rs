@@ -36,15 +36,27 @@ pub struct MetricsArgs {
     pub names: NameArgs,
 }
 
+/// Refuses an address that other machines reach, unless that is allowed.
+pub fn check_address(address: SocketAddr, beyond_loopback: bool) -> Result<()> {
+    if !address.ip().is_loopback() && !beyond_loopback {
+        bail!("{address}: not a loopback address: other machines could read the figures; --beyond-loopback allows it");
+    }
+    Ok(())
+}
+
+/// A listener, and the line with the address of its page.
+pub fn listen(address: SocketAddr) -> Result<(TcpListener, String)> {
+    let listener = TcpListener::bind(address).with_context(|| address.to_string())?;
+    let address = listener.local_addr().context("the address of the listener")?;
+    Ok((listener, format!("http://{address}/metrics\n")))
+}
+
 /// Runs the command.
 pub fn run(arguments: &MetricsArgs) -> Result<()> {
     if arguments.markdown {
         return output::print(&markdown());
     }
-    let address = arguments.listen;
-    if !address.ip().is_loopback() && !arguments.beyond_loopback {
-        bail!("{address}: not a loopback address: other machines could read the figures; --beyond-loopback allows it");
-    }
+    check_address(arguments.listen, arguments.beyond_loopback)?;
     if arguments.names.ask.is_some() && arguments.places.len() > 1 {
         bail!("--ask names one server, and there are {} caches", arguments.places.len());
     }
@@ -52,10 +64,9 @@ pub fn run(arguments: &MetricsArgs) -> Result<()> {
         std::fs::metadata(cache).with_context(|| cache.display().to_string())?;
     }
     let mut signals = ending::signals()?;
-    let listener = TcpListener::bind(address).with_context(|| address.to_string())?;
-    let address = listener.local_addr().context("the address of the listener")?;
+    let (listener, url) = listen(arguments.listen)?;
     serve(listener, &arguments.places, &arguments.names.source(), arguments.objects.into())?;
-    output::announce(&format!("http://{address}/metrics\n"));
+    output::announce(&url);
     let _ = signals.forever().next();
     Ok(())
 }

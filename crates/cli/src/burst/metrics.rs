@@ -1,14 +1,15 @@
 //! `entresol burst metrics`: figures of a burst buffer for Prometheus.
 
+use crate::metrics::{check_address, listen};
 use crate::output;
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::Args;
 use entresol_burst_live::client::{Figures, figures};
 use entresol_burst_live::message::NodeStatus;
 use entresol_service::ending;
 use entresol_service::metrics::serve_page;
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 /// Serve the figures of a burst buffer to Prometheus
 ///
@@ -99,16 +100,12 @@ fn page(figures: Option<&Figures>) -> String {
 
 /// Runs the command.
 pub fn metrics(arguments: &BurstMetricsArgs) -> Result<()> {
-    let address = arguments.listen;
-    if !address.ip().is_loopback() && !arguments.beyond_loopback {
-        bail!("{address}: not a loopback address: other machines could read the figures; --beyond-loopback allows it");
-    }
+    check_address(arguments.listen, arguments.beyond_loopback)?;
     let mut signals = ending::signals()?;
-    let listener = TcpListener::bind(address).with_context(|| address.to_string())?;
-    let address = listener.local_addr().context("the address of the listener")?;
+    let (listener, url) = listen(arguments.listen)?;
     let coordinator = arguments.coordinator.clone();
     serve_page(listener, move || page(figures(&coordinator).ok().as_ref()))?;
-    output::announce(&format!("http://{address}/metrics\n"));
+    output::announce(&url);
     let _ = signals.forever().next();
     Ok(())
 }

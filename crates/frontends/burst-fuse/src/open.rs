@@ -24,7 +24,7 @@ pub(super) struct Opening {
 pub(super) struct Writing {
     writer: FileWriter,
     openings: Mutex<BTreeMap<u64, Arc<Mutex<Opening>>>>,
-    /// True if the process that opened the file has failed: the file is not whole.
+    /// True if the process that opened the file has failed, or the opening itself: the file is not whole.
     failed: AtomicBool,
 }
 
@@ -188,6 +188,14 @@ impl OpenFiles {
         lock(&writing.opening(handle)).owner = process_of(thread);
         lock(&self.handles).1.insert(handle, Handle::Writer(path.clone(), writing));
         Ok(handle)
+    }
+
+    /// Takes an opening back that its caller never gets: the file is not committed by it.
+    pub fn take_back(&self, handle: u64) {
+        if let Some(Handle::Writer(_, writing)) = self.get(handle) {
+            writing.failed.store(true, Ordering::Relaxed);
+        }
+        self.release(handle);
     }
 
     /// Ends an opening. Returns the path of a file of which bytes are given up: they were not committed.

@@ -171,7 +171,7 @@ impl Server {
         let handle = self.state.open.write(&path, truncates(flags), thread)?;
         let entered = self.enter(&Node::File(path));
         if entered.is_err() {
-            self.state.open.release(handle);
+            self.state.open.take_back(handle);
         }
         Ok((entered?, handle))
     }
