@@ -2,7 +2,7 @@
 
 use entresol_burst::{Event, Grant, JobId, Lease, NodeId, Object, Order, Report, Reservation, Role};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Properties of an object that all of its parts carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +90,8 @@ pub enum FromCoordinator {
         /// Those of them with bytes that one node alone has.
         #[serde(default)]
         at_risk: u64,
+        /// Jobs with bytes that are not on the PFS.
+        undrained_jobs: BTreeSet<JobId>,
     },
     /// Answer to `Hello`.
     Welcome {

@@ -128,6 +128,25 @@ fn a_node_that_is_lost_after_the_commit_loses_nothing_with_a_partner() {
 }
 
 #[test]
+fn a_node_that_is_gone_for_good_keeps_no_drain_from_its_end() {
+    for (policy, before) in [("cdbb:redundancy=partner", false), ("cdbb", true)] {
+        let mut testbed = Testbed::new(policy, 3, 64 * MIB);
+        testbed.pfs.set_full(!before);
+        put(&testbed, 1, 3 * MIB + 1);
+        let drained = |testbed: &Testbed| testbed.client(0).drain(JOB, None, MINUTE).expect("an answer");
+        if before {
+            assert!(drained(&testbed).is_empty(), "{policy}");
+        }
+        testbed.nodes[1] = None;
+        testbed.pfs.set_full(false);
+        assert_eq!(drained(&testbed), [""; 0], "{policy}");
+        assert!(is_durable(&testbed, CheckpointId(1)), "{policy}");
+        let (_, missing) = testbed.client(0).list(JOB).expect("a list");
+        assert_eq!(missing, [""; 0], "{policy}");
+    }
+}
+
+#[test]
 fn without_a_copy_a_lost_checkpoint_is_not_called_complete() {
     let mut testbed = Testbed::new("cdbb", 2, 16 * MIB);
     put(&testbed, 1, MIB);

@@ -1,7 +1,7 @@
 //! `LocationStore` (004, section 5.3.2): the location of every part of every checkpoint, for a restart.
 
 use crate::protocol::{CheckpointId, JobId, Lease, NodeId, Object};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Location of a part of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +124,13 @@ impl LocationStore {
         exposure
     }
 
+    /// Jobs with bytes that are not on the PFS, in buffers or lost.
+    pub fn undrained_jobs(&self) -> BTreeSet<JobId> {
+        let is_undrained = |piece: &Piece| !matches!(piece.at, Where::Durable | Where::Direct);
+        let undrained = self.objects.iter().filter(|(_, record)| record.pieces.iter().any(is_undrained));
+        undrained.map(|(object, _)| object.job).collect()
+    }
+
     /// Number of known checkpoints.
     pub fn len(&self) -> usize {
         self.checkpoints.len()
@@ -230,6 +237,8 @@ mod tests {
                 store.commit(object);
             }
             let Exposure { undrained, at_risk } = store.exposure();
+            let is_undrained = at.iter().any(|at| !matches!(at, Where::Durable | Where::Direct));
+            assert_eq!(store.undrained_jobs().contains(&job), is_undrained);
             (undrained, at_risk)
         };
         assert_eq!(store.exposure(), Exposure::default());

@@ -4,7 +4,7 @@ use super::{Client, ClientError, MESSAGE, Peers, ask};
 use crate::clock;
 use crate::index::PIECE;
 use crate::layout::{self, Census};
-use crate::message::{FromCoordinator, FromNode, Part, StoredPiece, ToCoordinator, ToNode};
+use crate::message::{FromCoordinator, FromNode, NodeEntry, Part, StoredPiece, ToCoordinator, ToNode};
 use crate::mutant::{self, Mutant};
 use crate::wire::Peer;
 use entresol_burst::{CheckpointId, JobId, Lease, NodeId};
@@ -71,7 +71,7 @@ impl Client {
         checkpoint: CheckpointId,
         peers: &mut Peers,
     ) -> Result<(Found, Option<ClientError>), ClientError> {
-        let (addresses, partial) = match self.node_addresses() {
+        let (addresses, partial) = match self.node_addresses(job) {
             Err(error @ ClientError::NoNodes(_)) => (Vec::new(), Some(error)),
             addresses => (addresses?, None),
         };
@@ -81,7 +81,7 @@ impl Client {
 
     /// Parts that exist now.
     pub(super) fn inventory(&self, job: JobId, peers: &mut Peers) -> Result<Inventory, ClientError> {
-        self.inventory_of(job, None, &self.node_addresses()?, peers)
+        self.inventory_of(job, None, &self.node_addresses(job)?, peers)
     }
 
     /// Parts of all checkpoints or one. The nodes are asked before the PFS, so that a part that is drained meanwhile is
@@ -150,9 +150,9 @@ impl Client {
         Ok(())
     }
 
-    fn node_addresses(&self) -> Result<Vec<String>, ClientError> {
+    fn node_addresses(&self, job: JobId) -> Result<Vec<String>, ClientError> {
         let Some(address) = &self.settings.coordinator else { return Ok(self.settings.nodes.clone()) };
-        match coordinator_nodes(address) {
+        match coordinator_nodes(address, job) {
             Err(_) if !self.settings.nodes.is_empty() => Ok(self.settings.nodes.clone()),
             Err(error @ ClientError::Wire(..)) => Err(ClientError::NoNodes(Box::new(error))),
             found => found,
@@ -160,14 +160,16 @@ impl Client {
     }
 }
 
-/// Addresses of all nodes that a coordinator knows, once it waits for no more.
-fn coordinator_nodes(address: &str) -> Result<Vec<String>, ClientError> {
+/// Addresses of the nodes that may have bytes of a job, once the coordinator waits for no more. A node that is lost has none
+/// if all bytes of the job are on the PFS.
+fn coordinator_nodes(address: &str, job: JobId) -> Result<Vec<String>, ClientError> {
     let until = clock::now() + SETTLE;
     let peer = Peer::connect(address, MESSAGE).map_err(|error| ClientError::Wire(address.to_owned(), error))?;
     loop {
         match ask(&peer, address, &ToCoordinator::Nodes, MESSAGE)? {
-            FromCoordinator::Nodes { nodes, settled: true, .. } => {
-                return Ok(nodes.into_iter().map(|node| node.address).collect());
+            FromCoordinator::Nodes { nodes, settled: true, undrained_jobs, .. } => {
+                let may_have = |node: &NodeEntry| node.present || undrained_jobs.contains(&job);
+                return Ok(nodes.into_iter().filter(may_have).map(|node| node.address).collect());
             }
             FromCoordinator::Nodes { .. } if clock::now() < until => clock::sleep(PAUSE),
             FromCoordinator::Nodes { .. } => return Err(ClientError::NotSettled),

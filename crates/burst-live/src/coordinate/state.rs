@@ -125,6 +125,7 @@ impl State {
             epoch: self.coordinator.epoch().0,
             undrained,
             at_risk,
+            undrained_jobs: self.coordinator.locations().undrained_jobs(),
         }
     }
 
