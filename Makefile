@@ -333,7 +333,7 @@ bench-volume: $(LAB)
 bench-scans: $(LAB)
 	@mkdir -p target/bench
 	$(LAB) bench pgbench --scale 13 --script lab/benches/volume/scan.sql --check lab/benches/volume/scan-check.sql --clients 1 \
-		--warmup 10s --duration 10s --repeat 5 --memory 16MiB --memory-bound 96MiB --page-cache on --passthrough off --cache-size 33% \
+		--warmup 6s --duration 8s --repeat 5 --memory 16MiB --memory-bound 96MiB --page-cache on --passthrough off --cache-size 33% \
 		--policy none,reuse@write-through,reuse@write-back --backing-profile gp3-3000 --cache-profile $(VOLUME_CACHE) --waf curve \
 		--scratch /dev/shm --json target/bench/scans.json
 
