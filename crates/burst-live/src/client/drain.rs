@@ -4,7 +4,7 @@ use super::files::ReadIndex;
 use super::inventory::{Found, Source};
 use super::{Client, ClientError, Level, Peers};
 use crate::clock;
-use crate::layout;
+use crate::layout::{self, Census};
 use entresol_burst::{CheckpointId, JobId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -80,10 +80,10 @@ impl Client {
         let counted = if census.is_files { &census.pieces } else { &census.whole };
         let bytes = counted.values().map(|about| about.total).sum();
         let on_pfs = found.on_pfs();
-        let level = match layout::is_durable(&*self.pfs, job, checkpoint, &on_pfs).map_err(ClientError::Pfs)? {
-            true => Level::Durable,
-            false => weakest(found),
-        };
+        // What is newest may still be in buffers, although what it replaces is durable.
+        let is_durable = Census::of(&on_pfs).whole == census.whole
+            && layout::is_durable(&*self.pfs, job, checkpoint, &on_pfs).map_err(ClientError::Pfs)?;
+        let level = if is_durable { Level::Durable } else { weakest(found) };
         if census.is_files && census.is_complete() && level != Level::Durable {
             // A file whose pieces are lost is none.
             let (found, indexes, _) = self.found_files(job, checkpoint, &BTreeMap::new(), peers)?;
@@ -133,7 +133,7 @@ impl Client {
         for state in states.iter().filter(asked).filter(|state| !is_durable(state)) {
             // The last part may have come from a process that ended before it wrote the manifest.
             let finished = layout::finish(&*self.pfs, job, state.checkpoint);
-            if matches!(finished, Ok(true)) {
+            if matches!(finished, Ok(true)) && state.undrained == 0 {
                 continue;
             }
             if state.undrained > 0 || checkpoint.is_some() || newest.is_none_or(|newest| newest < state.checkpoint) {

@@ -65,7 +65,7 @@ pub struct FileWriter {
     checkpoint: CheckpointId,
     claim: Claim,
     written: Mutex<Written>,
-    /// One commit at a time: each stores the same object.
+    /// One commit at a time: an index with a later number has a later state of the file.
     committing: Mutex<()>,
 }
 

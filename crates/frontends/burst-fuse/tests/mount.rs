@@ -357,9 +357,15 @@ fn a_file_is_committed_again_while_the_pfs_is_full() {
         written.extend_from_slice(part);
         has(&b.at("1/state"), &written);
     }
+    // An older commit that is durable does not make the newest one durable.
+    testbed.pfs.set_full(false);
+    assert_eq!(testbed.client(0).drain(JOB, None, MINUTE).expect("drained"), [""; 0]);
+    testbed.pfs.set_full(true);
     file.write_all(b"ten").expect("written");
     drop(file);
     has(&b.at("1/state"), b"onetwosixten");
+    let left = testbed.client(0).drain(JOB, None, Duration::from_millis(200)).expect("an answer");
+    assert!(left.iter().any(|why| why.starts_with("checkpoint 1: replicated")), "{left:?}");
 }
 
 #[test]
