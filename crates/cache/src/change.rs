@@ -15,6 +15,7 @@ use super::maintenance::StoreAccess;
 use super::search::LOOKED_AT;
 use super::{BlockCache, CacheConfig, CacheError, FRAMES_PER_HOLD, check_live};
 use entresol_policy::catalogue::{self, Visitor};
+use entresol_policy::extension::{Pooled, divided};
 use entresol_policy::{Info, Log, Options, Policy, Wear};
 use entresol_store::StoreError;
 use entresol_store::mutant::{self, Mutant};
@@ -29,7 +30,7 @@ pub(super) trait Successor: Send {
 }
 
 struct Built<P> {
-    policy: P,
+    policy: Pooled<P>,
     directory: Directory,
     frames: Frames,
     tiers: Vec<usize>,
@@ -51,6 +52,8 @@ impl<P: Policy> Successor for Built<P> {
 /// Builds a policy for stores that it is to take over.
 struct Build<'a> {
     tiers: &'a [usize],
+    /// Pages of a pool above the policy, if there is one.
+    pool: Option<usize>,
     handles: usize,
     log: Option<Box<Log>>,
 }
@@ -60,6 +63,7 @@ impl Visitor for Build<'_> {
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
         let (directory, frames) = (Directory::new(self.handles), Frames::new(self.handles));
+        let policy = Pooled::over(policy, self.pool, self.handles);
         Box::new(Built { policy, directory, frames, tiers: self.tiers.to_vec(), log: self.log })
     }
 }
@@ -124,8 +128,9 @@ impl BlockCache {
         self.check_room(&to)?;
         let geometry = self.locks.guard().map_err(StoreError::Io)?.write_back().store.geometry();
         let (built_for, log) = to.built_for(self.page_bytes, self.objects_max, (&geometry, self.room_pages()));
-        let build = Build { tiers: &built_for.tiers, handles: to.handles, log };
-        let successor = catalogue::build(to.policy, &built_for, &to.built_with()?, build)?;
+        let (own, pool) = divided(to.policy, &built_for);
+        let build = Build { tiers: &built_for.tiers, pool, handles: to.handles, log };
+        let successor = catalogue::build(to.policy, &own, &to.built_with()?, build)?;
         self.put_in_place(successor).map_err(StoreError::Io)?;
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let shares = self.locks.guard().map_err(StoreError::Io)?.write_back().dirty_limits.shares;
@@ -185,7 +190,7 @@ impl BlockCache {
     /// As [`set_policy`](BlockCache::set_policy), with a policy that is not in the catalogue.
     #[cfg(test)]
     pub(crate) fn put_policy<P: Policy>(&self, policy: P, tiers: &[usize], handles: usize) -> io::Result<()> {
-        self.put_in_place(Build { tiers, handles, log: None }.visit(policy))?;
+        self.put_in_place(Build { tiers, pool: None, handles, log: None }.visit(policy))?;
         self.show_the_rest();
         Ok(())
     }

@@ -130,6 +130,17 @@ pub fn default_policy(layout: Layout, has_memory_tier: bool) -> &'static str {
     if layout.has_slots() && !has_memory_tier { "reuse" } else { "face-gsc" }
 }
 
+/// Capacities in pages of a policy's tiers over a cache of `space` pages, fastest first. Memory that is asked for is the upper
+/// tier of a policy of two, and an LRU pool above any other; none is the policy's own share. 0 pages are no pool.
+pub fn tiers(policy: &Info, space: u64, memory: Option<u64>) -> Vec<usize> {
+    let upper = match (policy.tiers.len(), memory) {
+        (1, memory) => memory.filter(|&pages| pages > 0).map(|pages| pages as usize),
+        (_, Some(pages)) => Some(pages as usize),
+        (_, None) => Some(((space as f64 * policy.top_share) as usize).max(policy.min_pages[0])),
+    };
+    upper.into_iter().chain([space as usize]).collect()
+}
+
 /// Facts about a request that a front-end may know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tag {
@@ -186,6 +197,14 @@ impl CacheConfig {
             arena: None,
             watch: Some(WATCH),
         }
+    }
+
+    /// Capacities of the tiers under another policy. Memory that was asked for stays, and a policy's own share goes with it.
+    pub fn tiers_under(&self, policy: &Info) -> Vec<usize> {
+        let space = *self.tiers.last().expect("a policy has a tier") as u64;
+        let is_asked_for = self.tiers != tiers(self.policy, space, None);
+        let memory = (is_asked_for && self.tiers.len() == 2).then(|| self.tiers[0] as u64);
+        tiers(policy, space, memory)
     }
 
     /// Options that the policy is built with. Its per-page history is capped at the handles left beside the tiers,

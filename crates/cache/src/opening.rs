@@ -13,6 +13,7 @@ use super::unflushed::Unflushed;
 use super::{BlockCache, CacheConfig, CacheError, Maintenance, Mode, Objects, check_live, check_room};
 use entresol_disk::{Disk, MeterReader, Metered};
 use entresol_policy::catalogue::{self, Visitor};
+use entresol_policy::extension::{Pooled, divided};
 use entresol_policy::{Log, Policy};
 use entresol_store::{AnyStore, Generation, Generations, Identity, Recovered, StoreError};
 use std::io;
@@ -45,6 +46,8 @@ pub struct Opening {
 struct Build {
     write_back: WriteBack,
     config: CacheConfig,
+    /// Pages of a pool above the policy, if there is one.
+    pool: Option<usize>,
     objects: Objects,
     log: Option<Box<Log>>,
 }
@@ -55,7 +58,7 @@ impl Visitor for Build {
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
         let CacheConfig { tiers, handles, mode, .. } = self.config;
         let executor = Executor::new(self.write_back, tiers.len(), handles, self.objects, self.log, mode);
-        Box::new(Engine::new(policy, executor))
+        Box::new(Engine::new(Pooled::over(policy, self.pool, handles), executor))
     }
 }
 
@@ -110,8 +113,9 @@ impl Opening {
         write_back.keep_in(config.arena.as_ref());
         write_back.serve(&built_for.tiers);
         write_back.set_dirty_age(config.dirty_age, &config.clock);
-        let build = Build { write_back, config: config.clone(), objects, log };
-        let core = catalogue::build(config.policy, &built_for, &config.built_with()?, build)?;
+        let (own, pool) = divided(config.policy, &built_for);
+        let build = Build { write_back, config: config.clone(), pool, objects, log };
+        let core = catalogue::build(config.policy, &own, &config.built_with()?, build)?;
         let config = config.clone();
         Ok(Opening {
             core,

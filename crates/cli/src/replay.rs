@@ -41,7 +41,7 @@ pub struct ReplayArgs {
     /// Sizes of the cache, separated by commas
     #[arg(long, short, value_delimiter = ',', value_name = "LIST", default_value = "10%")]
     pub size: Vec<Size>,
-    /// Size of the memory tier of policies that manage two tiers
+    /// Size of the memory above the cache: the upper tier of policies that manage two, an LRU pool above the others
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<Size>,
     /// Bytes of a segment of the cache [default: 1MiB, less if fewer than 64 of those fit]
@@ -168,7 +168,6 @@ fn one(
     let name = policy.info.name;
     let mut sizes = match (policy.info.tiers.len(), arguments.dram) {
         (1, None) => vec![size],
-        (1, Some(_)) => bail!("--dram: policy '{name}' manages one tier, the cache"),
         (_, Some(dram)) => vec![dram, size],
         (_, None) => bail!("policy '{name}' manages memory too: --dram gives its size"),
     };

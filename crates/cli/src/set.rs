@@ -23,7 +23,7 @@ pub struct SetArgs {
     /// dirty pages are written back down to the second), dirty-age (time for which a page may differ from the backing
     /// store, such as 1h, or none), sequential-cutoff (bytes of a sequential stream after which the rest bypasses the
     /// cache; 0: never), wear (bound on what is written to a cache of the layout segments: 1DWPD, 200GB a day,
-    /// amplification=1.8, unbounded), dram (its memory, for a policy with two tiers), place and unplace (a table or
+    /// amplification=1.8, unbounded), dram (the memory above the cache; 0 is none), place and unplace (a table or
     /// index by its database's name or the part of the name after a dot, or a file: policy table-placement holds it
     /// whole, or no longer), place-rate (bytes a second that this may read)
     #[arg(required = true, value_name = "NAME=VALUE", value_parser = pair)]

@@ -3,7 +3,7 @@
 pub use crate::arguments::{DIRTY_AGE, OnOff, keyword, word};
 pub use crate::output::{check_writable, command_line, print, write_file};
 pub use crate::tiers::Waf;
-pub use entresol_service::config::{one_policy, top_tier};
+pub use entresol_service::config::one_policy;
 pub use entresol_service::keyword::Keyword;
 pub use entresol_service::values::{Limit, bytes, bytes_or_none, layout, seconds_or_none};
 

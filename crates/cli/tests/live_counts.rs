@@ -85,6 +85,18 @@ fn simulated_with(addresses: &Addresses, policy: &PolicySpec, tiers: &[usize], o
     }
 }
 
+/// Capacities of a policy's tiers that are not below its least. Of two for a policy of one tier the first is that of a pool.
+fn at_least(info: &Info, tiers: &[usize]) -> Vec<usize> {
+    let least = [0].iter().take(tiers.len() - info.tiers.len()).chain(info.min_pages);
+    tiers.iter().zip(least).map(|(&pages, &least)| pages.max(least)).collect()
+}
+
+/// Capacities of a policy of one tier alone and below a pool, or of a policy of two.
+fn over_space(info: &Info, space: usize) -> Vec<Vec<usize>> {
+    let alone = (info.tiers.len() == 1).then(|| vec![space]);
+    alone.into_iter().chain([at_least(info, &[10, space])]).collect()
+}
+
 fn plain(info: &'static Info) -> PolicySpec {
     PolicySpec { info, options: Options::defaults(info) }
 }
@@ -209,10 +221,13 @@ fn the_block_cache_counts_what_the_simulator_counts() {
     let mut compared = 0;
     for policy in live().map(plain) {
         let info = policy.info;
-        let sizes: &[&[usize]] =
-            if info.tiers.len() == 1 { &[&[3], &[20], &[80]] } else { &[&[1, 5], &[10, 30], &[40, 80], &[0, 30]] };
+        let sizes: &[&[usize]] = if info.tiers.len() == 1 {
+            &[&[3], &[20], &[80], &[1, 5], &[10, 30], &[40, 10]]
+        } else {
+            &[&[1, 5], &[10, 30], &[40, 80], &[0, 30]]
+        };
         for tiers in sizes {
-            let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
+            let tiers = at_least(info, tiers);
             println!("{} {tiers:?}", info.name);
             let simulated = simulated(&addresses, &policy, &tiers);
             for layout in [Layout::Log, Layout::Slots] {
@@ -236,15 +251,15 @@ fn over_segments_the_block_cache_counts_what_the_simulator_counts() {
         let info = policy.info;
         for (segment_pages, segments) in [(4, 40), (8, 40), (16, 30)] {
             let geometry = Geometry { page_bytes: PAGE as u32, segment_pages, segments, layout: Layout::Segments };
-            let space = geometry.capacity_pages() as usize;
-            let tiers = if info.tiers.len() == 1 { vec![space] } else { vec![10.max(info.min_pages[0]), space] };
-            for wear in ["unbounded", "amplification=1.3+0.1", "amplification=0.2"] {
+            let tiers = over_space(info, geometry.capacity_pages() as usize);
+            let bounds = ["unbounded", "amplification=1.3+0.1", "amplification=0.2"];
+            for (tiers, wear) in tiers.iter().flat_map(|tiers| bounds.map(|wear| (tiers, wear))) {
                 println!("{} {tiers:?} {segment_pages} {wear}", info.name);
                 let wear: Wear = wear.parse().expect("a bound");
                 let log = Some(LogLayout { segment_bytes: Some(geometry.segment_bytes()), wear });
                 let simulated =
-                    simulated_with(&addresses, &policy, &tiers, CellOptions { log, ..CellOptions::default() });
-                let live = live_counts_over(&trace, &policy, &tiers, (geometry, wear, Mode::WriteBack), None, 0);
+                    simulated_with(&addresses, &policy, tiers, CellOptions { log, ..CellOptions::default() });
+                let live = live_counts_over(&trace, &policy, tiers, (geometry, wear, Mode::WriteBack), None, 0);
                 assert_eq!(live, simulated, "{} {tiers:?} {geometry}: (live, simulated)", info.name);
                 compared += 1;
                 ranked += usize::from(info.ranked);
@@ -265,9 +280,9 @@ fn in_each_mode_the_block_cache_counts_what_the_simulator_counts() {
     let (mut compared, mut arounds) = (0, 0);
     for policy in live().map(plain) {
         let info = policy.info;
-        let sizes: &[&[usize]] = if info.tiers.len() == 1 { &[&[3], &[60]] } else { &[&[1, 5], &[20, 50]] };
+        let sizes: &[&[usize]] = if info.tiers.len() == 1 { &[&[3], &[60], &[20, 50]] } else { &[&[1, 5], &[20, 50]] };
         for (at, tiers) in sizes.iter().enumerate() {
-            let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
+            let tiers = at_least(info, tiers);
             for (mode, simulated_mode) in CLEAN {
                 println!("{} {tiers:?} {mode:?}", info.name);
                 let sequential_cutoff = if at == 0 { 0 } else { 10 * PAGE };
@@ -297,15 +312,16 @@ fn over_segments_the_counts_are_equal_in_each_mode() {
     for policy in live().map(plain) {
         let info = policy.info;
         let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 40, layout: Layout::Segments };
-        let space = geometry.capacity_pages() as usize;
-        let tiers = if info.tiers.len() == 1 { vec![space] } else { vec![10.max(info.min_pages[0]), space] };
+        let tiers = over_space(info, geometry.capacity_pages() as usize);
         // Half a page for each request, of which there is one in a microsecond.
         let bounds: [Wear; 2] = ["amplification=1.3+0.1", "177000GB"].map(|bound| bound.parse().expect("a bound"));
-        for ((mode, simulated_mode), wear) in CLEAN.into_iter().flat_map(|mode| bounds.map(|wear| (mode, wear))) {
+        let cells = CLEAN.into_iter().flat_map(|mode| bounds.map(|wear| (mode, wear)));
+        let cells = cells.flat_map(|cell| tiers.iter().map(move |tiers| (cell, tiers)));
+        for (((mode, simulated_mode), wear), tiers) in cells {
             let log = Some(LogLayout { segment_bytes: Some(geometry.segment_bytes()), wear });
             let options = CellOptions { log, mode: simulated_mode, ..CellOptions::default() };
-            let simulated = simulated_with(&addresses, &policy, &tiers, options);
-            let live = live_counts_over(&trace, &policy, &tiers, (geometry, wear, mode), None, 0);
+            let simulated = simulated_with(&addresses, &policy, tiers, options);
+            let live = live_counts_over(&trace, &policy, tiers, (geometry, wear, mode), None, 0);
             assert_eq!(live, simulated, "{} {tiers:?} {mode:?} {wear}: (live, simulated)", info.name);
         }
     }
@@ -339,15 +355,16 @@ fn the_same_requests_of_long_streams_pass_by() {
     let cutoff = 10 * PAGE;
     for policy in live().map(plain) {
         let info = policy.info;
-        let tiers: &[usize] = if info.tiers.len() == 1 { &[40] } else { &[10, 30] };
-        let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
-        let simulated = simulated_past(&addresses, &policy, &tiers, cutoff);
-        let bypasses = simulated.bypasses;
-        // 290 pages of the scan are beyond the cutoff, and none is held.
-        assert!(bypasses >= 290, "{} {tiers:?}: {bypasses} bypasses", info.name);
-        for layout in [Layout::Log, Layout::Slots] {
-            let live = live_counts_past(&trace, &policy, &tiers, layout, None, cutoff);
-            assert_eq!(live, simulated, "{} {tiers:?} {layout:?}: (live, simulated)", info.name);
+        let sizes: &[&[usize]] = if info.tiers.len() == 1 { &[&[40], &[10, 30]] } else { &[&[10, 30]] };
+        for tiers in sizes.iter().map(|tiers| at_least(info, tiers)) {
+            let simulated = simulated_past(&addresses, &policy, &tiers, cutoff);
+            let bypasses = simulated.bypasses;
+            // 290 pages of the scan are beyond the cutoff, and none is held.
+            assert!(bypasses >= 290, "{} {tiers:?}: {bypasses} bypasses", info.name);
+            for layout in [Layout::Log, Layout::Slots] {
+                let live = live_counts_past(&trace, &policy, &tiers, layout, None, cutoff);
+                assert_eq!(live, simulated, "{} {tiers:?} {layout:?}: (live, simulated)", info.name);
+            }
         }
     }
 }

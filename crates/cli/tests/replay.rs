@@ -59,6 +59,9 @@ fn a_replay_counts_alike_in_each_mode_and_layout() {
         for mode in ["write-back", "write-through", "write-around"] {
             let options = ["--layout", layout, "--wear", wear, "--mode", mode, "--size", "20%,300p"];
             shown.push(scratch.ok(&[&["-q", "replay", OBJECTS, "-p", "reuse,lru"][..], &options].concat()));
+            let pooled =
+                scratch.ok(&[&["-q", "replay", OBJECTS, "-p", "reuse,lru", "--dram", "2%"][..], &options].concat());
+            assert_eq!(pooled.matches(" yes ").count(), 4, "{layout}, {wear}, below a pool: {pooled}");
         }
         for (at, text) in shown.iter().enumerate() {
             assert_eq!(text.matches(" yes ").count(), 4, "{layout}, {wear}: {text}");
@@ -71,7 +74,6 @@ fn a_replay_counts_alike_in_each_mode_and_layout() {
 fn what_cannot_be_replayed_is_refused() {
     let scratch = Scratch::new();
     for (policy, extra, why) in [
-        ("lru", &["--dram", "5%"][..], "manages one tier"),
         ("lru", &["--wear", "1DWPD"][..], "--wear is for --layout segments"),
         ("face", &[][..], "--dram gives its size"),
         ("min", &[][..], "needs to know the future"),

@@ -1,5 +1,6 @@
 //! A policy of any kind behind one pointer, for running several side by side that are chosen at run time.
 
+use crate::extension::Pooled;
 use crate::interface::{Driver, PageState, Policy};
 use crate::list::Visitor;
 use entresol_core::{Address, Movement, ObjectId, Outcome, Page, Request, Tier};
@@ -97,13 +98,17 @@ impl Clone for Boxed {
     }
 }
 
-/// Puts a policy behind a pointer.
-pub(crate) struct AnyPolicy;
+/// Puts a policy behind a pointer, below a pool of so many pages, or alone.
+pub(crate) struct AnyPolicy {
+    pub pool: Option<usize>,
+    /// Number of handles.
+    pub handles: usize,
+}
 
 impl Visitor for AnyPolicy {
     type Output = Boxed;
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
-        Boxed(Box::new(policy))
+        Boxed(Box::new(Pooled::over(policy, self.pool, self.handles)))
     }
 }

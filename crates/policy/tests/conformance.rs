@@ -2,6 +2,7 @@
 
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::check::{self, Layout, Refusals};
+use entresol_policy::extension::{Pooled, divided};
 use entresol_policy::{Config, Info, Options, Policy};
 
 const LAYOUT: Layout = Layout { pages: 400, object_pages: 100 };
@@ -21,6 +22,13 @@ fn configs(info: &Info) -> Vec<Config> {
     }
 }
 
+/// Sizes of a pool above a policy of one tier, and of that tier.
+fn pooled_configs(info: &Info) -> Vec<Config> {
+    let sizes = [(1, 1), (1, 40), (2, 7), (7, 7), (40, 7), (40, 150), (150, 40)];
+    let config = |tiers| Config { objects: 4, tiers, ..Config::single(LAYOUT.pages as usize, 0) };
+    sizes.into_iter().map(|(pool, below)| config(vec![pool, below.max(info.min_pages[0])])).collect()
+}
+
 struct Conformance<'a> {
     config: &'a Config,
     refuse_percent: u64,
@@ -30,7 +38,19 @@ struct Conformance<'a> {
 impl Visitor for Conformance<'_> {
     type Output = u64;
 
-    fn visit<P: Policy>(self, mut policy: P) -> u64 {
+    fn visit<P: Policy>(self, policy: P) -> u64 {
+        match divided(&P::INFO, self.config) {
+            (_, None) => self.check(policy),
+            (_, pool) => {
+                let pooled = Pooled::over(policy, pool, self.config.pages);
+                self.check(pooled)
+            }
+        }
+    }
+}
+
+impl Conformance<'_> {
+    fn check<P: Policy>(self, mut policy: P) -> u64 {
         let requests = check::workload(self.seed, LAYOUT, 4_000);
         let refusals = Refusals { percent: self.refuse_percent, seed: self.seed };
         let half = requests.len() / 2;
@@ -92,12 +112,14 @@ impl entresol_policy::Driver for Recorder<'_> {
 #[test]
 fn every_policy_keeps_the_rules() {
     for info in catalogue::ALL {
-        for config in configs(info) {
+        let pooled = if info.tiers.len() == 1 { pooled_configs(info) } else { Vec::new() };
+        for config in configs(info).into_iter().chain(pooled) {
             for (refuse_percent, seed) in [(0, 1), (10, 2), (60, 3), (100, 4)] {
                 let context = format!("{} tiers {:?} refusals {refuse_percent} % seed {seed}", info.name, config.tiers);
                 let conformance = Conformance { config: &config, refuse_percent, seed };
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    catalogue::build(info, &config, &Options::defaults(info), conformance).expect("a buildable policy")
+                    let (own, _) = divided(info, &config);
+                    catalogue::build(info, &own, &Options::defaults(info), conformance).expect("a buildable policy")
                 }));
                 let Ok(hits) = outcome else { panic!("failed: {context}") };
                 let largest = config.tiers.iter().sum::<usize>() >= 190;

@@ -6,8 +6,7 @@ use super::memory;
 use super::settings::Settings;
 use anyhow::{Result, bail};
 use entresol_cache::CacheConfig;
-use entresol_core::Size;
-use entresol_policy::{Info, Wear};
+use entresol_policy::Wear;
 use entresol_sim::PolicySpec;
 use entresol_store::{Geometry, Layout};
 
@@ -36,29 +35,11 @@ pub(crate) fn config(
     if held == 0 || held > space {
         bail!("--cache-size: {held} pages; the store has room for {space}");
     }
-    let tiers = tiers(spec.info, held, options.dram, geometry.page_bytes)?;
+    let memory = options.dram.map(|size| size.pages(geometry.page_bytes, held));
+    let tiers = entresol_cache::tiers(spec.info, held, memory);
     memory::check(&geometry, above_bytes(&tiers, geometry.page_bytes))?;
     let (mode, dirty_age) = (chosen.mode, options.dirty_age);
     Ok(CacheConfig { options: spec.options, mode, dirty_age, wear, ..CacheConfig::new(spec.info, &tiers) })
-}
-
-/// Pages of each tier: the lower tier has the whole capacity given.
-fn tiers(info: &Info, space: u64, dram: Option<Size>, page_bytes: u32) -> Result<Vec<usize>> {
-    if info.tiers.len() == 1 {
-        if dram.is_some() {
-            bail!("--dram: policy '{}' manages one tier, the cache", info.name);
-        }
-        return Ok(vec![space as usize]);
-    }
-    Ok(vec![top_tier(info, space, dram, page_bytes), space as usize])
-}
-
-/// Pages of the memory tier above a cache of `space` pages: the size asked for, else the policy's own share.
-pub fn top_tier(info: &Info, space: u64, dram: Option<Size>, page_bytes: u32) -> usize {
-    match dram {
-        Some(size) => size.pages(page_bytes, space) as usize,
-        None => ((space as f64 * info.top_share) as usize).max(info.min_pages[0]),
-    }
 }
 
 /// Bytes of the memory tier above a cache with these tiers.

@@ -5,7 +5,7 @@ use super::backing_record::Paired;
 use super::backing_store::Below;
 use super::cache_file::{CacheFile, Change};
 use super::cache_options::LOW_BY_HIGH;
-use super::config::{above_bytes, one_policy, top_tier};
+use super::config::{above_bytes, one_policy};
 use super::control::{Controlled, Recorder};
 use super::doubt::{self, Doubt};
 use super::figures::{Figures, HintFigures, RestartFigures, State};
@@ -51,7 +51,7 @@ const SETTINGS: &[(&str, &str)] = &[
         "the bytes of a sequential stream after which its rest bypasses the cache, such as 4MiB; 0 bypasses nothing",
     ),
     ("wear", "a bound such as 1DWPD, 200GB (a day), amplification=1.8 or unbounded, with the layout segments"),
-    ("dram", "a size such as 64MiB, with a policy that manages two tiers"),
+    ("dram", "a size such as 64MiB; 0 is no memory above the cache, for a policy of one tier"),
     ("place", "a table, an index or a file of the directory, with a policy that places tables"),
     ("unplace", "one that was placed"),
     ("place-rate", "bytes a second that placing may fetch, such as 100MiB; 0B is no limit"),
@@ -248,15 +248,7 @@ impl Running {
                 Ok(format!("mode is {}{drained}", mode.keyword()))
             }
             Setting::Policy(spec) => {
-                let before = self.cache.config();
-                let mut tiers = before.tiers;
-                let number = spec.info.tiers.len();
-                if tiers.len() > number {
-                    tiers.remove(0);
-                } else if tiers.len() < number {
-                    let space = *tiers.last().expect("a policy has a tier") as u64;
-                    tiers.insert(0, top_tier(spec.info, space, None, self.page_bytes));
-                }
+                let tiers = self.cache.config().tiers_under(spec.info);
                 self.change(&spec, &tiers).context("policy")
             }
             Setting::CacheSize(size) => {
@@ -306,11 +298,9 @@ impl Running {
                 })
             }
             Setting::Dram(size) => {
-                let CacheConfig { policy, options, mut tiers, .. } = self.cache.config();
-                let [_, space] = tiers[..] else {
-                    bail!("dram: policy '{}' manages one tier, the cache", policy.name);
-                };
-                tiers[0] = top_tier(policy, space as u64, Some(size), self.page_bytes);
+                let CacheConfig { policy, options, tiers, .. } = self.cache.config();
+                let space = *tiers.last().expect("a policy has a tier") as u64;
+                let tiers = entresol_cache::tiers(policy, space, Some(size.pages(self.page_bytes, space)));
                 memory::check(&self.geometry, above_bytes(&tiers, self.page_bytes)).context("dram")?;
                 self.change(&PolicySpec { info: policy, options }, &tiers).context("dram")
             }

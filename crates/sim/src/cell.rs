@@ -6,6 +6,7 @@ use crate::mode::Mode;
 use crate::row::{Interval, LayerRow, Row, TierRow};
 use crate::spec::{LayerSpec, PolicySpec};
 use entresol_core::{Hint, ObjectId, Page, Size, Tier};
+use entresol_policy::extension::divided;
 use entresol_policy::{BuildError, Config, Counts, LogLayout, catalogue};
 use entresol_trace::EventKind;
 use std::ops::Range;
@@ -71,14 +72,15 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Divides a size among the tiers of a layer. A single size for two tiers is divided as in the policy's paper.
+    /// Divides a size among the tiers of a layer. A single size for two tiers is divided as in the policy's paper. Of two sizes
+    /// for a policy of one tier, the first is that of an LRU pool above it.
     fn new(layer: &LayerSpec, page_bytes: u32, footprint: u64) -> Result<Self, CellError> {
         let info = layer.policy.info;
         let mut tiers = Vec::new();
         for size in &layer.sizes {
             let pages = size.pages(page_bytes, footprint) as usize;
             // One tier of two may be given as 0 pages: the policy can work without it.
-            let on_purpose = info.tiers.len() == 2 && *size == Size::Pages(0);
+            let on_purpose = layer.sizes.len().max(info.tiers.len()) == 2 && *size == Size::Pages(0);
             if pages == 0 && !on_purpose {
                 let size = size.to_string();
                 return Err(CellError::NoPages { policy: info.name, size, page_bytes, footprint });
@@ -91,6 +93,18 @@ impl Placed {
             tiers = vec![top, total.saturating_sub(top)];
         }
         Ok(Placed { spec: layer.policy.clone(), tiers })
+    }
+
+    /// Names of the tiers, fastest first.
+    pub fn tier_names(&self) -> Vec<&'static str> {
+        let pool = (self.tiers.len() > self.spec.info.tiers.len()).then_some("dram");
+        pool.into_iter().chain(self.spec.info.tiers.iter().copied()).collect()
+    }
+
+    /// Name of the policy, with that of the pool above it.
+    fn name(&self) -> String {
+        let pool = if self.tiers.len() > self.spec.info.tiers.len() { "lru+" } else { "" };
+        format!("{pool}{}", self.spec.info.name)
     }
 }
 
@@ -226,7 +240,8 @@ impl<'w> Run<'w> {
                 cutoff_pages,
                 writes,
             };
-            let builder = LayerBuilder { addresses, mode, log: below };
+            let (config, pool) = divided(placed.spec.info, &config);
+            let builder = LayerBuilder { addresses, mode, pool, log: below };
             let given = &placed.spec.options;
             let own = if writes.is_clean() { given.for_through() } else { given.clone() };
             layers.push(catalogue::build(placed.spec.info, &config, &own, builder)?);
@@ -317,7 +332,7 @@ impl<'w> Run<'w> {
         let tiers = self
             .layers
             .iter()
-            .flat_map(|layer| (0..layer.info().tiers.len()).map(|tier| layer.occupancy(Tier(tier as u8)) as u64));
+            .flat_map(|layer| (0..layer.tiers()).map(|tier| layer.occupancy(Tier(tier as u8)) as u64));
         Interval {
             at: end as u64,
             requests: now[0] - before[0],
@@ -339,7 +354,7 @@ impl<'w> Run<'w> {
         let (objects, queries) = self.layers[0].parts().map(|parts| parts.rows()).unwrap_or_default();
         let dirty = self.dirty_pages();
         Row {
-            policy: join(&|placed| placed.spec.info.name.to_owned()),
+            policy: join(&Placed::name),
             options: join(&|placed| placed.spec.options.summary()),
             capacity_pages: stack.layers.iter().flat_map(|placed| &placed.tiers).sum::<usize>() as u64,
             requests: top.requests,
@@ -373,7 +388,7 @@ impl<'w> Run<'w> {
         let mut rows = Vec::new();
         for (layer, placed) in self.layers.iter().zip(&stack.layers) {
             let counts = layer.counts();
-            for (t, (name, &capacity)) in layer.info().tiers.iter().zip(&placed.tiers).enumerate() {
+            for (t, (name, &capacity)) in placed.tier_names().into_iter().zip(&placed.tiers).enumerate() {
                 let prefix = if self.layers.len() > 1 { format!("{}.", layer.info().name) } else { String::new() };
                 let held = layer.occupancy(Tier(t as u8));
                 rows.push(TierRow::new(format!("{prefix}{name}"), capacity, held, &counts.tiers[t]));

@@ -5,6 +5,7 @@ use crate::mode::Mode;
 use crate::row::PartCounts;
 use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb, prefetch};
 use entresol_policy::catalogue::Visitor;
+use entresol_policy::extension::Pooled;
 use entresol_policy::{Counts, Driver, Info, Log, Policy, Streams};
 use std::ops::Range;
 
@@ -70,6 +71,8 @@ pub trait Layer {
     fn mode(&self) -> Mode;
     /// Description of the policy.
     fn info(&self) -> &'static Info;
+    /// Number of tiers, a pool above the policy included.
+    fn tiers(&self) -> usize;
 }
 
 /// Options of a layer besides counting.
@@ -94,6 +97,8 @@ pub struct LayerMode {
 pub(crate) struct LayerBuilder<'w> {
     pub addresses: &'w Addresses<'w>,
     pub mode: LayerMode,
+    /// Pages of a pool above the policy, if there is one.
+    pub pool: Option<usize>,
     /// Log in the layer's last tier; `None` for a tier that is written in place.
     pub log: Option<Log>,
 }
@@ -103,6 +108,7 @@ impl<'w> Visitor for LayerBuilder<'w> {
 
     fn visit<P: Policy>(mut self, policy: P) -> Self::Output {
         let needs = &P::INFO;
+        let policy = Pooled::over(policy, self.pool, self.addresses.trace.footprint());
         if let Some(log) = self.log.as_mut().filter(|_| self.mode.log) {
             log.keep_opened();
         }
@@ -281,7 +287,7 @@ struct Watch {
 }
 
 struct Driven<'w, P> {
-    policy: P,
+    policy: Pooled<P>,
     driver: Counting<'w>,
     streams: Option<Box<Streams>>,
     watch: Watch,
@@ -495,5 +501,9 @@ impl<P: Policy> Layer for Driven<'_, P> {
 
     fn info(&self) -> &'static Info {
         &P::INFO
+    }
+
+    fn tiers(&self) -> usize {
+        self.policy.tiers()
     }
 }

@@ -6,7 +6,8 @@ use crate::curve::{CurvePoint, lru_curve};
 use crate::row::{Row, TierRow};
 use crate::spec::{LayerSpec, PolicySpec};
 use entresol_core::Size;
-use entresol_policy::{BuildError, Options, catalogue};
+use entresol_policy::extension::divided;
+use entresol_policy::{BuildError, catalogue};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -43,7 +44,7 @@ impl std::error::Error for Skipped {}
 
 impl Cell {
     /// A policy at a size. `dram` is the size of the DRAM above it: the top tier of a policy that manages two, or an
-    /// extra LRU pool above any other.
+    /// LRU pool above any other.
     pub fn single(
         policy: &PolicySpec,
         size: Size,
@@ -54,17 +55,8 @@ impl Cell {
             Some(dram) => format!("{dram}+{size}"),
             None => size.to_string(),
         };
-        let layer = |policy: &PolicySpec, sizes| LayerSpec { policy: policy.clone(), sizes };
-        let layers = match (dram, policy.info.tiers.len()) {
-            (Some(dram), 2) => vec![layer(policy, vec![dram, size])],
-            (Some(dram), _) => {
-                let info = catalogue::info("lru").expect("lru is in the catalogue");
-                let pool = PolicySpec { info, options: Options::defaults(info) };
-                vec![layer(&pool, vec![dram]), layer(policy, vec![size])]
-            }
-            (None, _) => vec![layer(policy, vec![size])],
-        };
-        Cell::stack(&layers, label, addresses)
+        let sizes = dram.into_iter().chain([size]).collect();
+        Cell::stack(&[LayerSpec { policy: policy.clone(), sizes }], label, addresses)
     }
 
     /// A stack of layers.
@@ -88,8 +80,8 @@ impl Cell {
 
     /// True for LRU without options: one pass serves all sizes of it.
     fn is_plain_lru(&self) -> bool {
-        let layers = &self.stack.layers;
-        layers.len() == 1 && layers[0].spec.info.name == "lru" && layers[0].spec.options.summary().is_empty()
+        let [layer] = &self.stack.layers[..] else { return false };
+        layer.tiers.len() == 1 && layer.spec.info.name == "lru" && layer.spec.options.summary().is_empty()
     }
 }
 
@@ -109,6 +101,7 @@ pub(crate) fn check(stack: &Stack, addresses: &Addresses) -> Result<(), CellErro
             seed: 0,
             peak_temporal_distance: Some(1),
         };
+        let (config, _) = divided(placed.spec.info, &config);
         catalogue::build(placed.spec.info, &config, &placed.spec.options, Nothing)?;
     }
     Ok(())

@@ -127,21 +127,21 @@ fn the_settings_of_the_last_epoch_are_the_policys_at_the_end() {
     }
 }
 
-/// A policy of another family with its own tunable, as the second layer under a pool in DRAM.
+/// A policy of another family with its own tunable, under a pool in DRAM.
 #[test]
 fn any_policy_with_a_tunable_can_be_tuned() {
     let trace = traced("zipf:n=100k:pages=4000:seed=9:write=50");
     let addresses = Addresses::new(&trace);
-    for (policy, layer, expected) in [("expcache", 1, "tolerance"), ("lc", 0, "dirty")] {
+    for (policy, expected) in [("expcache", "tolerance"), ("lc", "dirty")] {
         let cell = cell(policy, &addresses);
-        let knobs = cell.knobs(layer, &addresses, &options(0.0)).expect("knobs");
+        let knobs = cell.knobs(0, &addresses, &options(0.0)).expect("knobs");
         assert_eq!(knobs.iter().map(|knob| knob.name.as_str()).collect::<Vec<_>>(), [expected]);
         let (space, start) = Space::new(knobs).expect("a space");
         let search = Search::Climb(Climb::new(&start));
         let mut tuner = Guarded::new(space, start, search, Objective::Throughput, Limits::default(), EPOCH);
         let timed = TimedOptions::default();
         let tuning =
-            Tuning { tuner: &mut tuner, layer, tunables: vec![0], epoch_requests: EPOCH, shadows: None, tier: 1 };
+            Tuning { tuner: &mut tuner, layer: 0, tunables: vec![0], epoch_requests: EPOCH, shadows: None, tier: 1 };
         let run = cell.run_tuned(&addresses, hierarchy(&cell, &addresses), &options(0.0), &timed, tuning);
         let epochs = run.expect("a run").2;
         assert_eq!(epochs.iter().map(|epoch| epoch.requests).sum::<u64>(), 100_000, "{policy}");

@@ -13,7 +13,7 @@ use entresol_cache::{CacheConfig, Mode, ObjectCounts};
 use entresol_cli::shared as output;
 use entresol_cli::shared::Waf;
 use entresol_cli::shared::{Limit, OnOff, layout, seconds_or_none};
-use entresol_cli::shared::{keyword, one_policy, top_tier};
+use entresol_cli::shared::{keyword, one_policy};
 use entresol_core::Size;
 use entresol_disk::{Caching, Disk, FileDisk};
 use entresol_files::paced::{Paced, PacedDisk, PacedFiles};
@@ -325,10 +325,8 @@ impl Daemon {
         let (disk, cache_device) = paced(disk, arguments.cache_profile.as_deref(), arguments)?;
         let spec = one_policy(&arguments.policy)?;
         let pages = arguments.pages;
-        let tiers = match spec.info.tiers.len() {
-            1 => vec![pages as usize],
-            _ => vec![top_tier(spec.info, pages, arguments.dram, arguments.page_size), pages as usize],
-        };
+        let memory = arguments.dram.map(|size| size.pages(arguments.page_size, pages));
+        let tiers = entresol_cache::tiers(spec.info, pages, memory);
         let mode = arguments.mode;
         let dirty_age = arguments.dirty_age.0;
         let (options, wear) = (spec.options, arguments.wear);

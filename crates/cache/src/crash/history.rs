@@ -88,8 +88,17 @@ fn random_policy(random: &mut Random, space: u64) -> (&'static str, Vec<usize>) 
         // Without a pool a policy writes on entry; with one the newest version is in memory.
         let pool = if random.chance(0.3) { 0 } else { random.below(10) as usize };
         tiers.insert(0, pool.max(info.min_pages[0]));
+    } else if policy != PLACING {
+        put_below_pool(&mut tiers, &mut random.clone());
     }
     (policy, tiers)
+}
+
+/// Puts one of four policies of one tier below a pool.
+fn put_below_pool(tiers: &mut Vec<usize>, random: &mut Random) {
+    if random.chance(0.25) {
+        tiers.insert(0, 1 + random.below(9) as usize);
+    }
 }
 
 impl Setup {
@@ -107,6 +116,7 @@ impl Setup {
         if layout.has_slots() && Random::mix(seed).is_multiple_of(4) {
             // The default over these layouts. Of a policy with ranks the log of segments drops pages.
             (policy, tiers) = ("reuse", vec![geometry.capacity_pages() as usize]);
+            put_below_pool(&mut tiers, &mut random.clone());
         }
         let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround][random.below(4) as usize];
         let backing_pages = 8 + random.below(60);

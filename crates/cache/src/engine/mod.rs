@@ -14,6 +14,7 @@ use crate::plan::{PageBytes, Plan};
 use crate::search::Search;
 use crate::{CacheStats, Mode, Tag};
 use entresol_core::{Hint, ObjectId, Op, Outcome, Page, Tier};
+use entresol_policy::extension::Pooled;
 use entresol_policy::{Choice, Policy, Streams, Wear};
 use entresol_store::mutant::{self, Mutant};
 use entresol_store::{Clock, Entry};
@@ -21,7 +22,7 @@ use std::io;
 use std::time::Duration;
 
 pub(super) struct Engine<P> {
-    pub(super) policy: P,
+    pub(super) policy: Pooled<P>,
     pub(super) executor: Executor,
     /// Writes are sent below at once, in write-back mode too.
     through: bool,
@@ -37,12 +38,12 @@ pub(super) struct Engine<P> {
 }
 
 impl<P: Policy> Engine<P> {
-    pub fn new(policy: P, executor: Executor) -> Self {
+    pub fn new(policy: Pooled<P>, executor: Executor) -> Self {
         Engine { policy, executor, through: false, unseen: None, left: None, others_to_pass: None, off: false }
     }
 
     /// An engine that succeeds another; its policy has been shown none of the pages.
-    pub fn succeeding(policy: P, executor: Executor, left: Left, others_to_pass: usize) -> Self {
+    pub fn succeeding(policy: Pooled<P>, executor: Executor, left: Left, others_to_pass: usize) -> Self {
         let others_to_pass = Some(others_to_pass);
         Engine { unseen: Some(0), left: Some(left), others_to_pass, ..Engine::new(policy, executor) }
     }
@@ -55,7 +56,7 @@ impl<P: Policy> Engine<P> {
         op: Op,
         contents: PageBytes,
         tag: Tag,
-        after: impl FnOnce(&P, Page, &mut Decision),
+        after: impl FnOnce(&Pooled<P>, Page, &mut Decision),
     ) -> Option<io::Result<()>> {
         self.meet(page);
         let policy = &self.policy;

@@ -156,7 +156,7 @@ impl<P: Policy> Engine<P> {
             let op = if entry.dirty { Op::Write } else { Op::Read };
             // Errors concern other pages, which stay queued or are listed.
             let mut decision = Decision::on_recovered(&mut self.executor, page, op);
-            self.policy.access(request(handle, op, false), &mut decision);
+            self.policy.show(request(handle, op, false), &mut decision);
             decision.settle_log(None, self.policy.ranked());
         }
         if !handle.is_some_and(|handle| self.policy.state(handle).tiers.contains(self.executor.store_tier())) {

@@ -53,7 +53,8 @@ pub struct CacheArgs {
     /// 0.04 bytes for each byte that users read]
     #[arg(long, value_name = "BOUND", requires = "cache")]
     wear: Option<Wear>,
-    /// With --cache: memory for the upper tier of a policy that manages two [default: the policy's own share]
+    /// With --cache: memory above the cache: the upper tier of a policy that manages two, an LRU pool above any other
+    /// [default: the share that a policy of two tiers has for it, else none]
     #[arg(long, value_name = "SIZE", requires = "cache")]
     dram: Option<Size>,
     /// With --cache: format of events on standard error

@@ -178,8 +178,6 @@ pub struct Plan<'a> {
     pub epoch: u64,
     /// Positions of the tuned options among the policy's tunables.
     pub tunables: Vec<usize>,
-    /// The layer of the tuned policy.
-    pub layer: usize,
     /// The tier that wears.
     pub tier: usize,
 }
@@ -265,7 +263,6 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
     let named = opened(arguments, quiet)?;
     let addresses = Addresses::new(&named.trace);
     let cell = cell(policy, &devices, &addresses)?;
-    let two = policy.info.tiers.len() == 2;
     let above = devices.tiers.dram_size().is_some();
     let timed = arguments.timed.options(&devices)?;
     let mut plan = Plan {
@@ -279,8 +276,6 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         shadowing: shadows::options(arguments, &cell, &addresses),
         epoch: arguments.epoch,
         tunables,
-        // A policy of one tier has an LRU pool above it if there is DRAM.
-        layer: usize::from(above && !two),
         tier: usize::from(above),
     };
     if arguments.live.is_some() {
@@ -389,7 +384,7 @@ impl Plan<'_> {
         addresses: &Addresses,
         quiet: bool,
     ) -> Result<TuneResults> {
-        let all = cell.knobs(self.layer, addresses, &self.cell_options)?;
+        let all = cell.knobs(0, addresses, &self.cell_options)?;
         let knobs: Vec<Knob> = self.tunables.iter().map(|&at| all[at].clone()).collect();
         let (space, start) = Space::new(knobs.clone())?;
         let grid = grid(&space, arguments.grid)?;
@@ -468,7 +463,7 @@ impl Plan<'_> {
         let hierarchy = self.devices.hierarchy(cell, addresses, &self.cell_options)?;
         let tuning = Tuning {
             tuner: tuner.as_mut(),
-            layer: self.layer,
+            layer: 0,
             tunables: self.tunables.clone(),
             epoch_requests: self.epoch,
             shadows,

@@ -2,7 +2,7 @@
 
 use super::live;
 use super::{Plan, TuneArgs};
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use entresol_policy::miniature::{Awaits, Miniatures, Scale, Terms};
 use entresol_sim::{Addresses, Cell, prices};
 use entresol_tune::{RaceLimits, ShadowingOptions, Tuner};
@@ -28,10 +28,6 @@ pub fn of(plan: &Plan, tuner: &dyn Tuner, cell: &Cell, addresses: &Addresses) ->
     if tuner.shadowed().is_empty() {
         return Ok(None);
     }
-    ensure!(
-        plan.layer == 0,
-        "--tuner shadows: the policy gets only the misses of the DRAM above it; leave dram out of --tiers"
-    );
     let needs = cell.needs(addresses);
     let terms = match plan.live {
         Some(_) => live::terms(plan, &needs, addresses)?,

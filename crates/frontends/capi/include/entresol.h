@@ -76,7 +76,8 @@ int entresol_format(const char *cache, const char *backing, const entresol_forma
 typedef struct entresol_open_options {
     const char *policy;    /* NAME or NAME:OPTION=VALUE:... as `entresol policies` lists them; null: reuse, or face-gsc
                             * over a cache of the layout log or with memory_bytes */
-    uint64_t memory_bytes; /* for the upper tier of a policy that manages two; 0: the policy's own share */
+    uint64_t memory_bytes; /* above the cache: the upper tier of a policy that manages two, an LRU pool above any
+                            * other; 0: the share that a policy of two tiers has for it, else none */
     uint64_t cache_pages;  /* that the policy may keep; 0: all that there is room for */
     uint32_t mode;         /* an entresol_mode */
     uint32_t reserved;     /* must be 0 */

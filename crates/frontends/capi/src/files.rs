@@ -111,28 +111,18 @@ fn format_there(cache: &Path, backing: &Path, options: FormatOptions) -> Result<
     Ok(place.write(&record).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", place.name())))?)
 }
 
-/// Pages of each tier; `memory_bytes` is the upper tier's, if there is one.
-pub(crate) fn tiers(info: &Info, pages: u64, memory_bytes: u64, page_bytes: u32) -> Result<Vec<usize>> {
-    let pages = pages as usize;
-    match (info.tiers.len(), memory_bytes) {
-        (1, 0) => Ok(vec![pages]),
-        (1, _) => Err(argument(&format!("memory_bytes: policy '{}' manages one tier, the cache", info.name))),
-        (_, 0) => Ok(vec![((pages as f64 * info.top_share) as usize).max(info.min_pages[0]), pages]),
-        (_, bytes) => Ok(vec![(bytes / u64::from(page_bytes)) as usize, pages]),
-    }
-}
-
 pub(crate) fn open(cache: &Path, backing: &Path, how: How) -> Result<Cache> {
     let (held, below, identity) = hold_both(cache, backing)?;
     let geometry = entresol_store::geometry(&held)?;
     let pages = if how.cache_pages == 0 { geometry.capacity_pages() } else { how.cache_pages };
     let default = || entresol_cache::default_policy(geometry.layout, how.memory_bytes > 0);
     let (info, options) = how.policy.map_or_else(|| policy(default()), Ok)?;
-    let tiers = tiers(info, pages, how.memory_bytes, geometry.page_bytes)?;
+    let memory = (how.memory_bytes > 0).then(|| how.memory_bytes / u64::from(geometry.page_bytes));
+    let tiers = entresol_cache::tiers(info, pages, memory);
     let config = CacheConfig { options, mode: how.mode, ..CacheConfig::new(info, &tiers) };
     let opening = BlockCache::find(held, below, identity, &config, Objects::new(1))?;
     let pair = StorePair::start(opening, place_of(backing, identity).map_err(named(backing))?, false)?;
     // An earlier release may have left the file open to others. There is no one to report this to here.
     let _before = File::open(cache).ok().and_then(entresol_files::close_to_others);
-    Ok(Cache { cache: pair.cache().clone(), pair, page_bytes: geometry.page_bytes })
+    Ok(Cache { cache: pair.cache().clone(), pair })
 }

@@ -7,7 +7,7 @@ mod files;
 pub use error::Code;
 
 use entresol_cache::Block;
-use entresol_cache::{BlockCache, CacheConfig, CacheStats, Mode, counters};
+use entresol_cache::{BlockCache, CacheStats, Mode, counters};
 use entresol_files::record::StorePair;
 use error::{Result, argument, call, text};
 use std::ffi::{c_char, c_int, c_void};
@@ -18,7 +18,6 @@ pub struct Cache {
     cache: Arc<BlockCache>,
     /// The cache with the record of its backing store.
     pair: StorePair,
-    page_bytes: u32,
 }
 
 /// Settings of a new cache: `entresol_format_options` of the header.
@@ -282,9 +281,7 @@ pub unsafe extern "C" fn entresol_set_policy(cache: *const Cache, policy: *const
         // SAFETY: as the caller promises.
         let (cache, policy) = unsafe { (open(cache)?, text(policy, "policy")?) };
         let (info, options) = files::policy_of(policy)?;
-        let CacheConfig { tiers, .. } = cache.cache.config();
-        let pages = *tiers.last().expect("a policy has a tier") as u64;
-        let tiers = files::tiers(info, pages, 0, cache.page_bytes)?;
+        let tiers = cache.cache.config().tiers_under(info);
         Ok(cache.cache.set_policy(info, &options, &tiers)?)
     })
 }

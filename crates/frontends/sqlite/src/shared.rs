@@ -6,10 +6,9 @@ use crate::options::{Options, policy};
 use crate::record::Recorder;
 use entresol_cache::Block;
 use entresol_cache::{BlockCache, CacheConfig, CacheError, Mode, Objects, Tag, default_policy};
-use entresol_core::{Op, Size};
+use entresol_core::Op;
 use entresol_disk::{Caching, Disk, FileDisk, patiently, take_room};
 use entresol_files::record::{FileRecord, PairError, Record, RecordPlace, StorePair, compare, read_record};
-use entresol_policy::Info;
 use entresol_store::{Geometry, Layout, StoreError};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -85,7 +84,9 @@ impl Shared {
                 let wrong = |why| Error::Parameter { name: "cache_policy".to_owned(), why };
                 let (info, policy) = policy(name).map_err(wrong)?;
                 timed |= info.clock;
-                let tiers = tiers(info, geometry.capacity_pages(), options.dram, geometry.page_bytes)?;
+                let space = geometry.capacity_pages();
+                let memory = options.dram.map(|size| size.pages(geometry.page_bytes, space));
+                let tiers = entresol_cache::tiers(info, space, memory);
                 let mut config = CacheConfig { options: policy, mode, ..CacheConfig::new(info, &tiers) };
                 config.handles = options.handles.unwrap_or(config.handles);
                 let no_cache = |source| Error::Cache { path: path.clone(), source };
@@ -438,20 +439,6 @@ fn is_blank(device: &FileDisk) -> io::Result<bool> {
     let mut head = vec![0; device.size_bytes().min(1 << 20) as usize];
     device.read_at(0, &mut head)?;
     Ok(head.iter().all(|&byte| byte == 0))
-}
-
-/// Pages of each tier; the lower tier takes all that fit the store.
-fn tiers(info: &Info, space: u64, dram: Option<Size>, page_bytes: u32) -> Result<Vec<usize>, Error> {
-    let top = match (info.tiers.len(), dram) {
-        (1, None) => return Ok(vec![space as usize]),
-        (1, Some(_)) => {
-            let why = format!("policy '{}' manages one tier, the cache", info.name);
-            return Err(Error::Parameter { name: "cache_dram".to_owned(), why });
-        }
-        (_, Some(size)) => size.pages(page_bytes, space) as usize,
-        (_, None) => ((space as f64 * info.top_share) as usize).max(info.min_pages[0]),
-    };
-    Ok(vec![top, space as usize])
 }
 
 #[cfg(test)]

@@ -42,6 +42,6 @@ impl Recipe {
     /// # Errors
     /// When its options are wrong, or a tier is too small for it.
     pub fn build(&self, config: &Config) -> Result<Boxed, BuildError> {
-        list::build(self.info, config, &self.options, AnyPolicy)
+        list::build(self.info, config, &self.options, AnyPolicy { pool: None, handles: config.pages })
     }
 }

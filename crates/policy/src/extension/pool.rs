@@ -56,7 +56,7 @@ impl DramPool {
 
     /// Serves a request for a page of the pool; false when it is not there.
     #[inline(always)]
-    pub(super) fn hit<D: Driver>(&mut self, request: Request, driver: &mut D) -> bool {
+    pub(super) fn hit<D: Driver + ?Sized>(&mut self, request: Request, driver: &mut D) -> bool {
         let held = self.contains(request.page);
         if held {
             self.lru.move_to_front(POOL, request.page);
@@ -68,7 +68,7 @@ impl DramPool {
     /// Adds the page of a request, which has been brought to DRAM unless the request overwrites it. `dirty` when
     /// the copy it came from was newer than disk.
     #[inline(always)]
-    pub(super) fn enter<D: Driver>(&mut self, request: Request, dirty: bool, driver: &mut D) {
+    pub(super) fn enter<D: Driver + ?Sized>(&mut self, request: Request, dirty: bool, driver: &mut D) {
         self.lru.push_front(POOL, request.page);
         if dirty {
             self.dirty.insert(request.page);
@@ -77,7 +77,7 @@ impl DramPool {
     }
 
     #[inline(always)]
-    fn update<D: Driver>(&mut self, request: Request, driver: &mut D) {
+    fn update<D: Driver + ?Sized>(&mut self, request: Request, driver: &mut D) {
         if request.op.is_write() {
             driver.start(request.page, Verb::Install { to: DRAM });
             self.dirty.insert(request.page);
@@ -88,12 +88,17 @@ impl DramPool {
     /// The least recently used page that may be evicted.
     #[inline(always)]
     pub(super) fn victim<D: Driver>(&self, driver: &mut D) -> Option<Page> {
-        self.lru.back_where(POOL, |page| driver.may_evict(page, DRAM))
+        self.back_where(|page| driver.may_evict(page, DRAM))
+    }
+
+    /// The least recently used page that satisfies a condition.
+    pub(super) fn back_where(&self, wanted: impl FnMut(Page) -> bool) -> Option<Page> {
+        self.lru.back_where(POOL, wanted)
     }
 
     /// Frees the frame of a page, whose newest version is safe.
     #[inline(always)]
-    pub(super) fn leave<D: Driver>(&mut self, page: Page, driver: &mut D) {
+    pub(super) fn leave<D: Driver + ?Sized>(&mut self, page: Page, driver: &mut D) {
         self.lru.remove(POOL, page);
         self.dirty.remove(page);
         self.ahead.remove(page);

@@ -11,6 +11,7 @@ pub use counter::{Access, Awaits, Prices, Terms};
 
 use crate::candidate::{AnyPolicy, Boxed};
 use crate::catalogue;
+use crate::extension::divided;
 use crate::info::{Config, Info};
 use crate::interface::Driver;
 use crate::options::{BuildError, Options};
@@ -115,12 +116,16 @@ impl Miniatures {
             0 => 0,
             pages => ((pages as f64 * rate).round() as usize).max(least).max(1),
         };
-        let tiers: Vec<usize> = config.tiers.iter().zip(info.min_pages).map(scaled).collect();
+        // A pool above a policy of one tier has at least a page.
+        let least = [1].into_iter().take(config.tiers.len().saturating_sub(info.tiers.len()));
+        let least: Vec<usize> = least.chain(info.min_pages.iter().copied()).collect();
+        let tiers: Vec<usize> = config.tiers.iter().zip(&least).map(scaled).collect();
         let known = MINIATURES_MAX * info.known_per_page * tiers.iter().sum::<usize>() + 1;
         let sampled = (config.pages as f64 * rate * SLACK) as usize + 64;
         let slots_max = known.min(sampled).min(config.pages.max(1));
         let small = Config { pages: slots_max, tiers, ..config.clone() };
-        let empty = catalogue::build(info, &small, options, AnyPolicy)?;
+        let (own, pool) = divided(info, &small);
+        let empty = catalogue::build(info, &own, options, AnyPolicy { pool, handles: slots_max })?;
         Ok(Miniatures {
             all: Vec::new(),
             empty,

@@ -254,7 +254,7 @@ fn tier_names(stack: &Stack) -> Vec<String> {
     let single = stack.layers.len() == 1;
     let names = stack.layers.iter().flat_map(|placed| {
         let prefix = if single { String::new() } else { format!("{}.", placed.spec.info.name) };
-        placed.spec.info.tiers.iter().map(move |tier| format!("{prefix}{tier}"))
+        placed.tier_names().into_iter().map(move |tier| format!("{prefix}{tier}"))
     });
     names.collect()
 }

@@ -1,0 +1,294 @@
+//! An LRU pool of memory above a policy of one tier.
+//!
+//! Ours. The pool serves what it holds. The policy below decides on what is left: the pool's read misses, when they
+//! happen, and the pages written in the pool, when they leave it. So it decides on the stream that a cache behind a
+//! database's own buffer sees.
+//!
+//! A page that was read may be in both tiers. A page that was written in the pool is newer there, and the copy below
+//! is stale until the page leaves the pool. Of a page that is written in part the policy below hears only if it holds the page.
+
+use super::pool::DramPool;
+use crate::info::{Config, Info};
+use crate::interface::{Choice, Driver, PageState, Policy, TierSet};
+use crate::options::{BuildError, Options};
+use crate::ranked::Ranked;
+use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
+
+const POOL: Tier = Tier::TOP;
+const BELOW: Tier = Tier::SECOND;
+
+/// A policy of one tier below an LRU pool, or any policy without a pool.
+#[derive(Clone, Debug)]
+pub struct Pooled<P> {
+    policy: P,
+    pool: Option<Box<DramPool>>,
+}
+
+/// The configuration of a policy, and the pages of the pool above it: of two tiers for a policy of one, the upper is a pool.
+pub fn divided(info: &Info, config: &Config) -> (Config, Option<usize>) {
+    match config.tiers.as_slice() {
+        &[pool, below] if info.tiers.len() == 1 => (Config { tiers: vec![below], ..config.clone() }, Some(pool)),
+        _ => (config.clone(), None),
+    }
+}
+
+impl<P: Policy> Pooled<P> {
+    const TIERS: [&'static str; 2] = ["dram", P::INFO.tiers[0]];
+    const MIN_PAGES: [usize; 2] = [1, P::INFO.min_pages[0]];
+
+    /// A policy below a pool of so many pages, or alone. `handles` is the number of handles.
+    pub fn over(policy: P, pool: Option<usize>, handles: usize) -> Self {
+        debug_assert!(pool.is_none() || P::INFO.tiers.len() == 1, "a policy of two tiers has a pool of its own");
+        Pooled { policy, pool: pool.map(|capacity| Box::new(DramPool::new(handles, capacity))) }
+    }
+
+    /// Number of tiers.
+    pub fn tiers(&self) -> usize {
+        P::INFO.tiers.len() + usize::from(self.pool.is_some())
+    }
+
+    /// Shows the policy a page that is in the lowest tier already. The pool stays as it is.
+    #[inline]
+    pub fn show<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome {
+        let Some(pool) = self.pool.as_deref_mut() else { return self.policy.access(request, driver) };
+        let mut lower = Lower { driver, pool, way: Way::Direct };
+        lowered(self.policy.access(request, &mut lower))
+    }
+
+    /// Serves a request by the pool, or by the policy below it.
+    fn access_pool(&mut self, pool: &mut DramPool, request: Request, driver: &mut dyn Driver) -> Outcome {
+        if pool.hit(request, driver) {
+            return Outcome::Hit(POOL);
+        }
+        if pool.is_full() && !self.make_room(pool, driver) {
+            return lowered(self.policy.access(request, &mut Lower { driver, pool, way: Way::Direct }));
+        }
+        let page = request.page;
+        let outcome = match (self.is_below(page), request.op) {
+            (false, Op::Write | Op::Update) => Outcome::ADMITTED,
+            (true, Op::Write) => Outcome::Hit(BELOW),
+            (true, Op::Read | Op::Update) => {
+                driver.start(page, Verb::Copy { from: BELOW, to: POOL });
+                let read = Request { op: Op::Read, ..request };
+                self.policy.access(read, &mut Lower { driver, pool, way: Way::Direct });
+                Outcome::Hit(BELOW)
+            }
+            (false, Op::Read) => {
+                self.policy.access(request, &mut Lower { driver, pool, way: Way::Up(page) });
+                Outcome::ADMITTED
+            }
+        };
+        pool.enter(request, false, driver);
+        outcome
+    }
+
+    /// Frees a frame of the pool. A page that was written there goes to the policy below. False if no page may be evicted.
+    fn make_room(&mut self, pool: &mut DramPool, driver: &mut dyn Driver) -> bool {
+        // The policy below may give up its stale copy of the page without asking.
+        let may_leave = |page| {
+            let has_stale = pool.is_ahead(page) && self.is_below(page);
+            driver.may_evict(page, POOL) && (!has_stale || driver.may_evict(page, BELOW))
+        };
+        let Some(page) = pool.back_where(may_leave) else { return false };
+        if pool.is_ahead(page) {
+            let write = Request { page, op: Op::Write, sequential: false };
+            self.policy.access(write, &mut Lower { driver, pool, way: Way::Down });
+        }
+        pool.leave(page, driver);
+        true
+    }
+
+    fn is_below(&self, page: Page) -> bool {
+        self.policy.state(page).tiers.contains(Tier::TOP)
+    }
+}
+
+impl<P: Policy> Policy for Pooled<P> {
+    const INFO: Info = if P::INFO.tiers.len() == 1 {
+        Info { tiers: &Self::TIERS, min_pages: &Self::MIN_PAGES, stack: false, ..P::INFO }
+    } else {
+        P::INFO
+    };
+
+    fn new(config: &Config, options: &Options) -> Result<Self, BuildError> {
+        let (own, pool) = divided(&P::INFO, config);
+        Ok(Pooled::over(P::new(&own, options)?, pool, config.pages))
+    }
+
+    #[inline]
+    fn access<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome {
+        let Some(mut pool) = self.pool.take() else { return self.policy.access(request, driver) };
+        let outcome = self.access_pool(&mut pool, request, driver);
+        self.pool = Some(pool);
+        outcome
+    }
+
+    fn hint<D: Driver>(&mut self, hint: Hint, driver: &mut D) {
+        match self.pool.as_deref_mut() {
+            None => self.policy.hint(hint, driver),
+            Some(pool) => self.policy.hint(hint, &mut Lower { driver, pool, way: Way::Direct }),
+        }
+    }
+
+    #[inline]
+    fn state(&self, page: Page) -> PageState {
+        let below = self.policy.state(page);
+        let Some(pool) = &self.pool else { return below };
+        let (in_pool, ahead) = (pool.contains(page), pool.is_ahead(page));
+        let in_step = below.tiers.contains(Tier::TOP) && !ahead;
+        PageState {
+            tiers: TierSet::only(POOL, in_pool).and(BELOW, in_step),
+            dirty: below.dirty || ahead,
+            known: below.known || in_pool,
+        }
+    }
+
+    fn occupancy(&self, tier: Tier) -> usize {
+        match &self.pool {
+            None => self.policy.occupancy(tier),
+            Some(pool) if tier == POOL => pool.len(),
+            Some(_) => self.policy.occupancy(Tier::TOP),
+        }
+    }
+
+    fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
+        self.policy.gauges(visit);
+    }
+
+    fn verdict(&self, object: ObjectId) -> Option<&'static str> {
+        self.policy.verdict(object)
+    }
+
+    fn choice(&self) -> Option<Choice> {
+        self.policy.choice()
+    }
+
+    fn placed(&self, object: ObjectId) -> u64 {
+        self.policy.placed(object)
+    }
+
+    fn go_on<D: Driver>(&mut self, driver: &mut D) -> bool {
+        match self.pool.as_deref_mut() {
+            None => self.policy.go_on(driver),
+            Some(pool) => self.policy.go_on(&mut Lower { driver, pool, way: Way::Direct }),
+        }
+    }
+
+    fn ranked(&mut self) -> Option<&mut dyn Ranked> {
+        self.policy.ranked()
+    }
+
+    fn tunable(&self, at: usize) -> f64 {
+        self.policy.tunable(at)
+    }
+
+    fn tune(&mut self, at: usize, value: f64) {
+        self.policy.tune(at, value);
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, page: Page) {
+        if let Some(pool) = &self.pool {
+            pool.prefetch(page);
+        }
+        self.policy.prefetch(page);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.policy.memory_bytes() + self.pool.as_ref().map_or(0, |pool| pool.memory_bytes())
+    }
+}
+
+/// An outcome of the policy below the pool.
+fn lowered(outcome: Outcome) -> Outcome {
+    if outcome.is_hit() { Outcome::Hit(BELOW) } else { outcome }
+}
+
+/// Way of the page that the policy below decides on.
+#[derive(Clone, Copy)]
+enum Way {
+    /// A request that the pool does not serve, or news.
+    Direct,
+    /// A page on its way to the pool. It comes through the lower tier if the policy admits it there.
+    Up(Page),
+    /// A page that leaves the pool, where it was written.
+    Down,
+}
+
+/// The driver of the policy below a pool: its tier is the second one.
+struct Lower<'d> {
+    driver: &'d mut dyn Driver,
+    pool: &'d mut DramPool,
+    way: Way,
+}
+
+impl Lower<'_> {
+    /// Writes the pool's newer pages of an object to the level below, from where the object is to be fetched.
+    fn write_back_object(&mut self, object: ObjectId) {
+        let mut next = self.pool.back();
+        while let Some(page) = next {
+            next = self.pool.towards_front(page);
+            if self.pool.is_ahead(page) && self.driver.address(page).object == object {
+                self.driver.start(page, Verb::WriteBack { from: POOL });
+                self.pool.in_step(page);
+            }
+        }
+    }
+}
+
+impl Driver for Lower<'_> {
+    fn may_evict(&mut self, page: Page, _tier: Tier) -> bool {
+        self.driver.may_evict(page, BELOW)
+    }
+
+    fn emit(&mut self, Movement { page, verb, joined }: Movement) {
+        if let Verb::FetchObject { object, .. } = verb {
+            self.write_back_object(object);
+        }
+        let mut emit = |verb| self.driver.emit(Movement { page, verb, joined });
+        match (verb, self.way) {
+            (Verb::Fetch { .. }, Way::Up(coming)) if coming == page => {
+                emit(Verb::Fetch { to: BELOW });
+                self.driver.start(page, Verb::Copy { from: BELOW, to: POOL });
+            }
+            (Verb::Bypass, Way::Up(_)) => emit(Verb::Fetch { to: POOL }),
+            (Verb::Install { .. }, Way::Down) => emit(Verb::Copy { from: POOL, to: BELOW }),
+            (Verb::Bypass, Way::Down) => emit(Verb::WriteBack { from: POOL }),
+            (Verb::Fetch { .. }, _) => emit(Verb::Fetch { to: BELOW }),
+            (Verb::Install { .. }, _) => emit(Verb::Install { to: BELOW }),
+            (Verb::WriteBack { .. }, _) => emit(Verb::WriteBack { from: BELOW }),
+            (Verb::Drop { .. }, _) => emit(Verb::Drop { from: BELOW }),
+            (Verb::Requeue { .. }, _) => emit(Verb::Requeue { tier: BELOW }),
+            (Verb::Supersede { .. }, _) => emit(Verb::Supersede { tier: BELOW }),
+            (Verb::Reclaim { .. }, _) => emit(Verb::Reclaim { tier: BELOW }),
+            (Verb::Bypass, Way::Direct) => emit(Verb::Bypass),
+            (Verb::FetchObject { object, pages, .. }, _) => emit(Verb::FetchObject { object, pages, to: BELOW }),
+            (Verb::DropObject { object, pages, .. }, _) => emit(Verb::DropObject { object, pages, from: BELOW }),
+            (Verb::Copy { .. }, _) => unreachable!("a policy of one tier copies nothing"),
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        self.driver.now_us()
+    }
+
+    fn next_use(&self) -> u32 {
+        self.driver.next_use()
+    }
+
+    fn address(&self, page: Page) -> Address {
+        self.driver.address(page)
+    }
+
+    fn successor(&self, page: Page) -> Option<Page> {
+        self.driver.successor(page)
+    }
+
+    fn predecessor(&self, page: Page) -> Option<Page> {
+        self.driver.predecessor(page)
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        self.driver.object_pages(object)
+    }
+}
