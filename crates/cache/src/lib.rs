@@ -124,10 +124,10 @@ pub fn layout_suiting(policy: &Info) -> Layout {
     if policy.log { Layout::Log } else { Layout::Slots }
 }
 
-/// Name of the policy of a cache for which none was given: `reuse` where pages leave the layout in any order,
-/// `face-gsc` in a ring, or where there is memory for a tier above the cache (`lab/results/default.md`).
-pub fn default_policy(layout: Layout, has_memory_tier: bool) -> &'static str {
-    if layout.has_slots() && !has_memory_tier { "reuse" } else { "face-gsc" }
+/// Name of the policy of a cache for which none was given: `reuse` where pages leave the layout in any order (`lab/results/default.md`),
+/// with memory above the cache too (`lab/results/memory.md`); `face-gsc` in a ring.
+pub fn default_policy(layout: Layout) -> &'static str {
+    if layout.has_slots() { "reuse" } else { "face-gsc" }
 }
 
 /// Capacities in pages of a policy's tiers over a cache of `space` pages, fastest first. Memory that is asked for is the upper

@@ -49,7 +49,7 @@ pub struct FormatArgs {
     #[arg(long, value_name = "BOUND")]
     pub wear: Option<Wear>,
     /// The policy that `mount`, `run` and `serve` use for it unless given another [default: reuse;
-    /// face-gsc over the layout log, and with --dram]
+    /// face-gsc over the layout log]
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<String>,
     /// The mode that these commands use unless given another, or used another last [default: write-through]

@@ -91,10 +91,11 @@ fn at_least(info: &Info, tiers: &[usize]) -> Vec<usize> {
     tiers.iter().zip(least).map(|(&pages, &least)| pages.max(least)).collect()
 }
 
-/// Capacities of a policy of one tier alone and below a pool, or of a policy of two.
-fn over_space(info: &Info, space: usize) -> Vec<Vec<usize>> {
+/// Capacities of a policy of one tier alone and, if `pooled`, below a pool; or of a policy of two.
+fn over_space(info: &Info, space: usize, pooled: bool) -> Vec<Vec<usize>> {
     let alone = (info.tiers.len() == 1).then(|| vec![space]);
-    alone.into_iter().chain([at_least(info, &[10, space])]).collect()
+    let with_memory = (pooled || alone.is_none()).then(|| at_least(info, &[10, space]));
+    alone.into_iter().chain(with_memory).collect()
 }
 
 fn plain(info: &'static Info) -> PolicySpec {
@@ -222,7 +223,7 @@ fn the_block_cache_counts_what_the_simulator_counts() {
     for policy in live().map(plain) {
         let info = policy.info;
         let sizes: &[&[usize]] = if info.tiers.len() == 1 {
-            &[&[3], &[20], &[80], &[1, 5], &[10, 30], &[40, 10]]
+            &[&[3], &[20], &[80], &[1, 5], &[20, 30]]
         } else {
             &[&[1, 5], &[10, 30], &[40, 80], &[0, 30]]
         };
@@ -251,7 +252,7 @@ fn over_segments_the_block_cache_counts_what_the_simulator_counts() {
         let info = policy.info;
         for (segment_pages, segments) in [(4, 40), (8, 40), (16, 30)] {
             let geometry = Geometry { page_bytes: PAGE as u32, segment_pages, segments, layout: Layout::Segments };
-            let tiers = over_space(info, geometry.capacity_pages() as usize);
+            let tiers = over_space(info, geometry.capacity_pages() as usize, segment_pages == 8);
             let bounds = ["unbounded", "amplification=1.3+0.1", "amplification=0.2"];
             for (tiers, wear) in tiers.iter().flat_map(|tiers| bounds.map(|wear| (tiers, wear))) {
                 println!("{} {tiers:?} {segment_pages} {wear}", info.name);
@@ -312,7 +313,7 @@ fn over_segments_the_counts_are_equal_in_each_mode() {
     for policy in live().map(plain) {
         let info = policy.info;
         let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 40, layout: Layout::Segments };
-        let tiers = over_space(info, geometry.capacity_pages() as usize);
+        let tiers = over_space(info, geometry.capacity_pages() as usize, info.ranked);
         // Half a page for each request, of which there is one in a microsecond.
         let bounds: [Wear; 2] = ["amplification=1.3+0.1", "177000GB"].map(|bound| bound.parse().expect("a bound"));
         let cells = CLEAN.into_iter().flat_map(|mode| bounds.map(|wear| (mode, wear)));

@@ -91,7 +91,7 @@ impl CacheOptions {
     /// # Errors
     /// If this program does not know such a setting.
     pub(crate) fn chosen(&self, kept: &Kept, settings: Option<&Settings>) -> Result<Chosen> {
-        let new = || Chosen::new(self.policy.as_deref(), self.mode, self.wear, self.dram.is_some(), kept);
+        let new = || Chosen::new(self.policy.as_deref(), self.mode, self.wear, kept);
         settings.map_or_else(|| Ok(new()), |settings| settings.chosen(self.wear))
     }
 

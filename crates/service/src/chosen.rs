@@ -51,21 +51,13 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// For a start with this policy, mode and bound on wear, as far as they are given, and with or without memory for a
-    /// tier above the cache.
-    pub(crate) fn new(
-        policy: Option<&str>,
-        mode: Option<Mode>,
-        wear: Option<Wear>,
-        has_memory_tier: bool,
-        kept: &Kept,
-    ) -> Self {
+    /// For a start with this policy, mode and bound on wear, as far as they are given.
+    pub(crate) fn new(policy: Option<&str>, mode: Option<Mode>, wear: Option<Wear>, kept: &Kept) -> Self {
         let mut said = Vec::new();
         let policy = policy.map(str::to_owned).or_else(|| {
             kept.policy.clone().inspect(|policy| said.push(format!("policy {policy}, as given to `format`")))
         });
-        let policy =
-            policy.unwrap_or_else(|| default_policy(kept.layout.unwrap_or(Layout::Log), has_memory_tier).to_owned());
+        let policy = policy.unwrap_or_else(|| default_policy(kept.layout.unwrap_or(Layout::Log)).to_owned());
         let mode = mode.unwrap_or_else(|| {
             said.push(kept.mode.map_or_else(
                 || format!("mode {}, the default ({OTHER_MODE})", DEFAULT_MODE.keyword()),
@@ -100,7 +92,7 @@ mod tests {
         for (given, kept) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             let kept_before = [None, Some("mq")][kept].map(str::to_owned);
             let kept_before = Kept { policy: kept_before, mode: [None, Some(Mode::ReadOnly)][kept], ..Kept::default() };
-            let chosen = Chosen::new(told[given], modes[given], None, false, &kept_before);
+            let chosen = Chosen::new(told[given], modes[given], None, &kept_before);
             let (policy, mode, said) = match (given, kept) {
                 (1, _) => ("arc", Mode::WriteThrough, None),
                 (_, 1) => ("mq", Mode::ReadOnly, Some("policy mq, as given to `format`; mode read-only, as before")),
@@ -116,16 +108,15 @@ mod tests {
     }
 
     #[test]
-    fn the_default_policy_follows_the_layout_and_the_memory_above() {
-        for (layout, has_memory_tier, expected) in [
-            (None, false, "face-gsc"),
-            (Some(Layout::Log), false, "face-gsc"),
-            (Some(Layout::Slots), false, "reuse"),
-            (Some(Layout::Segments), false, "reuse"),
-            (Some(Layout::Slots), true, "face-gsc"),
+    fn the_default_policy_follows_the_layout() {
+        for (layout, expected) in [
+            (None, "face-gsc"),
+            (Some(Layout::Log), "face-gsc"),
+            (Some(Layout::Slots), "reuse"),
+            (Some(Layout::Segments), "reuse"),
         ] {
             let kept = Kept { layout, ..Kept::default() };
-            assert_eq!(Chosen::new(None, None, None, has_memory_tier, &kept).policy, expected, "{layout:?}");
+            assert_eq!(Chosen::new(None, None, None, &kept).policy, expected, "{layout:?}");
         }
     }
 }

@@ -35,6 +35,7 @@ fn a_pool_and_a_stack_have_the_same_requests_below() {
         "mixed:n=20k:pages=1k:seed=2:write=20",
         "uniform:n=8k:pages=300:seed=3:write=60",
     ];
+    let (mut spared, mut exact) = (0, 0);
     for spec in specs {
         let trace = trace(spec);
         let addresses = Addresses::new(&trace);
@@ -46,11 +47,17 @@ fn a_pool_and_a_stack_have_the_same_requests_below() {
                 assert_eq!(ours.policy, stack.policy, "{context}");
                 assert_eq!(ours.read_hits, stack.read_hits, "{context}: read hits");
                 assert_eq!(ours.fetches, stack.fetches, "{context}: fetches");
-                assert_eq!(ours.written_below(), stack.written_below(), "{context}: pages written below");
+                // A layer of a stack writes below what is newer in the layer above as well.
+                let (written, most) = (ours.written_below(), stack.written_below());
+                assert!(written <= most, "{context}: {written} pages written below, {most} from a stack");
+                spared += most - written;
+                exact += u64::from(written == most);
                 assert_eq!(ours.dirty_at_end, stack.dirty_at_end, "{context}: dirty at the end");
                 // Writes of pages that the lower layer has count as hits, as they do for policies of two tiers.
                 assert!(ours.write_hits >= stack.write_hits, "{context}: write hits");
             }
         }
     }
+    println!("{spared} pages not written, equal in {exact} cells");
+    assert!(spared > 0 && exact > 0);
 }

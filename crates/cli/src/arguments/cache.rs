@@ -17,7 +17,7 @@ pub const DIRTY_AGE: &str = "1h";
 #[derive(Args, Clone)]
 pub struct CacheArgs {
     /// With --cache: the policy, NAME or NAME:OPTION=VALUE:... (`entresol policies` lists them) [default: the one given
-    /// to `format`, else reuse; face-gsc over the layout log, and with --dram]
+    /// to `format`, else reuse; face-gsc over the layout log]
     #[arg(long, value_name = "POLICY", requires = "cache")]
     policy: Option<String>,
     /// With --cache: treatment of writes [default: the one used last or given to `format`, else write-through]

@@ -75,7 +75,7 @@ int entresol_format(const char *cache, const char *backing, const entresol_forma
 /* How a cache is run. Zeros are the defaults. */
 typedef struct entresol_open_options {
     const char *policy;    /* NAME or NAME:OPTION=VALUE:... as `entresol policies` lists them; null: reuse, or face-gsc
-                            * over a cache of the layout log or with memory_bytes */
+                            * over a cache of the layout log */
     uint64_t memory_bytes; /* above the cache: the upper tier of a policy that manages two, an LRU pool above any
                             * other; 0: the share that a policy of two tiers has for it, else none */
     uint64_t cache_pages;  /* that the policy may keep; 0: all that there is room for */

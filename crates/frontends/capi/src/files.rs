@@ -115,7 +115,7 @@ pub(crate) fn open(cache: &Path, backing: &Path, how: How) -> Result<Cache> {
     let (held, below, identity) = hold_both(cache, backing)?;
     let geometry = entresol_store::geometry(&held)?;
     let pages = if how.cache_pages == 0 { geometry.capacity_pages() } else { how.cache_pages };
-    let default = || entresol_cache::default_policy(geometry.layout, how.memory_bytes > 0);
+    let default = || entresol_cache::default_policy(geometry.layout);
     let (info, options) = how.policy.map_or_else(|| policy(default()), Ok)?;
     let memory = (how.memory_bytes > 0).then(|| how.memory_bytes / u64::from(geometry.page_bytes));
     let tiers = entresol_cache::tiers(info, pages, memory);

@@ -80,7 +80,7 @@ impl Shared {
                 let place = FileRecord::over(database, Arc::clone(&file) as _, identity).map_err(at(database))?;
                 let (device, geometry) = device(path, &below, options, identity, writable.then_some(&place))?;
                 let given = options.policy.as_deref();
-                let name = given.unwrap_or_else(|| default_policy(geometry.layout, options.dram.is_some()));
+                let name = given.unwrap_or_else(|| default_policy(geometry.layout));
                 let wrong = |why| Error::Parameter { name: "cache_policy".to_owned(), why };
                 let (info, policy) = policy(name).map_err(wrong)?;
                 timed |= info.clock;

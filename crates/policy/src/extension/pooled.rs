@@ -4,8 +4,9 @@
 //! happen, and the pages written in the pool, when they leave it. So it decides on the stream that a cache behind a
 //! database's own buffer sees.
 //!
-//! A page that was read may be in both tiers. A page that was written in the pool is newer there, and the copy below
-//! is stale until the page leaves the pool. Of a page that is written in part the policy below hears only if it holds the page.
+//! A page that was read may be in both tiers. When it is written in the pool its copy below is superseded: the policy below
+//! counts it until the page leaves the pool, and nothing is done with it any more, though the policy may ask for that. Of a page
+//! that is written in part the policy below hears only if it holds the page.
 
 use super::pool::DramPool;
 use crate::info::{Config, Info};
@@ -57,7 +58,9 @@ impl<P: Policy> Pooled<P> {
 
     /// Serves a request by the pool, or by the policy below it.
     fn access_pool(&mut self, pool: &mut DramPool, request: Request, driver: &mut dyn Driver) -> Outcome {
-        if pool.hit(request, driver) {
+        if pool.contains(request.page) {
+            self.supersede(pool, request, driver);
+            pool.hit(request, driver);
             return Outcome::Hit(POOL);
         }
         if pool.is_full() && !self.make_room(pool, driver) {
@@ -78,21 +81,29 @@ impl<P: Policy> Pooled<P> {
                 Outcome::ADMITTED
             }
         };
+        self.supersede(pool, request, driver);
         pool.enter(request, false, driver);
         outcome
     }
 
+    /// Supersedes the copy below of a page that is about to be written in the pool.
+    #[inline]
+    fn supersede(&self, pool: &DramPool, request: Request, driver: &mut dyn Driver) {
+        let page = request.page;
+        if request.op.is_write() && !pool.is_ahead(page) && self.is_below(page) {
+            driver.start(page, Verb::Supersede { tier: BELOW });
+        }
+    }
+
     /// Frees a frame of the pool. A page that was written there goes to the policy below. False if no page may be evicted.
     fn make_room(&mut self, pool: &mut DramPool, driver: &mut dyn Driver) -> bool {
-        // The policy below may give up its stale copy of the page without asking.
-        let may_leave = |page| {
-            let has_stale = pool.is_ahead(page) && self.is_below(page);
-            driver.may_evict(page, POOL) && (!has_stale || driver.may_evict(page, BELOW))
-        };
-        let Some(page) = pool.back_where(may_leave) else { return false };
+        let Some(page) = pool.back_where(|page| driver.may_evict(page, POOL)) else { return false };
         if pool.is_ahead(page) {
+            if self.is_below(page) {
+                driver.start(page, Verb::Reclaim { tier: BELOW });
+            }
             let write = Request { page, op: Op::Write, sequential: false };
-            self.policy.access(write, &mut Lower { driver, pool, way: Way::Down });
+            self.policy.access(write, &mut Lower { driver, pool, way: Way::Down(page) });
         }
         pool.leave(page, driver);
         true
@@ -205,14 +216,14 @@ fn lowered(outcome: Outcome) -> Outcome {
 }
 
 /// Way of the page that the policy below decides on.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// A request that the pool does not serve, or news.
     Direct,
     /// A page on its way to the pool. It comes through the lower tier if the policy admits it there.
     Up(Page),
     /// A page that leaves the pool, where it was written.
-    Down,
+    Down(Page),
 }
 
 /// The driver of the policy below a pool: its tier is the second one.
@@ -242,8 +253,19 @@ impl Driver for Lower<'_> {
     }
 
     fn emit(&mut self, Movement { page, verb, joined }: Movement) {
-        if let Verb::FetchObject { object, .. } = verb {
-            self.write_back_object(object);
+        match verb {
+            Verb::FetchObject { object, .. } => self.write_back_object(object),
+            // Nothing is done with a superseded copy. That of the page that leaves the pool is reclaimed already.
+            Verb::WriteBack { .. } | Verb::Requeue { .. } | Verb::Supersede { .. } if self.pool.is_ahead(page) => {
+                return;
+            }
+            Verb::Drop { .. } if self.pool.is_ahead(page) => {
+                if self.way != Way::Down(page) {
+                    self.driver.start(page, Verb::Reclaim { tier: BELOW });
+                }
+                return;
+            }
+            _ => {}
         }
         let mut emit = |verb| self.driver.emit(Movement { page, verb, joined });
         match (verb, self.way) {
@@ -252,8 +274,14 @@ impl Driver for Lower<'_> {
                 self.driver.start(page, Verb::Copy { from: BELOW, to: POOL });
             }
             (Verb::Bypass, Way::Up(_)) => emit(Verb::Fetch { to: POOL }),
-            (Verb::Install { .. }, Way::Down) => emit(Verb::Copy { from: POOL, to: BELOW }),
-            (Verb::Bypass, Way::Down) => emit(Verb::WriteBack { from: POOL }),
+            (Verb::Install { .. }, Way::Down(_)) => {
+                emit(Verb::Copy { from: POOL, to: BELOW });
+                self.pool.in_step(page);
+            }
+            (Verb::Bypass, Way::Down(_)) => {
+                emit(Verb::WriteBack { from: POOL });
+                self.pool.in_step(page);
+            }
             (Verb::Fetch { .. }, _) => emit(Verb::Fetch { to: BELOW }),
             (Verb::Install { .. }, _) => emit(Verb::Install { to: BELOW }),
             (Verb::WriteBack { .. }, _) => emit(Verb::WriteBack { from: BELOW }),
