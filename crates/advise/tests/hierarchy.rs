@@ -13,8 +13,12 @@ fn trace(spec: &str) -> Trace {
     generate(&GenerateSpec::parse(spec, 4096).expect("a trace"))
 }
 
+fn policies() -> Policies {
+    Policies::parse("lru", "multi-tier", "face-gsc:scan=8").expect("policies")
+}
+
 fn workload<'w>(addresses: &'w Addresses<'w>, clients: u32) -> Workload<'w> {
-    let policies = Policies::parse("lru", "multi-tier", "face-gsc:scan=8").expect("policies");
+    let policies = policies();
     let known = Known::default();
     Workload {
         addresses,
@@ -366,7 +370,7 @@ fn policies_that_cannot_be_bought_are_refused() {
     for (dram, nvm, flash, part) in [
         ("min", "multi-tier", "face-gsc", "'min'"),
         ("lru", "lru", "face-gsc", "manages cache"),
-        ("lru", "multi-tier", "lru", "as face-gsc is"),
+        ("lru", "multi-tier", "hibachi", "as face-gsc is"),
         ("multi-tier", "multi-tier", "face-gsc", "manages dram and nvm"),
         ("table-placement", "multi-tier", "face-gsc", "'table-placement'"),
         ("lru,arc", "multi-tier", "face-gsc", "is not one policy"),
@@ -446,7 +450,7 @@ fn caches_that_are_worse_than_none_are_named() {
     let scale = Scale { below_pool: true, ..Scale::new(&addresses, None) };
     let list = candidates(&catalogue, &scale, dollars(1e9), false).expect("candidates").list;
     let tried = decided(&catalogue, list, &workload(&addresses, 4), false);
-    let found = warnings(&tried, trace.page_bytes);
+    let found = warnings(&tried, &policies(), trace.page_bytes);
     println!("{found:?}");
     let (mut slower, mut cramped) = (0, 0);
     for Warning { at, what } in &found {
@@ -492,10 +496,11 @@ fn devices_that_wear_out_early_are_named() {
         let scale = Scale { below_pool: true, ..Scale::new(&addresses, None) };
         let list = candidates(&catalogue, &scale, dollars(1e9), false).expect("candidates").list;
         let tried = decided(&catalogue, list, &workload(&addresses, 4), false);
-        let worn = warnings(&tried, trace.page_bytes).into_iter().filter_map(|Warning { at, what }| match what {
-            Worse::Worn { device, years } => Some((at, device, years)),
-            _ => None,
-        });
+        let worn =
+            warnings(&tried, &policies(), trace.page_bytes).into_iter().filter_map(|Warning { at, what }| match what {
+                Worse::Worn { device, years } => Some((at, device, years)),
+                _ => None,
+            });
         let worn: Vec<_> = worn.collect();
         for (at, device, years) in &worn {
             let (candidate, measured) = (&tried[*at].candidate, tried[*at].measured().expect("simulated"));
@@ -518,9 +523,11 @@ fn a_cache_has_room_from_where_one_that_was_built_did_what_was_predicted() {
     let scale = Scale { below_pool: true, ..Scale::new(&addresses, Some(8e6)) };
     let list = candidates(&catalogue, &scale, dollars(1e9), false).expect("candidates").list;
     let mut cached = list.into_iter().find(|candidate| candidate.bare_flash().is_some()).expect("one with a cache");
+    let slots = Policies::parse("lru", "multi-tier", "reuse").expect("policies");
     let mut cramped = |pages| {
         cached.parts[0].pages = pages;
-        cached.cramped(8192)
+        assert_eq!(cached.cramped(&slots, 8192), None, "no segments are made free in slots");
+        cached.cramped(&policies(), 8192)
     };
     assert!(cramped(1152).is_some() && cramped(1536).is_some(), "12 MiB, its log included or not");
     assert_eq!(cramped(3072), None, "24 MiB");

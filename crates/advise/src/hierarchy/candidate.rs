@@ -4,6 +4,7 @@ use super::AdviceError;
 use super::catalogue::{Catalogue, Class, Item, Piece};
 use crate::money::Money;
 use entresol_core::Size;
+use entresol_policy::Info;
 use entresol_sim::{Addresses, Cell, LayerSpec, PolicySpec, parse_policies};
 use serde::Serialize;
 use std::fmt;
@@ -100,7 +101,7 @@ pub struct Policies {
     pub dram: PolicySpec,
     /// NVM, with DRAM above it or without.
     pub nvm: PolicySpec,
-    /// Flash above a disk, with DRAM above the flash if there is no NVM.
+    /// Flash above a disk, with DRAM above the flash if there is no NVM. Of a policy of one tier the DRAM is an LRU pool.
     pub flash: PolicySpec,
     /// Policy for a hierarchy without a cache: every request goes to the lowest tier. The policy places whole tables
     /// when a query is announced, and has no frames for any.
@@ -119,15 +120,12 @@ impl Policies {
     /// # Errors
     /// When a name or option is unknown, or the policy manages other tiers.
     pub fn parse(dram: &str, nvm: &str, flash: &str) -> Result<Self, String> {
-        let one = |text: &str, family: Option<&str>, wanted: &str| -> Result<PolicySpec, String> {
+        let is_of = |info: &Info, family: &str| info.tiers.len() == 2 && info.family == family;
+        let one = |text: &str, fits: &dyn Fn(&Info) -> bool, wanted: &str| -> Result<PolicySpec, String> {
             let policies = parse_policies(text).map_err(|error| error.to_string())?;
             let [policy] = <[PolicySpec; 1]>::try_from(policies).map_err(|_| format!("'{text}' is not one policy"))?;
             let info = policy.info;
-            let fits = match family {
-                None => info.tiers.len() == 1,
-                Some(family) => info.tiers.len() == 2 && info.family == family,
-            };
-            if !fits {
+            if !fits(info) {
                 return Err(format!(
                     "policy '{}' manages {}: {wanted} is expected",
                     info.name,
@@ -141,9 +139,13 @@ impl Policies {
             Ok(policy)
         };
         Ok(Policies {
-            dram: one(dram, None, "one of a single tier")?,
-            nvm: one(nvm, Some("migration"), "one of DRAM and NVM, as multi-tier is,")?,
-            flash: one(flash, Some("extension"), "one of DRAM and flash, as face-gsc is,")?,
+            dram: one(dram, &|info| info.tiers.len() == 1, "one of a single tier")?,
+            nvm: one(nvm, &|info| is_of(info, "migration"), "one of DRAM and NVM, as multi-tier is,")?,
+            flash: one(
+                flash,
+                &|info| info.tiers.len() == 1 || is_of(info, "extension"),
+                "one of a single tier, or of DRAM and flash, as face-gsc is,",
+            )?,
             none: parse_policies(NO_CACHE).map_err(|error| error.to_string())?.remove(0),
         })
     }

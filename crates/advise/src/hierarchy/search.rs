@@ -195,7 +195,8 @@ fn decide(
         tried.extend(batch.into_iter().zip(fates).map(of));
         for (at, entry) in tried.iter().enumerate().skip(first) {
             // A candidate whose prediction is too high excludes no other.
-            let believed = entry.candidate.cramped(workload.addresses.trace.page_bytes).is_none();
+            let page_bytes = workload.addresses.trace.page_bytes;
+            let believed = entry.candidate.cramped(&workload.policies, page_bytes).is_none();
             let within = |measured: &&Measured| believed && options.limits.hold(measured);
             let Some(measured) = entry.measured().filter(within) else { continue };
             if fastest.is_none_or(|(per_second, _)| measured.requests_per_second > per_second) {

@@ -3,8 +3,8 @@
 //! - **Slower**: the same hierarchy without one or more of its caches was simulated too, and is at least as fast. A
 //!   cache costs an I/O for every page that it takes in, and gains nothing from pages that leave before they are
 //!   requested again.
-//! - **Cramped**: flash of so few pages that the live cache spends its time freeing segments. The simulation models the
-//!   queue of write-backs but not the rounds of reclaim. In `crates/cache/src/durability/watermarks.rs` a request goes on
+//! - **Cramped**: flash of so few pages that the live cache spends its time freeing segments, under a policy whose layout is a
+//!   log. The simulation models the queue of write-backs but not the rounds of reclaim. In `crates/cache/src/durability/watermarks.rs` a request goes on
 //!   only with [`FREE_MIN`] free segments, plus as many as it may move pages into, [`MOVED_MAX`] at once. A log has a
 //!   third more slots than pages. Segments are of 1 MiB, or smaller if fewer than 64 of them fit. A cache is cramped if
 //!   those free segments take more than a third of the slots that the pages leave free. The third lies between the two
@@ -14,7 +14,7 @@
 //! - **Worn**: a device whose endurance is used up within [`YEARS_MIN`] years, if the load is always as high as the
 //!   simulated one. The catalogue's price buys it once.
 
-use super::candidate::{Candidate, Part};
+use super::candidate::{Candidate, Part, Policies};
 use super::search::{Fate, Tried};
 use serde::Serialize;
 use std::fmt;
@@ -80,9 +80,9 @@ impl fmt::Display for Cramped {
 
 impl Candidate {
     /// Warns if the flash is so small that the live cache would spend its time freeing segments. Only flash below a
-    /// pool is predicted as a live cache.
-    pub fn cramped(&self, page_bytes: u32) -> Option<Cramped> {
-        let pages = self.bare_flash()?.pages;
+    /// pool is predicted as a live cache. Slots are no segments.
+    pub fn cramped(&self, policies: &Policies, page_bytes: u32) -> Option<Cramped> {
+        let pages = self.bare_flash().filter(|_| policies.flash.info.log)?.pages;
         let page_bytes = u64::from(page_bytes);
         // A store begins with superblocks, so 64 segments that fill it to the byte do not fit.
         let log_bytes = (pages * page_bytes * 4 / 3).saturating_sub(1);
@@ -103,7 +103,7 @@ impl Candidate {
 
 /// Lists the warnings about candidates, in the order of the list. Only candidates that were simulated
 /// with the same trace are compared.
-pub fn warnings(tried: &[Tried], page_bytes: u32) -> Vec<Warning> {
+pub fn warnings(tried: &[Tried], policies: &Policies, page_bytes: u32) -> Vec<Warning> {
     let mut found = Vec::new();
     for (at, entry) in tried.iter().enumerate() {
         let Some(measured) = entry.figures() else { continue };
@@ -117,7 +117,7 @@ pub fn warnings(tried: &[Tried], page_bytes: u32) -> Vec<Warning> {
             let times = measured.requests_per_second / rate(other);
             found.push(Warning { at, what: Worse::Slower { without, times } });
         }
-        if let Some(cramped) = entry.candidate.cramped(page_bytes) {
+        if let Some(cramped) = entry.candidate.cramped(policies, page_bytes) {
             found.push(Warning { at, what: Worse::Cramped(cramped) });
         }
         let used = entry.candidate.parts.iter().zip(&measured.devices);

@@ -90,8 +90,8 @@ pub struct HierarchyArgs {
     /// Policy that manages NVM, and DRAM above it
     #[arg(long, value_name = "POLICY", default_value = "multi-tier")]
     pub nvm_policy: String,
-    /// Policy that manages flash above a disk
-    #[arg(long, value_name = "POLICY", default_value = "face-gsc")]
+    /// Policy that manages flash above a disk; DRAM above the flash is an LRU pool for a policy of one tier
+    #[arg(long, value_name = "POLICY", default_value = "reuse")]
     pub flash_policy: String,
     /// Treatment of writes by the tier above the lowest, as `mount` and `serve` take it
     #[arg(long, value_parser = keyword::<Mode>(), default_value = "write-back")]
@@ -252,7 +252,7 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
         sample: options.sample,
         choice: &choice,
         candidates: &tried,
-        warnings: &warnings(&tried, addresses.trace.page_bytes),
+        warnings: &warnings(&tried, &workload.policies, addresses.trace.page_bytes),
         what_if: what_if.transpose()?,
     };
     output::write_asked(&arguments.json, || Ok(serde_json::to_string_pretty(&advice)? + "\n"))?;
