@@ -292,7 +292,9 @@ fn caches_that_are_worse_than_none_are_told() {
     scratch.file("slow.toml", format!("date = \"2026-11\"\nsource = \"a test\"\n{items}"));
     let words = ["-q", "advise", "hierarchy", "generate:loop:n=24k:pages=6k:write=50", "--catalogue", "slow.toml"];
     let more = ["--below-pool", "--budget", "100", "--every", "--clients", "4", "--json", "w.json", "--html", "w.html"];
-    let text = scratch.ok(&[&words[..], &more].concat());
+    // A log has segments to make free; slots have none.
+    let of_log = ["--flash-policy", "face-gsc"];
+    let text = scratch.ok(&[&words[..], &more, &of_log].concat());
     let advice: Value = serde_json::from_str(&scratch.read("w.json")).expect("json");
     let warnings = advice["warnings"].as_array().expect("warnings");
     let (slower, cramped): (Vec<_>, Vec<_>) = warnings.iter().partition(|warning| warning["slower"].is_object());

@@ -125,6 +125,7 @@ fn json_of_traces(names: &mut BTreeSet<String>) {
         ("simulate", &["simulate", "t.etr", "--policy", "lru,h-arc", "--size", "10%"][..]),
         ("simulate --tiers", &["simulate", "t.etr", "--policy", "lru,h-arc", "--tiers", two]),
         ("simulate --dram", &["simulate", "t.etr", "--policy", "lru", "--size", "10%", "--dram", "5%"]),
+        ("simulate --stack", &["simulate", "t.etr", "--stack", "lru:5%,lru:10%"]),
         ("tune", &["tune", "t.etr", "--policy", "multi-tier", "--tiers", devices, "--epoch", "1k", "--grid", "2"]),
         ("replay", &["replay", "t.etr", "--policy", "lru", "--size", "40p"]),
         ("trace stat", &["trace", "stat", "t.etr"]),

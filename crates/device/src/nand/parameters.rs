@@ -11,6 +11,12 @@ use serde::{Deserialize, Serialize};
 /// The longest time that a profile may state, in microseconds: a quarter of an hour.
 const LONGEST_US: f64 = 1e9;
 
+/// Largest error of the over-provisioning of a drive that was made smaller, where its blocks allow that.
+const OVER_PROVISIONING_ERROR: f64 = 0.1;
+
+/// Fewest programs that fill a block of a drive that was made smaller.
+const BLOCK_PROGRAMS_MIN: u32 = 4;
+
 /// The largest buffer that a profile may state.
 const MOST_BUFFERED: u64 = 1 << 36;
 
@@ -196,11 +202,24 @@ impl NandParameters {
 
     /// The same drive with another capacity: as many dies, fewer blocks in each. Its steady state is the whole
     /// drive's, because over-provisioning is kept and blocks held in reserve come on top. The steady state is reached
-    /// after proportionally fewer writes. Over-provisioning is kept to the nearest block of a die: within 1 % from 2
-    /// GiB on for the 840 Pro, of 64 blocks a die. At 1 GiB 1.108 becomes 1.094, and a WAF of 5.2 becomes 6.1.
+    /// after proportionally fewer writes. Over-provisioning is kept to the nearest block of a die. Where that changes it by more than
+    /// a tenth, as below 2 GiB of the 840 Pro, blocks are halved, and so is the time of an erasure.
     #[must_use]
     pub fn scaled_to(mut self, capacity_bytes: u64) -> Self {
         self.capacity_bytes = capacity_bytes;
+        let die_units = capacity_bytes as f64 / UNIT_BYTES as f64 / f64::from(self.dies());
+        let is_near = |block: u32| {
+            let blocks = (die_units * self.over_provisioning / f64::from(block)).round();
+            let error = blocks * f64::from(block) / die_units - self.over_provisioning;
+            error.abs() <= OVER_PROVISIONING_ERROR * (self.over_provisioning - 1.0)
+        };
+        let (whole, least) = (self.units_per_block, BLOCK_PROGRAMS_MIN * self.units_per_program());
+        let mut block = whole;
+        while !is_near(block) && block / 2 >= least {
+            block /= 2;
+        }
+        self.units_per_block = block;
+        self.erase_us *= f64::from(block) / f64::from(whole);
         self
     }
 

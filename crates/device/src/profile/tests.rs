@@ -272,6 +272,26 @@ fn a_flash_drive_is_at_most_as_large_as_it_is_and_comes_used_but_not_worn() {
     assert!((4.9..5.4).contains(&waf), "{waf} where 001 measured 5.15 (seed 5)");
 }
 
+/// A part of a drive has the drive's write amplification, however few blocks there are for each of its dies.
+#[test]
+fn a_small_part_of_a_drive_amplifies_writes_as_the_drive_does() {
+    let amplification = |name: &str, mib: u64| {
+        let mut drive = load(name).expect("a profile").build(mib << 20, 1).expect("a part of it");
+        let mut random = entresol_core::Random::new(mib);
+        let next = |_| Io::write(random.below(mib << 8) * 4096, 4096);
+        crate::load::closed_loop(&mut drive, 32, 50_000, next);
+        drive.wear().write_amplification()
+    };
+    for name in ["840-pro", "850-evo", "s3500", "p3700"] {
+        let whole = amplification(name, 2048);
+        for mib in [24, 46, 64, 100, 200, 512] {
+            let part = amplification(name, mib);
+            println!("{name}, {mib} MiB: {part:.2}, of 2 GiB {whole:.2} (seed {mib})");
+            assert!((0.6..1.3).contains(&(part / whole)), "{name}, {mib} MiB: {part}, of 2 GiB {whole} (seed {mib})");
+        }
+    }
+}
+
 /// One word in the profile chooses the mode of write amplification, and the device reports it, through the host as
 /// well.
 #[test]
