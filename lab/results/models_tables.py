@@ -397,10 +397,10 @@ def optane_checks():
     review, maker, paper = "AnandTech 2017, P4800X 375 GB", "Intel, P4800X", "002, section 4.3, figure 5"
     of = reads["latencies"][0]
     lines = []
-    for what, model, told in tested("background_adds_little_and_writes_add_more_than_reads"):
-        kind, order, beside = re.match(r"(\w+), random (\w+), under (\w+)", what).groups()
-        pattern = f"{'random' if order == 'true' else 'sequential'} {kind.lower()}"
-        lines.append(("p4800x", f"{pattern} beside 1,500 MB/s of {beside.lower()}s, us more", paper, told / 1e3, model / 1e3))
+    pressed = probe("p4800x", "pressure").rows("4-KiB I/Os beside random reads")
+    for pattern, told in (("sequential read", 2.2), ("random read", 2.39), ("sequential write", 2.62), ("random write", 2.65)):
+        rows = [row for row in pressed if row[0] == pattern]
+        lines.append(("p4800x", f"{pattern} beside {rows[4][2]:,.0f} MB/s of 4-KiB reads at even intervals, us more", paper, told, rows[4][3] - rows[0][3]))
     lines += [
         ("p4800x", "random read, mean, us", review, 8.9, one.latency("random read")),
         ("p4800x", "random read, 99 %, us", review, 10, one.latency("random read", 3)),
@@ -412,6 +412,15 @@ def optane_checks():
         ("p4800x", "reads of 64 KiB, MB/s", maker, 2400, wide[0]["requests_per_second"] * 65_536 / 1e6),
         ("p4800x", "writes of 64 KiB, MB/s", maker, 2000, wide[1]["requests_per_second"] * 65_536 / 1e6),
     ]
+    return compared(lines)
+
+
+def optane_beside():
+    lines = []
+    for what, model, told in tested("background_adds_little_and_writes_add_more_than_reads"):
+        kind, order, beside = re.match(r"(\w+), random (\w+), under (\w+)", what).groups()
+        pattern = f"{'random' if order == 'true' else 'sequential'} {kind.lower()}"
+        lines.append(("p4800x", f"{pattern} beside 1,500 MB/s of {beside.lower()}s, us more", "002, section 4.3, figure 5", told / 1e3, model / 1e3))
     return compared(lines)
 
 
@@ -438,7 +447,13 @@ def nand_fit():
     lines += [("p3700-2tb", f"write of {what}", "002, figure 6", told, model) for what, model, told in tested("unaligned_writes_are_a_saw_tooth")]
     for what, model, told in tested("overwriting_a_full_drive_is_a_saw_tooth"):
         lines.append(("p3700-2tb", f"overwriting a full drive: {'drop, points' if what == 'drop' else what}", "002, section 4.5", told, model))
-    return compared(lines)
+    return compared(lines + beside(held=False))
+
+
+def beside(held):
+    """002's figure 5 on its flash drive: the rows that took no part in the fit, or those that did."""
+    found = tested("background_spoils_read_ahead_and_buffer")
+    return [("p3700-2tb", what, "002, section 4.3, figure 5", told, model) for what, model, told in found if what.startswith("sequential read") == held]
 
 
 def nand_tails():
@@ -502,9 +517,7 @@ def nand_checks():
     wide = probe(variant("p3700-2tb", "p3700-2tb-fast-host", busy_ns=0), size="2GiB")
     worn = probe(variant("p3700-2tb", "p3700-2tb-used", endurance_cycles="10_000\nprecondition_overwrites = 3.0", busy_ns=0), "steady", size="2GiB")
     evo = probe("850-evo", size="2GiB")
-    lines = [
-        ("p3700-2tb", f"{what}", "002, section 4.3, figure 5", told, model) for what, model, told in tested("background_spoils_read_ahead_and_buffer")
-    ]
+    lines = beside(held=True)
     lines += [
         ("p3700", "random read, mean, us", review, 77.9, one["latencies"][0]["mean_us"]),
         ("p3700", "random read, 99 %, us", review, 96, one["latencies"][0]["p99_us"]),
@@ -646,7 +659,7 @@ def tables(kind):
         "README": {"counts": counts, "summary": summary},
         "dram": {"fit": dram_fit, "checks": dram_checks},
         "nvm-dimm": {"fit": dimm_fit, "checks": dimm_checks, "writers": writers},
-        "nvm-block": {"fit": optane_fit, "checks": optane_checks, "tails": optane_tails},
+        "nvm-block": {"fit": optane_fit, "checks": optane_checks, "beside": optane_beside, "tails": optane_tails},
         "nand": {"fit": nand_fit, "tails": nand_tails, "checks": nand_checks, "amplification": nand_amplification, "sizes": nand_sizes, "cache": nand_cache, "mechanism": nand_mechanism},
         "disk": {"fit": disk_fit, "checks": disk_checks},
         "raid": {"fit": raid_fit, "checks": raid_checks},
