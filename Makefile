@@ -621,6 +621,11 @@ models: $(ENTRESOL)
 		> target/results/models/tests.txt
 	ENTRESOL=$(ENTRESOL) python3 lab/results/models_tables.py
 
+# Why figures of the papers are not reproduced, one assumption varied at a time: tables in the pages of these figures.
+.PHONY: reasons
+reasons: $(ENTRESOL)
+	ENTRESOL=$(ENTRESOL) python3 lab/results/reasons_tables.py
+
 # Figures 5.6 to 5.8 of 004.
 .PHONY: burst-figures
 burst-figures: $(ENTRESOL)
