@@ -8,6 +8,7 @@ with their sources; a table whose input is absent is left as it is.
 
 import functools
 import json
+import math
 import re
 import subprocess
 import sys
@@ -481,16 +482,26 @@ def nand_amplification():
     return compared(lines)
 
 
+def kept(name, mib):
+    """Over-provisioning of a drive made smaller: that of its profile to the nearest block of a die, without the two that stay free."""
+    values = {key: value for key, value, _ in parameters(name)}
+    dies = int(values["channels"]) * int(values["chips_per_channel"]) * int(values["dies_per_chip"])
+    blocks = mib / dies  # of 1 MiB
+    return max(int(blocks * float(values["over_provisioning"]) + 0.5), math.ceil(blocks)) / blocks
+
+
 def nand_sizes():
     """The same drive made smaller, under the load to which it is fitted."""
+    told = {"840-pro": 13_979, "850-evo": 6094, "s3500": 21_572, "p3700": 86_949}
     lines = []
-    for mib in (64, 128, 256, 512, 1024, 2048, 4096):
+    for mib in (64, 96, 112, 128, 160, 192, 256, 512, 1024, 2048, 4096):
         cells = [str(mib)]
-        for name, told in (("840-pro", (5.15, 13_979)), ("s3500", (3.04, 21_572)), ("p3700", (None, 86_949))):
-            found = waf(name, 4096, mib / 1024)
-            cells += [f"{found[0]:.2f}", f"{number(found[1])} ({percent(found[1], told[1])})"]
+        for name, rate in told.items():
+            amplification, ios = waf(name, 4096, mib / 1024)
+            cells.append(f"{kept(name, mib):.3f} · {amplification:.2f} · {percent(ios, rate)}")
         lines.append(cells)
-    return table(["MiB", "`840-pro`: WAF", "IOPS", "`s3500`: WAF", "IOPS", "`p3700`: WAF", "IOPS"], lines)
+    fitted = [f"{next(value for key, value, _ in parameters(name) if key == 'over_provisioning')}" for name in told]
+    return table(["MiB"] + [f"`{name}`, {value}" for name, value in zip(told, fitted)], lines)
 
 
 def nand_cache():
