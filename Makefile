@@ -612,7 +612,7 @@ probe-models: $(ENTRESOL)
 	$(ENTRESOL) -q probe --model p3700-2tb --size 2GiB --json target/results/probe-p3700-2tb.json
 	python3 lab/results/probe_models.py
 
-# Each device model beside what it was fitted to and beside what took no part: lab/results/models. The tests print their figures; three
+# Each device model beside what it was fitted to and beside what took no part: lab/results/models. The tests print their figures; four
 # minutes besides the compiler's.
 .PHONY: models
 models: $(ENTRESOL)
