@@ -612,6 +612,20 @@ probe-models: $(ENTRESOL)
 	$(ENTRESOL) -q probe --model p3700-2tb --size 2GiB --json target/results/probe-p3700-2tb.json
 	python3 lab/results/probe_models.py
 
+# Each device model beside what it was fitted to and beside what took no part: lab/results/models. The tests print their figures; four
+# minutes besides the compiler's.
+.PHONY: models
+models: $(ENTRESOL)
+	@mkdir -p target/results/models
+	cargo test -q --locked -p entresol-device --lib --test hdd --test p4800x --test volumes -- --format=pretty --nocapture --test-threads=1 \
+		> target/results/models/tests.txt
+	ENTRESOL=$(ENTRESOL) python3 lab/results/models_tables.py
+
+# Why figures of the papers are not reproduced, one assumption varied at a time: tables in the pages of these figures.
+.PHONY: reasons
+reasons: $(ENTRESOL)
+	ENTRESOL=$(ENTRESOL) python3 lab/results/reasons_tables.py
+
 # Figures 5.6 to 5.8 of 004.
 .PHONY: burst-figures
 burst-figures: $(ENTRESOL)
