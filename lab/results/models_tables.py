@@ -483,11 +483,19 @@ def nand_amplification():
 
 
 def kept(name, mib):
-    """Over-provisioning of a drive made smaller: that of its profile to the nearest block of a die, without the two that stay free."""
+    """Over-provisioning of a drive made smaller: that of its profile to the nearest block of a die, without the two that stay free. Blocks are
+    halved, to four programs at least, until it is within a tenth (`NandParameters::scaled_to`)."""
     values = {key: value for key, value, _ in parameters(name)}
     dies = int(values["channels"]) * int(values["chips_per_channel"]) * int(values["dies_per_chip"])
-    blocks = mib / dies  # of 1 MiB
-    return max(int(blocks * float(values["over_provisioning"]) + 0.5), math.ceil(blocks)) / blocks
+    program = int(values["planes_per_die"]) * int(values["page_bytes"].replace("_", "")) // 4096
+    units, wanted, block = mib * 256 / dies, float(values["over_provisioning"]), int(values["units_per_block"])
+
+    def left():
+        return max(int(units * wanted / block + 0.5), math.ceil(units / block)) * block / units
+
+    while abs(left() - wanted) > 0.1 * (wanted - 1) and block // 2 >= 4 * program:
+        block //= 2
+    return left()
 
 
 def nand_sizes():
