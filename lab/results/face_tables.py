@@ -84,9 +84,6 @@ LAZY = ("preset=b", "preset=c", "preset=d")
 
 def flash_hits(row):
     """Of the pages that DRAM had to look for below, the share that flash had."""
-    if row.get("layers"):
-        flash = row["layers"][1]
-        return percent(flash["read_hits"], flash["requests"] - flash["writes"])
     dram, flash = row["tiers"]
     missed = row["requests"] - dram["read_hits"] - dram["write_hits"]
     return percent(flash["read_hits"] + flash["write_hits"], missed)
@@ -98,7 +95,7 @@ def pooled(dram):
 
 def dirty_evictions(dram):
     """D_flash: what an LRU pool alone would have to write to disk."""
-    return next(row for row in rows(f"face-{dram}") if row["policy"] == "lru+lru")["layers"][0]["write_backs"]
+    return rows(f"face-pool-{dram}")[0]["layers"][0]["write_backs"]
 
 
 def write_reduction(dram):
