@@ -548,10 +548,18 @@ impl Figures {
         let (writes, write_hits) = (since(|r| r.writes), since(|r| r.write_hits));
         let ratio = |hits: u64, all: u64| percent(hits as f64 / all as f64, 2);
         let line = |all: u64, hits: u64| format!("{}, {} hits ({})", count(all), count(hits), ratio(hits, all));
+        let in_tier = |tier: usize| {
+            let of = |requests: &Requests| requests.tier_hits.get(tier).copied().unwrap_or(0);
+            ratio(of(now).saturating_sub(before.map_or(0, |before| of(&before.requests))), reads + writes)
+        };
+        let mut found = ratio(read_hits + write_hits, reads + writes);
+        if self.tiers_pages.len() > 1 {
+            found += &format!(": {} in memory, {} on the cache device", in_tier(0), in_tier(1));
+        }
         vec![
             ("page reads", line(reads, read_hits)),
             ("page writes", line(writes, write_hits)),
-            ("hit ratio", ratio(read_hits + write_hits, reads + writes)),
+            ("hit ratio", found),
             (
                 "movements",
                 format!(
