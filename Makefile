@@ -193,6 +193,14 @@ bench-cache: deps
 	cargo build --release --locked -p entresol-bench-cache
 	target/release/entresol-bench-cache $(BENCH_CACHE)
 
+# How fast the burst buffer takes a checkpoint, beside a copy of memory, a TCP stream and a file in memory, ten pairs each (FUSE; two minutes, 6 GB
+# of memory). Say BENCH_BURST="--out FILE" to keep the report.
+BENCH_BURST :=
+.PHONY: bench-burst
+bench-burst: deps
+	cargo build --release --locked -p entresol-bench-burst
+	target/release/entresol-bench-burst $(BENCH_BURST)
+
 # Ten million seeded crashes of the block cache over each layout, in slices: half of them of all kinds, a quarter with queries over tables, a
 # quarter with syncs that fail; and runs in which something rots (an hour of one core). A violation prints its seed and ends it. What is done
 # is noted in CRASH_LONG, so that a run that was stopped goes on where it was; the last lines say what the slices add up to.

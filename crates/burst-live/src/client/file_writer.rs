@@ -33,9 +33,9 @@ impl WriteBuffer {
         }
         let at = (offset - self.offset) as usize;
         let taken = bytes.len().min(PIECE_BYTES - at);
-        let end = at + taken;
-        self.bytes.resize(self.bytes.len().max(end), 0);
-        self.bytes[at..end].copy_from_slice(&bytes[..taken]);
+        let (over, behind) = bytes[..taken].split_at(taken.min(self.bytes.len() - at));
+        self.bytes[at..at + over.len()].copy_from_slice(over);
+        self.bytes.extend_from_slice(behind);
         taken
     }
 
