@@ -84,7 +84,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Stores a checkpoint, and returns the time until it was acknowledged. It is drained and removed afterwards.
+    /// Stores a checkpoint, and returns the time until it was acknowledged. It is drained and removed afterwards; the first one is
+    /// compared before.
     pub fn put(&mut self, bytes: &[u8]) -> Result<f64> {
         self.checkpoint += 1;
         let object = Object { job: JOB, checkpoint: CheckpointId(self.checkpoint), rank: 0 };
@@ -94,6 +95,10 @@ impl Cluster {
             Ok(())
         })?;
         ensure!(level == Some(Level::Absorbed), "stored as {level:?}");
+        if self.checkpoint == 1 {
+            let restored = self.client.restore(JOB, Some(object.checkpoint), 0)?;
+            ensure!(restored.bytes == bytes, "other bytes are restored");
+        }
         drain(&self.client, &self.pfs)?;
         Ok(time)
     }

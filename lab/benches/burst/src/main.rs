@@ -156,6 +156,7 @@ fn measure(arguments: &Arguments) -> Result<String> {
         let folder = mount.path.join(at.to_string());
         std::fs::create_dir(&folder)?;
         let time = seconds(|| write_file(&folder.join("file"), source))?;
+        ensure!(at > 1 || std::fs::read(folder.join("file"))? == source, "other bytes are read");
         mount.wait_for_drain()?;
         Ok(time)
     };
