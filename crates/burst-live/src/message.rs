@@ -122,6 +122,15 @@ pub struct NodeEntry {
     pub present: bool,
 }
 
+/// Number of a connection over which a writer on a node's host has got the node's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ShareId {
+    /// Number of the node's start.
+    pub incarnation: u64,
+    /// Number of the connection in it.
+    pub number: u64,
+}
+
 /// Request to a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToNode {
@@ -134,7 +143,17 @@ pub enum ToNode {
         /// Number of the chunk, from the front of the piece.
         chunk: u64,
     },
-    /// All chunks of a piece were written; the checksums are compared.
+    /// A writer on this host is about to fill a piece by itself. `Store` ends that.
+    Fill {
+        /// The grant.
+        grant: Reservation,
+        /// Properties of the object.
+        about: About,
+        /// The writer's share.
+        share: ShareId,
+    },
+    /// All chunks of a piece were written; the checksums are compared. Those of a piece that the writer has filled were compared by the
+    /// writer.
     Store {
         /// The reservation.
         lease: Lease,
@@ -167,6 +186,8 @@ pub enum FromNode {
         /// Reason.
         why: String,
     },
+    /// The share is not one of this node: the writer sends its bytes instead.
+    Elsewhere,
     /// The bytes of a chunk follow.
     Chunk,
     /// The stored pieces of a job.

@@ -15,12 +15,18 @@
 use crate::simulated;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::{self, Read, Write};
+#[cfg(test)]
+use std::cell::RefCell;
+#[cfg(test)]
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 4] = *b"EBL1";
 const HEADER_BYTES: usize = 12;
+/// Memory for a message before its first byte has arrived.
+const FIRST_BYTES: usize = 64 << 10;
 /// Longest control message, in bytes: a report of some 40,000 pieces.
 pub const CONTROL_BYTES_MAX: u32 = 16 << 20;
 /// Most raw bytes of one message: one chunk.
@@ -61,9 +67,25 @@ pub fn encode<W: Write>(writer: &mut W, control: &impl Serialize, payload: &[u8]
     head.extend_from_slice(&control_bytes.to_le_bytes());
     head.extend_from_slice(&payload_bytes.to_le_bytes());
     head.extend_from_slice(&control);
-    writer.write_all(&head)?;
-    writer.write_all(payload)?;
+    write_both(writer, &head, payload)?;
     Ok(writer.flush()?)
+}
+
+/// Writes two parts, with one call if the writer takes both: each call to a socket wakes the receiver.
+fn write_both<W: Write>(writer: &mut W, mut head: &[u8], mut rest: &[u8]) -> io::Result<()> {
+    while !head.is_empty() {
+        match writer.write_vectored(&[IoSlice::new(head), IoSlice::new(rest)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                let of_head = written.min(head.len());
+                head = &head[of_head..];
+                rest = &rest[written - of_head..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    writer.write_all(rest)
 }
 
 /// Reads one message.
@@ -71,6 +93,13 @@ pub fn encode<W: Write>(writer: &mut W, control: &impl Serialize, payload: &[u8]
 /// # Errors
 /// When the bytes are no message, end early, or the reader fails.
 pub fn decode<T: DeserializeOwned, R: Read>(reader: &mut R) -> Result<(T, Vec<u8>), WireError> {
+    let mut payload = Vec::new();
+    let control = decode_into(reader, &mut payload)?;
+    Ok((control, payload))
+}
+
+/// Reads one message, its raw bytes into memory that an earlier message may have had.
+fn decode_into<T: DeserializeOwned, R: Read>(reader: &mut R, payload: &mut Vec<u8>) -> Result<T, WireError> {
     let mut header = [0; HEADER_BYTES];
     let mut filled = 0;
     while filled < HEADER_BYTES {
@@ -91,18 +120,28 @@ pub fn decode<T: DeserializeOwned, R: Read>(reader: &mut R) -> Result<(T, Vec<u8
     if control_bytes > CONTROL_BYTES_MAX || payload_bytes > PAYLOAD_BYTES_MAX {
         return Err(WireError::TooLong(control_bytes.into(), payload_bytes.into()));
     }
-    let control = exactly(reader, control_bytes)?;
-    let payload = exactly(reader, payload_bytes)?;
-    Ok((serde_json::from_slice(&control).map_err(WireError::Malformed)?, payload))
+    let mut control = Vec::new();
+    exactly(reader, control_bytes, &mut control)?;
+    exactly(reader, payload_bytes, payload)?;
+    serde_json::from_slice(&control).map_err(WireError::Malformed)
 }
 
-fn exactly<R: Read>(reader: &mut R, bytes: u32) -> Result<Vec<u8>, WireError> {
-    let mut read = Vec::new();
-    reader.take(bytes.into()).read_to_end(&mut read)?;
-    match read.len() == bytes as usize {
-        true => Ok(read),
-        false => Err(WireError::Io(io::ErrorKind::UnexpectedEof.into())),
+/// Reads so many bytes. The memory grows as they arrive, and is not cleared first.
+fn exactly<R: Read>(reader: &mut R, bytes: u32, read: &mut Vec<u8>) -> io::Result<()> {
+    let (bytes, mut filled) = (bytes as usize, 0);
+    read.truncate(bytes);
+    while filled < bytes {
+        if filled == read.len() {
+            read.resize((filled * 2).max(FIRST_BYTES).min(bytes), 0);
+        }
+        match reader.read(&mut read[filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
+    Ok(())
 }
 
 /// A socket that fails when a point of time has passed.
@@ -129,6 +168,11 @@ impl Write for Deadlined<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(Some(self.left()?))?;
         (&mut &*self.stream).write(bytes)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        (&mut &*self.stream).write_vectored(parts)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -178,20 +222,21 @@ pub fn receive<T: DeserializeOwned>(stream: &TcpStream, within: Duration) -> Res
     decode(&mut Deadlined { stream, until: Instant::now() + within })
 }
 
-/// Waits for the first byte of a message, and then receives it within a time.
+/// Waits for the first byte of a message, and then receives it within a time. Its raw bytes take the place of those of an earlier message.
 ///
 /// # Errors
 /// When none comes within `idle`, and as [`receive`] does.
 pub fn receive_next<T: DeserializeOwned>(
     stream: &TcpStream,
+    payload: &mut Vec<u8>,
     idle: Duration,
     within: Duration,
-) -> Result<(T, Vec<u8>), WireError> {
+) -> Result<T, WireError> {
     stream.set_read_timeout(Some(idle))?;
     if stream.peek(&mut [0])? == 0 {
         return Err(WireError::Closed);
     }
-    receive(stream, within)
+    decode_into(&mut Deadlined { stream, until: Instant::now() + within }, payload)
 }
 
 /// A connection on which each message is answered by one.
@@ -201,8 +246,9 @@ pub struct Peer {
 
 enum Transport {
     Tcp(TcpStream),
+    /// A connection, and answers that were not received yet.
     #[cfg(test)]
-    Simulated(simulated::Connection),
+    Simulated(simulated::Connection, RefCell<VecDeque<Vec<u8>>>),
 }
 
 impl Peer {
@@ -214,7 +260,7 @@ impl Peer {
         #[cfg(test)]
         if let Some(actor) = simulated::actor() {
             let connection = simulated::Connection::open(actor, address, within)?;
-            return Ok(Peer { transport: Transport::Simulated(connection) });
+            return Ok(Peer { transport: Transport::Simulated(connection, RefCell::default()) });
         }
         Ok(Peer { transport: Transport::Tcp(connect(address, within)?) })
     }
@@ -230,17 +276,43 @@ impl Peer {
         payload: &[u8],
         within: Duration,
     ) -> Result<(A, Vec<u8>), WireError> {
+        let until = Instant::now() + within;
+        self.begin(control, payload, within)?;
         match &self.transport {
-            Transport::Tcp(stream) => {
-                let until = Instant::now() + within;
-                encode(&mut Deadlined { stream, until }, control, payload)?;
-                decode(&mut Deadlined { stream, until })
-            }
+            Transport::Tcp(stream) => decode(&mut Deadlined { stream, until }),
             #[cfg(test)]
-            Transport::Simulated(connection) => {
+            Transport::Simulated(..) => self.end(within),
+        }
+    }
+
+    /// Sends a message. Its answer is received by [`Peer::end`], after those of earlier messages.
+    ///
+    /// # Errors
+    /// As [`send`].
+    pub fn begin(&self, control: &impl Serialize, payload: &[u8], within: Duration) -> Result<(), WireError> {
+        match &self.transport {
+            Transport::Tcp(stream) => send(stream, control, payload, within),
+            #[cfg(test)]
+            Transport::Simulated(connection, answers) => {
                 let mut message = Vec::new();
                 encode(&mut message, control, payload)?;
-                decode(&mut &connection.call(&message, within)?[..])
+                answers.borrow_mut().push_back(connection.call(&message, within)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Receives the answer to the first message that has none.
+    ///
+    /// # Errors
+    /// As [`receive`].
+    pub fn end<A: DeserializeOwned>(&self, within: Duration) -> Result<(A, Vec<u8>), WireError> {
+        match &self.transport {
+            Transport::Tcp(stream) => receive(stream, within),
+            #[cfg(test)]
+            Transport::Simulated(_, answers) => {
+                let answer = answers.borrow_mut().pop_front().ok_or(WireError::Closed)?;
+                decode(&mut &answer[..])
             }
         }
     }

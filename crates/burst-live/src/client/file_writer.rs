@@ -9,13 +9,31 @@ use crate::server::lock;
 use entresol_burst::{CheckpointId, Object};
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Bytes of one opening of a file that no piece has yet: a range without gaps.
+/// A piece that a thread of its own stores while the next one is filled.
+#[derive(Debug)]
+struct Behind {
+    /// Offset in the file of the first byte.
+    offset: u64,
+    /// Number of bytes of the piece that belong to the file: fewer when the file was cut.
+    length: u64,
+    piece: u32,
+    bytes: Arc<Vec<u8>>,
+    thread: JoinHandle<Result<(), FileError>>,
+}
+
+/// Bytes of one opening of a file that the index does not have yet: a range without gaps, and the piece before it.
 #[derive(Debug, Default)]
 pub struct WriteBuffer {
     offset: u64,
     bytes: Vec<u8>,
+    behind: Option<Behind>,
+    /// A piece that could not be stored, with its offset. It is stored before any other.
+    failed: Option<(u64, Vec<u8>)>,
+    /// Memory for the next piece.
+    spare: Vec<u8>,
 }
 
 impl WriteBuffer {
@@ -33,15 +51,31 @@ impl WriteBuffer {
         }
         let at = (offset - self.offset) as usize;
         let taken = bytes.len().min(PIECE_BYTES - at);
-        let end = at + taken;
-        self.bytes.resize(self.bytes.len().max(end), 0);
-        self.bytes[at..end].copy_from_slice(&bytes[..taken]);
+        let (over, behind) = bytes[..taken].split_at(taken.min(self.bytes.len() - at));
+        self.bytes[at..at + over.len()].copy_from_slice(over);
+        self.bytes.extend_from_slice(behind);
         taken
     }
 
     /// Drops bytes beyond a length of the file.
     pub fn cut(&mut self, length: u64) {
-        self.bytes.truncate(length.saturating_sub(self.offset).min(self.bytes.len() as u64) as usize);
+        let within = |offset: u64, bytes: usize| length.saturating_sub(offset).min(bytes as u64) as usize;
+        self.bytes.truncate(within(self.offset, self.bytes.len()));
+        if let Some((offset, bytes)) = &mut self.failed {
+            bytes.truncate(within(*offset, bytes.len()));
+        }
+        if let Some(behind) = &mut self.behind {
+            behind.length = behind.length.min(length.saturating_sub(behind.offset));
+        }
+    }
+
+    /// End of the bytes in the file; none without bytes.
+    fn reach(&self) -> Option<u64> {
+        let bytes = Some(self.end()).filter(|_| !self.bytes.is_empty());
+        let failed = self.failed.as_ref().filter(|(_, bytes)| !bytes.is_empty());
+        let failed = failed.map(|(offset, bytes)| offset + bytes.len() as u64);
+        let behind = self.behind.as_ref().filter(|it| it.length > 0).map(|it| it.offset + it.length);
+        [bytes, failed, behind].into_iter().flatten().max()
     }
 }
 
@@ -85,7 +119,8 @@ impl FileWriter {
         Ok(FileWriter { files, checkpoint, claim, written, committing: Mutex::new(()) })
     }
 
-    /// Writes a range of the file. Full pieces are stored before it returns.
+    /// Writes a range of the file. A full piece is stored while the next one is filled; the one before it is stored before this
+    /// returns.
     ///
     /// # Errors
     /// When a piece can be stored nowhere. The buffer still has its bytes then, and a later call tries again.
@@ -94,11 +129,61 @@ impl FileWriter {
         while !bytes.is_empty() {
             let taken = buffer.take(offset, bytes);
             if taken == 0 {
-                self.send(buffer, clock::now())?;
+                self.send_behind(buffer)?;
             }
             offset += taken as u64;
             bytes = &bytes[taken..];
         }
+        Ok(())
+    }
+
+    /// Begins to store the bytes of a buffer as a piece; a short piece is stored at once.
+    fn send_behind(&self, buffer: &mut WriteBuffer) -> Result<(), FileError> {
+        if buffer.bytes.len() < PIECE_BYTES {
+            return self.send(buffer, clock::now());
+        }
+        self.settle(buffer, clock::now())?;
+        let piece = self.next_piece()?;
+        let spare = std::mem::take(&mut buffer.spare);
+        let bytes = Arc::new(std::mem::replace(&mut buffer.bytes, spare));
+        let (offset, length, files) = (buffer.offset, bytes.len() as u64, Arc::clone(&self.files));
+        let own = Arc::clone(&bytes);
+        let store = move || files.store(piece, PIECE, &own, clock::now());
+        match std::thread::Builder::new().name("piece".to_owned()).spawn(store) {
+            Ok(thread) => buffer.behind = Some(Behind { offset, length, piece: piece.rank, bytes, thread }),
+            Err(_) => {
+                buffer.failed = Some((offset, Arc::unwrap_or_clone(bytes)));
+                self.settle(buffer, clock::now())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the piece behind a buffer is stored. One that could not be stored is stored now.
+    fn settle(&self, buffer: &mut WriteBuffer, since: Instant) -> Result<(), FileError> {
+        if let Some(Behind { offset, length, piece, bytes, thread }) = buffer.behind.take() {
+            let stored = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            // The thread has ended, and with it the other reference.
+            let mut bytes = Arc::unwrap_or_clone(bytes);
+            match stored {
+                Ok(()) => {
+                    self.note(offset, length, piece);
+                    bytes.clear();
+                    buffer.spare = bytes;
+                }
+                Err(error) => {
+                    bytes.truncate(length as usize);
+                    buffer.failed = Some((offset, bytes));
+                    return Err(error);
+                }
+            }
+        }
+        if let Some((offset, bytes)) = buffer.failed.as_ref().filter(|(_, bytes)| !bytes.is_empty()) {
+            let piece = self.next_piece()?;
+            self.files.store(piece, PIECE, bytes, since)?;
+            self.note(*offset, bytes.len() as u64, piece.rank);
+        }
+        buffer.failed = None;
         Ok(())
     }
 
@@ -107,18 +192,25 @@ impl FileWriter {
     /// # Errors
     /// When the piece can be stored nowhere; the buffer still has its bytes.
     pub fn send(&self, buffer: &mut WriteBuffer, since: Instant) -> Result<(), FileError> {
+        self.settle(buffer, since)?;
         if buffer.bytes.is_empty() {
             return Ok(());
         }
         let piece = self.next_piece()?;
         self.files.store(piece, PIECE, &buffer.bytes, since)?;
-        let bytes = buffer.bytes.len() as u64;
+        self.note(buffer.offset, buffer.bytes.len() as u64, piece.rank);
         // The memory stays for the next piece.
         buffer.bytes.clear();
-        let mut written = lock(&self.written);
-        written.index.insert(Span { offset: buffer.offset, bytes, piece: piece.rank, at: 0 });
-        written.changes += 1;
         Ok(())
+    }
+
+    /// Adds a stored piece to the index.
+    fn note(&self, offset: u64, bytes: u64, piece: u32) {
+        let mut written = lock(&self.written);
+        if bytes > 0 {
+            written.index.insert(Span { offset, bytes, piece, at: 0 });
+        }
+        written.changes += 1;
     }
 
     fn next_piece(&self) -> Result<Object, FileError> {
@@ -180,8 +272,7 @@ impl FileWriter {
 
     /// Length of the file with the bytes that are in a buffer.
     pub fn length<'a>(&self, buffers: impl Iterator<Item = &'a WriteBuffer>) -> u64 {
-        let filled = buffers.filter(|buffer| !buffer.bytes.is_empty());
-        filled.map(WriteBuffer::end).max().unwrap_or(0).max(lock(&self.written).index.bytes)
+        buffers.filter_map(WriteBuffer::reach).max().unwrap_or(0).max(lock(&self.written).index.bytes)
     }
 
     /// True if nothing was ever written.

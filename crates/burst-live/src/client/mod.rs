@@ -20,6 +20,7 @@ pub use restore::{Restored, RestoredChunk};
 use crate::clock;
 use crate::message::{FromCoordinator, FromNode, ToCoordinator, ToNode};
 use crate::pfs::Pfs;
+use crate::share::Shares;
 use crate::wire::{Peer, WireError};
 use entresol_burst::{CheckpointId, JobId, NodeId};
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ pub struct ClientSettings {
 pub struct Client {
     settings: ClientSettings,
     pfs: Arc<dyn Pfs>,
+    shares: Arc<Shares>,
 }
 
 /// Reason why a call fails.
@@ -86,6 +88,9 @@ pub enum ClientError {
     /// The coordinator still waits for reports of nodes.
     #[error("the coordinator still waits for nodes")]
     NotSettled,
+    /// The shared memory of a node cannot be filled.
+    #[error("{0}: the shared memory: {1}")]
+    Share(String, io::Error),
     /// The PFS cannot be read.
     #[error("the PFS: {0}")]
     Pfs(io::Error),
@@ -115,7 +120,7 @@ pub enum ClientError {
 impl Client {
     /// A client that reaches the PFS itself.
     pub fn new(settings: ClientSettings, pfs: Arc<dyn Pfs>) -> Client {
-        Client { settings, pfs }
+        Client { settings, pfs, shares: Arc::default() }
     }
 }
 
@@ -149,10 +154,33 @@ impl Peers {
             }
         };
         self.open.insert(address.to_owned(), peer);
-        match answer {
-            (FromNode::Refused { why }, _) => Err(ClientError::Refused(address.to_owned(), why)),
-            answer => Ok(answer),
-        }
+        accepted(address, answer)
+    }
+
+    /// Sends a request over the connection that the last one has used. Its answer is received by [`Peers::end`].
+    fn begin(&mut self, address: &str, request: &ToNode, payload: &[u8], within: Duration) -> Result<(), ClientError> {
+        self.kept(address, |peer| peer.begin(request, payload, within))
+    }
+
+    /// Receives the answer to the first request that has none.
+    fn end(&mut self, address: &str, within: Duration) -> Result<(FromNode, Vec<u8>), ClientError> {
+        let answer = self.kept(address, |peer| peer.end(within))?;
+        accepted(address, answer)
+    }
+
+    /// Uses a connection that is open. After an error it is not kept.
+    fn kept<T>(&mut self, address: &str, act: impl FnOnce(&Peer) -> Result<T, WireError>) -> Result<T, ClientError> {
+        let peer = self.open.remove(address).ok_or_else(|| ClientError::Wire(address.to_owned(), WireError::Closed))?;
+        let done = act(&peer).map_err(|error| ClientError::Wire(address.to_owned(), error))?;
+        self.open.insert(address.to_owned(), peer);
+        Ok(done)
+    }
+}
+
+fn accepted(address: &str, answer: (FromNode, Vec<u8>)) -> Result<(FromNode, Vec<u8>), ClientError> {
+    match answer {
+        (FromNode::Refused { why }, _) => Err(ClientError::Refused(address.to_owned(), why)),
+        answer => Ok(answer),
     }
 }
 

@@ -2,16 +2,18 @@
 //! the object goes to the PFS.
 
 use super::{Client, ClientError, MESSAGE, Peers, ask};
-use crate::checksum::{CHUNK_BYTES, of_chunks};
+use crate::checksum::{CHUNK_BYTES, crc32c, of_chunks};
 use crate::clock;
 use crate::index::FILES;
 use crate::layout;
 use crate::message::{About, FromCoordinator, FromNode, Part, ToCoordinator, ToNode};
 use crate::mutant::{self, Mutant};
 use crate::report::report;
+use crate::share::Share;
 use crate::wire::Peer;
 use entresol_burst::{Event, Grant, Lease, Object, Place, Reservation, Role};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Most attempts to use the buffers.
@@ -298,18 +300,16 @@ impl Attempt<'_> {
             .zip(usize::try_from(grant.bytes).ok())
             .and_then(|(offset, length)| whole.get(offset..offset.checked_add(length)?))
             .ok_or_else(|| ClientError::Unexpected(self.address.to_owned()))?;
-        let crcs = of_chunks(bytes);
         let Place::Buffer { primary, guard } = &grant.place else {
-            let written = layout::write_part(&*self.client.pfs, &part, &crcs, &mut &*bytes);
+            let written = layout::write_part(&*self.client.pfs, &part, &of_chunks(bytes), &mut &*bytes);
             written.map_err(ClientError::Pfs)?;
-            self.patience.progress = clock::now();
-            self.progress = true;
+            self.note_progress();
             return Ok(on_pfs(&part));
         };
-        let mut media = Vec::new();
+        let (mut media, mut crcs) = (Vec::new(), None);
         for reservation in [Some(primary), guard.as_ref()].into_iter().flatten() {
             if reservation.role == Role::Primary || !mutant::is(Mutant::AcknowledgedUncopied) {
-                self.write_piece(reservation, bytes, &crcs)?;
+                self.write_piece(reservation, bytes, &mut crcs)?;
             }
             media.push(format!("memory of node {}", reservation.node.0));
         }
@@ -317,27 +317,176 @@ impl Attempt<'_> {
         Ok(PutPart { offset: grant.offset, bytes: grant.bytes, level, media })
     }
 
-    fn write_piece(&mut self, reservation: &Reservation, bytes: &[u8], crcs: &[u32]) -> Result<(), ClientError> {
+    /// Writes a piece. Its checksums are those of the bytes, which may be known from a piece before.
+    fn write_piece(
+        &mut self,
+        reservation: &Reservation,
+        bytes: &[u8],
+        crcs: &mut Option<Vec<u32>>,
+    ) -> Result<(), ClientError> {
         let unknown = || ClientError::Unexpected(self.address.to_owned());
         let address = self.addresses.get(&reservation.node.0).cloned().ok_or_else(unknown)?;
+        if let Some(share) = self.share(reservation, &address) {
+            let filled = self.fill(&share, reservation, &address, bytes);
+            if filled.is_err() {
+                // The node may let this process fill the piece still; it does not when the share is closed.
+                self.client.shares.close(&address, share.id);
+            }
+            if let Some(own) = filled? {
+                *crcs = Some(own);
+                return Ok(());
+            }
+        }
         let mut grant = reservation.clone();
+        let known = crcs.take();
+        let mut own = Vec::new();
         for (chunk, part) in bytes.chunks(CHUNK_BYTES as usize).enumerate() {
             self.renew_if_due()?;
             if let Some(&end) = self.ends.get(&grant.lease) {
                 grant.expires_ns = end;
             }
             let write = ToNode::Write { grant: grant.clone(), about: self.about, chunk: chunk as u64 };
-            self.node(&address, &write, part)?;
-            self.patience.progress = clock::now();
-            self.progress = true;
+            // The first chunk may need a new connection. The node has one chunk while the next one is sent.
+            if chunk == 0 {
+                self.node(&address, &write, part)?;
+                self.note_progress();
+            } else {
+                self.peers.begin(&address, &write, part, self.patience.message())?;
+            }
+            if known.is_none() {
+                own.push(crc32c(part));
+            }
+            if chunk > 1 {
+                self.written(&address)?;
+            }
         }
-        self.node(&address, &ToNode::Store { lease: grant.lease, crcs: crcs.to_vec() }, &[])
+        if bytes.len() as u64 > CHUNK_BYTES {
+            self.written(&address)?;
+        }
+        let known = crcs.insert(known.unwrap_or(own)).clone();
+        self.node(&address, &ToNode::Store { lease: grant.lease, crcs: known }, &[])
+    }
+
+    /// Receives the answer to a chunk that was sent before the last one, or to the last one.
+    fn written(&mut self, address: &str) -> Result<(), ClientError> {
+        match self.peers.end(address, self.patience.message())? {
+            (FromNode::Done, _) => {
+                self.note_progress();
+                Ok(())
+            }
+            _ => Err(ClientError::Unexpected(address.to_owned())),
+        }
+    }
+
+    fn note_progress(&mut self) {
+        self.patience.progress = clock::now();
+        self.progress = true;
+    }
+
+    /// The memory of a node, if it is the writer's own, and shared.
+    fn share(&self, reservation: &Reservation, address: &str) -> Option<Arc<Share>> {
+        if reservation.node != self.client.settings.node || clock::is_simulated() {
+            return None;
+        }
+        self.client.shares.get(address, self.patience.message())
+    }
+
+    /// Fills a piece in the memory of a node, and returns the checksums; none if this memory is another node's.
+    fn fill(
+        &mut self,
+        share: &Share,
+        reservation: &Reservation,
+        address: &str,
+        bytes: &[u8],
+    ) -> Result<Option<Vec<u32>>, ClientError> {
+        self.renew_if_due()?;
+        let mut grant = reservation.clone();
+        grant.expires_ns = self.ends.get(&grant.lease).copied().unwrap_or(grant.expires_ns);
+        let fill = ToNode::Fill { grant, about: self.about, share: share.id };
+        match self.peers.node(address, &fill, &[], self.patience.message())? {
+            (FromNode::Done, _) => {}
+            (FromNode::Elsewhere, _) => {
+                self.client.shares.avoid(address);
+                return Ok(None);
+            }
+            _ => return Err(ClientError::Unexpected(address.to_owned())),
+        }
+        let failed = |error| ClientError::Share(address.to_owned(), error);
+        share.touch(&reservation.extents).map_err(failed)?;
+        let mut crcs = Vec::new();
+        for (chunk, part) in (0..).zip(bytes.chunks(CHUNK_BYTES as usize)) {
+            crcs.push(share.copy(&reservation.extents, chunk * CHUNK_BYTES, part).map_err(failed)?);
+            self.note_progress();
+        }
+        self.node(address, &ToNode::Store { lease: reservation.lease, crcs: crcs.clone() }, &[])?;
+        Ok(Some(crcs))
     }
 
     fn node(&mut self, address: &str, request: &ToNode, payload: &[u8]) -> Result<(), ClientError> {
         match self.peers.node(address, request, payload, self.patience.message())? {
             (FromNode::Done, _) => Ok(()),
             _ => Err(ClientError::Unexpected(address.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::ClientSettings;
+    use crate::pfs::Directory;
+    use crate::{CoordinatorDaemon, CoordinatorSettings, NodeDaemon, NodeSettings};
+    use entresol_burst::{CheckpointId, JobId, NodeId};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_writer_fills_the_memory_of_its_node_and_gives_it_up_when_the_node_ends() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let mut settings = CoordinatorSettings::new("127.0.0.1:0", scratch.path().join("state"));
+        settings.policy = "cdbb".parse().expect("a policy");
+        let coordinator = CoordinatorDaemon::start(&settings).expect("a coordinator");
+        let pfs = Arc::new(Directory::open(scratch.path()).expect("a directory"));
+        let settings = NodeSettings {
+            node: NodeId(0),
+            listen: "127.0.0.1:0".to_owned(),
+            advertise: None,
+            coordinator: coordinator.address().to_string(),
+            capacity: 1 << 20,
+        };
+        let node = NodeDaemon::start(&settings, pfs.clone()).expect("a node");
+        let address = node.address().to_string();
+        let settings = ClientSettings {
+            coordinator: Some(settings.coordinator),
+            nodes: Vec::new(),
+            node: NodeId(0),
+            patience: MINUTE,
+        };
+        let client = Client::new(settings, pfs);
+        // Not a multiple of the length of a chunk, nor of a part that is copied.
+        let bytes: Vec<u8> = (0..150_001_u64).map(|at| ((at * at) >> 7) as u8).collect();
+        for checkpoint in 1..4 {
+            let object = Object { job: JobId(1), checkpoint: CheckpointId(checkpoint), rank: 0 };
+            assert_eq!(client.put(object, 1, &bytes).expect("stored").level, Level::Absorbed);
+            let restored = client.restore(JobId(1), Some(object.checkpoint), 0).expect("a checkpoint");
+            assert!(restored.bytes == bytes);
+            assert!(client.shares.has(&address), "the memory is mapped");
+        }
+        if rustix::process::getuid().is_root() {
+            let (address, nobody) = (address.clone(), rustix::process::Uid::from_raw(65534));
+            let others = std::thread::spawn(move || {
+                rustix::thread::set_thread_uid(nobody).expect("root may");
+                Share::open(&address, MINUTE).map(drop)
+            });
+            assert!(others.join().expect("it ends").is_err(), "another user has the memory");
+        } else {
+            entresol_skip::skipped!("root", "only root can be another user");
+        }
+        drop(node);
+        let until = Instant::now() + MINUTE;
+        while client.shares.has(&address) {
+            assert!(Instant::now() < until, "the mapping is kept");
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }

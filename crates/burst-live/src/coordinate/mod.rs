@@ -163,7 +163,7 @@ fn serve(shared: &Shared, stream: &TcpStream) {
 fn exchange(shared: &Shared, stream: &TcpStream, node: &mut Option<(NodeId, u64)>) -> Result<(), WireError> {
     loop {
         let idle = if node.is_some() { NODE_SILENCE } else { WRITER_SILENCE };
-        let (request, _) = wire::receive_next::<ToCoordinator>(stream, idle, MESSAGE)?;
+        let request = wire::receive_next::<ToCoordinator>(stream, &mut Vec::new(), idle, MESSAGE)?;
         wire::send(stream, &answer(shared, request, node), &[], MESSAGE)?;
     }
 }

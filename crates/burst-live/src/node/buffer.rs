@@ -1,16 +1,17 @@
 //! The buffer of a node: the pure [`NodeStore`] with the bytes, their checksums, and the events for the coordinator.
 
 use crate::arena::{Arena, are_sound};
-use crate::checksum::{CHUNK_BYTES, chunk_length, chunks, crc32c};
+use crate::checksum::{CHUNK_BYTES, chunk_length, chunks};
 use crate::clock;
 use crate::layout;
-use crate::message::{About, NodeStatus, Part, StoredPiece};
+use crate::message::{About, NodeStatus, Part, ShareId, StoredPiece};
 use crate::mutant::{self, Mutant};
 use entresol_burst::{
-    DrainOrder, Epoch, Event, JobId, Lease, NodeId, NodeStore, NotAdmitted, Order, Report, Reservation, Role,
+    DrainOrder, Epoch, Event, Extent, JobId, Lease, NodeId, NodeStore, NotAdmitted, Order, Report, Reservation, Role,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 /// Reason why a node refuses a request.
@@ -32,6 +33,8 @@ pub(super) enum Refusal {
     Missing(u64),
     #[error("chunk {0} has another checksum than the writer's")]
     Checksum(u64),
+    #[error("a writer on this host may still be filling this space, whose lease has ended")]
+    Filled,
     #[error("no such piece is stored here")]
     Unknown,
     #[error("the node is about to stop")]
@@ -86,6 +89,11 @@ pub(super) struct Buffer {
     store: NodeStore,
     arena: Arena,
     contents: BTreeMap<Lease, Contents>,
+    /// Shares that are open.
+    shares: BTreeSet<ShareId>,
+    /// Space that the process behind a share may write to at any time. It has no other owner before the piece is stored, or the process
+    /// has closed the share or ended: a process that was stopped does not see that its lease has ended.
+    filling: BTreeMap<(Lease, ShareId), Vec<Extent>>,
     /// Events that the coordinator has not acknowledged, with their numbers.
     outbox: VecDeque<(u64, Event)>,
     next_event: u64,
@@ -103,6 +111,8 @@ impl Buffer {
             store: NodeStore::new(node, incarnation, capacity),
             arena: Arena::new(capacity)?,
             contents: BTreeMap::new(),
+            shares: BTreeSet::new(),
+            filling: BTreeMap::new(),
             outbox: VecDeque::new(),
             next_event: 1,
             last_write: None,
@@ -111,8 +121,42 @@ impl Buffer {
         })
     }
 
-    /// Writes one chunk of a piece.
-    pub fn write(&mut self, grant: &Reservation, about: About, chunk: u64, bytes: &[u8]) -> Result<(), Refusal> {
+    /// Writes one chunk of a piece, which has this checksum.
+    pub fn write(
+        &mut self,
+        grant: &Reservation,
+        about: About,
+        chunk: u64,
+        bytes: &[u8],
+        crc: u32,
+    ) -> Result<(), Refusal> {
+        let contents = self.begin(grant, about)?;
+        // The extents are those of the first admission, whatever a later grant of this lease says.
+        let length = chunk_length(contents.bytes(), chunk);
+        let Some(own) = contents.crcs.get_mut(chunk as usize).filter(|_| bytes.len() as u64 == length) else {
+            return Err(Refusal::Length);
+        };
+        *own = None;
+        let extents = contents.reservation.extents.clone();
+        self.arena.write(&extents, chunk * CHUNK_BYTES, bytes)?;
+        if let Some(own) = self.contents.get_mut(&grant.lease).and_then(|it| it.crcs.get_mut(chunk as usize)) {
+            *own = Some(crc);
+        }
+        Ok(())
+    }
+
+    /// Lets the process behind a share fill a piece. Returns false if there is no such share.
+    pub fn fill(&mut self, grant: &Reservation, about: About, share: ShareId) -> Result<bool, Refusal> {
+        if !self.shares.contains(&share) {
+            return Ok(false);
+        }
+        let extents = self.begin(grant, about)?.reservation.extents.clone();
+        self.filling.insert((grant.lease, share), extents);
+        Ok(true)
+    }
+
+    /// Admits a writer to a piece that is not stored.
+    fn begin(&mut self, grant: &Reservation, about: About) -> Result<&mut Contents, Refusal> {
         if grant.node != self.node {
             return Err(Refusal::OtherNode(grant.node.0));
         }
@@ -125,6 +169,9 @@ impl Buffer {
         }
         if self.retiring && !self.contents.contains_key(&grant.lease) {
             return Err(Refusal::Retiring);
+        }
+        if self.is_filled_by_another(grant) {
+            return Err(Refusal::Filled);
         }
         self.last_write = Some(clock::now());
         self.store.admit(grant, clock::now_ns())?;
@@ -141,14 +188,27 @@ impl Buffer {
         if contents.about != about {
             return Err(Refusal::OtherAttempt);
         }
-        // The extents are those of the first admission, whatever a later grant of this lease says.
-        let length = chunk_length(contents.bytes(), chunk);
-        let Some(crc) = contents.crcs.get_mut(chunk as usize).filter(|_| bytes.len() as u64 == length) else {
-            return Err(Refusal::Length);
-        };
-        self.arena.write(&contents.reservation.extents, chunk * CHUNK_BYTES, bytes)?;
-        *crc = Some(crc32c(bytes));
-        Ok(())
+        Ok(contents)
+    }
+
+    /// True if a process fills space of a grant under another lease, which has ended.
+    fn is_filled_by_another(&self, grant: &Reservation) -> bool {
+        let meets = |a: &Extent, b: &Extent| a.offset < b.end() && b.offset < a.end();
+        let others = self.filling.iter().filter(|((lease, _), _)| *lease != grant.lease);
+        others.flat_map(|(_, extents)| extents).any(|a| grant.extents.iter().any(|b| meets(a, b)))
+    }
+
+    /// The memory for the process behind a share, from now on until [`Buffer::close_share`].
+    pub fn open_share(&mut self, share: ShareId) -> io::Result<OwnedFd> {
+        let memory = self.arena.memory().try_clone_to_owned()?;
+        self.shares.insert(share);
+        Ok(memory)
+    }
+
+    /// Notes that the process behind a share writes no more.
+    pub fn close_share(&mut self, share: ShareId) {
+        self.shares.remove(&share);
+        self.filling.retain(|(_, by), _| *by != share);
     }
 
     /// Stores a piece whose chunks have all been written with these checksums.
@@ -156,6 +216,9 @@ impl Buffer {
         let contents = self.contents.get_mut(&lease).ok_or(Refusal::Unknown)?;
         if contents.crcs.len() != crcs.len() {
             return Err(Refusal::Length);
+        }
+        if self.filling.keys().any(|(filled, _)| *filled == lease) && !contents.is_stored {
+            contents.crcs = crcs.iter().copied().map(Some).collect();
         }
         for (chunk, (&own, &writers)) in contents.crcs.iter().zip(crcs).enumerate() {
             match own {
@@ -167,6 +230,7 @@ impl Buffer {
         let stored = self.store.stored(lease, clock::now_ns());
         self.forget_dropped();
         let event = stored?;
+        self.filling.retain(|(filled, _), _| *filled != lease);
         if let Some(contents) = self.contents.get_mut(&lease)
             && !std::mem::replace(&mut contents.is_stored, true)
         {
@@ -295,5 +359,75 @@ impl Buffer {
 
     pub fn note_success(&mut self) {
         self.status.failing = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_burst::{CheckpointId, Object};
+    use std::time::Duration;
+
+    fn grant(number: u64, offset: u64, bytes: u64, time: Duration) -> (Reservation, About) {
+        let object = Object { job: JobId(1), checkpoint: CheckpointId(number), rank: 0 };
+        let lease = Lease { epoch: Epoch(1), number };
+        let expires_ns = clock::now_ns() + time.as_nanos() as u64;
+        let extents = vec![Extent { offset, bytes }];
+        let about = About { ranks: 1, total: bytes, attempt: number };
+        let role = Role::Primary;
+        let (node, incarnation, offset, guard, opened_ns) = (NodeId(0), 7, 0, None, 0);
+        let grant =
+            Reservation { lease, node, incarnation, extents, role, object, offset, guard, opened_ns, expires_ns };
+        (grant, about)
+    }
+
+    #[test]
+    fn space_that_a_process_may_still_fill_has_no_other_owner() {
+        let mut buffer = Buffer::new(NodeId(0), 7, 1000).expect("memory");
+        buffer.join(Epoch(1), None).expect("the first epoch");
+        let share = ShareId { incarnation: 7, number: 3 };
+        let (hour, moment) = (Duration::from_secs(3600), Duration::from_millis(20));
+        let (late, about) = grant(1, 0, 100, moment);
+        assert!(!buffer.fill(&late, about, share).expect("it is asked"), "the share is not open");
+        let memory = buffer.open_share(share).expect("memory");
+        assert_eq!(rustix::fs::fstat(&memory).expect("its length").st_size, 1000);
+        assert!(buffer.fill(&late, about, share).expect("a grant"));
+        std::thread::sleep(moment * 2);
+        buffer.tick();
+        assert!(buffer.contents.is_empty(), "the lease has ended");
+
+        // Its process may be stopped in the middle of a copy. Others get other space alone.
+        let (next, next_about) = grant(2, 99, 100, hour);
+        assert!(matches!(buffer.write(&next, next_about, 0, &[1; 64], 0), Err(Refusal::Filled)));
+        let (beside, beside_about) = grant(3, 100, 100, hour);
+        buffer.write(&beside, beside_about, 0, &[1; 64], 0).expect("other space");
+        let (again, again_about) = grant(4, 0, 50, hour);
+        assert!(matches!(buffer.fill(&again, again_about, share), Err(Refusal::Filled)), "another lease");
+        buffer.close_share(share);
+        buffer.write(&again, again_about, 0, &[1; 50], 9).expect("the process writes no more");
+        buffer.stored(again.lease, &[9]).expect("all is there");
+    }
+
+    #[test]
+    fn a_piece_that_was_filled_is_stored_and_one_that_was_not_is_refused() {
+        let mut buffer = Buffer::new(NodeId(0), 7, 1000).expect("memory");
+        buffer.join(Epoch(1), None).expect("the first epoch");
+        let share = ShareId { incarnation: 7, number: 3 };
+        buffer.open_share(share).expect("memory");
+        let hour = Duration::from_secs(3600);
+        let (filled, about) = grant(1, 0, 100, hour);
+        assert!(buffer.fill(&filled, about, share).expect("a grant"));
+        assert!(matches!(buffer.stored(filled.lease, &[5]), Err(Refusal::Length)), "two chunks");
+        buffer.stored(filled.lease, &[5, 6]).expect("it is filled");
+        // The answer may be lost, and the message comes again.
+        buffer.stored(filled.lease, &[5, 6]).expect("the same again");
+        assert!(matches!(buffer.stored(filled.lease, &[5, 7]), Err(Refusal::Checksum(1))));
+        assert!(matches!(buffer.fill(&filled, about, share), Err(Refusal::Stored)));
+        assert!(buffer.filling.is_empty());
+
+        let (lost, about) = grant(2, 100, 100, hour);
+        assert!(buffer.fill(&lost, about, share).expect("a grant"));
+        buffer.close_share(share);
+        assert!(matches!(buffer.stored(lost.lease, &[5, 6]), Err(Refusal::Missing(0))), "its process has ended");
     }
 }

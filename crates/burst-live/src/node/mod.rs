@@ -3,14 +3,18 @@
 mod buffer;
 pub(crate) mod drain;
 pub(crate) mod link;
+mod share;
 
+use crate::checksum::crc32c;
 use crate::clock;
 use crate::message::{FromNode, NodeStatus, ToNode};
 use crate::pfs::Pfs;
+use crate::report::report;
 use crate::server::{Server, listen, lock};
 use crate::wire::{self, WireError};
 use buffer::Buffer;
 use entresol_burst::{Event, NodeId, Policy};
+use share::ShareServer;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,6 +119,7 @@ impl Shared {
 pub struct NodeDaemon {
     shared: Arc<Shared>,
     server: Server,
+    shares: Option<ShareServer>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -136,7 +141,11 @@ impl NodeDaemon {
             std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&own))
         };
         let threads = vec![start("drain", drain::run)?, start("coordinator", link::run)?];
-        Ok(NodeDaemon { shared, server, threads })
+        let shares = ShareServer::start(&shared);
+        if let Err(error) = &shares {
+            report!("node {}: writers on this host send their bytes: {error}", shared.node.0);
+        }
+        Ok(NodeDaemon { shared, server, shares: shares.ok(), threads })
     }
 
     /// Address at which the node listens.
@@ -160,6 +169,7 @@ impl Drop for NodeDaemon {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.server.stop();
+        drop(self.shares.take());
         self.shared.announce();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -169,8 +179,9 @@ impl Drop for NodeDaemon {
 
 /// Serves one connection of a writer.
 fn exchange(shared: &Shared, stream: &TcpStream) -> Result<(), WireError> {
+    let mut payload = Vec::new();
     loop {
-        let (request, payload) = wire::receive_next::<ToNode>(stream, SILENCE, MESSAGE)?;
+        let request = wire::receive_next::<ToNode>(stream, &mut payload, SILENCE, MESSAGE)?;
         let (answer, bytes) = answer(shared, request, &payload);
         wire::send(stream, &answer, &bytes, MESSAGE)?;
     }
@@ -182,7 +193,16 @@ pub(crate) fn answer(shared: &Shared, request: ToNode, payload: &[u8]) -> (FromN
         Err(refusal) => FromNode::Refused { why: refusal.to_string() },
     };
     let answer = match request {
-        ToNode::Write { grant, about, chunk } => done(lock(&shared.buffer).write(&grant, about, chunk, payload)),
+        ToNode::Write { grant, about, chunk } => {
+            // Other writers have the lock meanwhile.
+            let crc = crc32c(payload);
+            done(lock(&shared.buffer).write(&grant, about, chunk, payload, crc))
+        }
+        ToNode::Fill { grant, about, share } => match lock(&shared.buffer).fill(&grant, about, share) {
+            Ok(true) => FromNode::Done,
+            Ok(false) => FromNode::Elsewhere,
+            Err(refusal) => done(Err(refusal)),
+        },
         ToNode::Store { lease, crcs } => {
             let stored = done(lock(&shared.buffer).stored(lease, &crcs));
             shared.announce();

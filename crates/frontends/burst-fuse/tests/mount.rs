@@ -413,6 +413,27 @@ fn a_node_that_is_lost_while_a_file_is_written_or_before_it_is_read_loses_nothin
 }
 
 #[test]
+fn a_file_is_cut_while_its_first_piece_is_stored_behind() {
+    if !can_mount() {
+        return;
+    }
+    let testbed = Testbed::new("cdbb", 1, 128 * MIB);
+    let mount = Mounted::on(&testbed, 0, 1);
+    fs::create_dir(mount.at("1")).expect("a checkpoint");
+    let bytes = contents(7, 20 * MIB);
+    let (kept, at) = (10 * MIB as usize + 3, 30 * MIB);
+    let file = File::create(mount.at("1/state")).expect("a file");
+    file.write_all_at(&bytes, 0).expect("written");
+    assert_eq!(fs::metadata(mount.at("1/state")).expect("its length").len(), 20 * MIB);
+    file.set_len(kept as u64).expect("cut");
+    assert_eq!(fs::metadata(mount.at("1/state")).expect("its length").len(), kept as u64);
+    file.write_all_at(&bytes[..1000], at).expect("written");
+    drop(file);
+    let expected = [&bytes[..kept], &vec![0; at as usize - kept], &bytes[..1000]].concat();
+    has(&mount.at("1/state"), &expected);
+}
+
+#[test]
 fn without_space_in_buffers_or_a_coordinator_files_go_to_the_pfs() {
     if !can_mount() {
         return;
@@ -423,8 +444,8 @@ fn without_space_in_buffers_or_a_coordinator_files_go_to_the_pfs() {
     let a = Mounted::new(&testbed, "mount", 2, settings);
     testbed.pfs.set_full(true);
     fs::create_dir(a.at("1")).expect("a checkpoint");
-    let bytes = contents(6, 20 * MIB + 1);
-    // The buffers are full, and so is the PFS.
+    let bytes = contents(6, 36 * MIB + 1);
+    // The buffers are full, and so is the PFS. The first piece of 16 MiB fails while the second is filled, and the write behind it says so.
     let mut file = File::create(a.at("1/state")).expect("a file");
     fails(ENOSPC, file.write_all(&bytes));
     fails(ENOSPC, file.sync_all());
