@@ -633,6 +633,7 @@ models: $(ENTRESOL)
 .PHONY: reasons
 reasons: $(ENTRESOL)
 	ENTRESOL=$(ENTRESOL) python3 lab/results/reasons_tables.py
+
 # A program under Open MPI 4, Open MPI 5 and MPICH writes checkpoints through the burst buffer, is killed and goes on from the newest
 # (FUSE; apt, and Python for Open MPI 5; a minute): lab/results/burst-mpi.md. An MPI that is not to be had is skipped with its reason.
 MPI_PACKAGES := openmpi-bin libopenmpi-dev mpich libmpich-dev
