@@ -102,10 +102,12 @@ impl Tables {
             writes,
             mutants: [Mutant::DirtyReadsAsWrites, Mutant::WritesAsReads].map(mutant::is),
         };
-        LAST_NEW.with_borrow_mut(|last| match last {
+        let tables = LAST_NEW.with_borrow_mut(|last| match last {
             Some((before, tables)) if *before == built_for => tables.clone(),
             _ => last.insert((built_for, Tables::built(gaps, capacity, tick_accesses, writes))).1.clone(),
-        })
+        });
+        // A clone of a vector has no spare capacity.
+        Tables { stays: Stays::of_both(), ..tables }
     }
 
     fn built(gaps: &Gaps, capacity: usize, tick_accesses: u32, writes: bool) -> Self {
@@ -119,7 +121,7 @@ impl Tables {
             next: CLASSES,
             tick_accesses,
             writes,
-            stays: [(); 2].map(|()| Stays(Vec::with_capacity(BUCKETS))),
+            stays: Stays::of_both(),
         };
         (0..CLASSES).for_each(|class| build_class(&mut tables, class, 0.0, 0.0));
         tables
@@ -240,6 +242,11 @@ struct Stay {
 struct Stays(Vec<Stay>);
 
 impl Stays {
+    /// Memory for a build: for a clean page and a dirty one.
+    fn of_both() -> [Self; 2] {
+        [(); 2].map(|()| Stays(Vec::with_capacity(BUCKETS)))
+    }
+
     /// Puts a bucket before all others and returns the best stay from it on. A stay goes on as long as what follows
     /// has a ratio that is not lower.
     #[inline]
