@@ -1,9 +1,9 @@
 //! A policy of any kind behind one pointer, for running several side by side that are chosen at run time.
 
 use crate::extension::Pooled;
-use crate::interface::{Driver, PageState, Policy};
+use crate::interface::{Driver, PageState, Policy, pass_questions_on};
 use crate::list::Visitor;
-use entresol_core::{Address, Movement, ObjectId, Outcome, Page, Request, Tier};
+use entresol_core::{Movement, ObjectId, Outcome, Page, Request, Tier};
 
 /// A [`Policy`] whose kind is known at run time only. Each call is virtual, and so is each movement. A candidate
 /// receives no hints: policies that use hints remember whole objects, and are refused as candidates.
@@ -64,29 +64,7 @@ impl Driver for Behind<'_> {
         self.0.emit(movement);
     }
 
-    fn now_us(&self) -> u64 {
-        self.0.now_us()
-    }
-
-    fn next_use(&self) -> u32 {
-        self.0.next_use()
-    }
-
-    fn address(&self, page: Page) -> Address {
-        self.0.address(page)
-    }
-
-    fn successor(&self, page: Page) -> Option<Page> {
-        self.0.successor(page)
-    }
-
-    fn predecessor(&self, page: Page) -> Option<Page> {
-        self.0.predecessor(page)
-    }
-
-    fn object_pages(&self, object: ObjectId) -> u64 {
-        self.0.object_pages(object)
-    }
+    pass_questions_on!(0);
 }
 
 /// A candidate that is cloned with its owner.

@@ -198,6 +198,36 @@ pub trait Driver {
     }
 }
 
+/// The questions of a [`Driver`] about the request and about pages, for one that passes them on to another.
+macro_rules! pass_questions_on {
+    ($to:tt) => {
+        fn now_us(&self) -> u64 {
+            self.$to.now_us()
+        }
+
+        fn next_use(&self) -> u32 {
+            self.$to.next_use()
+        }
+
+        fn address(&self, page: ::entresol_core::Page) -> ::entresol_core::Address {
+            self.$to.address(page)
+        }
+
+        fn successor(&self, page: ::entresol_core::Page) -> Option<::entresol_core::Page> {
+            self.$to.successor(page)
+        }
+
+        fn predecessor(&self, page: ::entresol_core::Page) -> Option<::entresol_core::Page> {
+            self.$to.predecessor(page)
+        }
+
+        fn object_pages(&self, object: ::entresol_core::ObjectId) -> u64 {
+            self.$to.object_pages(object)
+        }
+    };
+}
+pub(crate) use pass_questions_on;
+
 /// A set of tiers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierSet(u8);

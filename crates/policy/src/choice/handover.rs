@@ -5,9 +5,9 @@
 //! once. If a new page needs a frame before all are shown, the page that would be shown next is evicted.
 
 use crate::candidate::{Boxed, Candidate};
-use crate::interface::{Driver, PageState, TierSet};
+use crate::interface::{Driver, PageState, TierSet, pass_questions_on};
 use crate::parts::Bits;
-use entresol_core::{Address, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
+use entresol_core::{Movement, Op, Outcome, Page, Request, Tier, Verb};
 use std::collections::VecDeque;
 
 /// Pages shown after each request: few enough that in a live cache no requester waits long for the write-backs of the
@@ -168,27 +168,5 @@ impl Driver for Showing<'_> {
         }
     }
 
-    fn now_us(&self) -> u64 {
-        self.driver.now_us()
-    }
-
-    fn next_use(&self) -> u32 {
-        self.driver.next_use()
-    }
-
-    fn address(&self, page: Page) -> Address {
-        self.driver.address(page)
-    }
-
-    fn successor(&self, page: Page) -> Option<Page> {
-        self.driver.successor(page)
-    }
-
-    fn predecessor(&self, page: Page) -> Option<Page> {
-        self.driver.predecessor(page)
-    }
-
-    fn object_pages(&self, object: ObjectId) -> u64 {
-        self.driver.object_pages(object)
-    }
+    pass_questions_on!(driver);
 }

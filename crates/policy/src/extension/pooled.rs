@@ -10,10 +10,10 @@
 
 use super::pool::DramPool;
 use crate::info::{Config, Info};
-use crate::interface::{Choice, Driver, PageState, Policy, TierSet};
+use crate::interface::{Choice, Driver, PageState, Policy, TierSet, pass_questions_on};
 use crate::options::{BuildError, Options};
 use crate::ranked::Ranked;
-use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
+use entresol_core::{Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 
 const POOL: Tier = Tier::TOP;
 const BELOW: Tier = Tier::SECOND;
@@ -296,27 +296,5 @@ impl Driver for Lower<'_> {
         }
     }
 
-    fn now_us(&self) -> u64 {
-        self.driver.now_us()
-    }
-
-    fn next_use(&self) -> u32 {
-        self.driver.next_use()
-    }
-
-    fn address(&self, page: Page) -> Address {
-        self.driver.address(page)
-    }
-
-    fn successor(&self, page: Page) -> Option<Page> {
-        self.driver.successor(page)
-    }
-
-    fn predecessor(&self, page: Page) -> Option<Page> {
-        self.driver.predecessor(page)
-    }
-
-    fn object_pages(&self, object: ObjectId) -> u64 {
-        self.driver.object_pages(object)
-    }
+    pass_questions_on!(driver);
 }
