@@ -63,7 +63,6 @@ fn what_is_no_cache_of_this_backing_is_refused_by_every_command() {
     says(&refused(&["--policy", "face-gcs"]), &["face-gcs", "face-gsc"]);
     says(&refused(&["--policy", "min"]), &["min", "future"]);
     says(&refused(&["--policy", "lru,arc"]), &["names 2 policies"]);
-    says(&refused(&["--policy", "lru", "--dram", "1MiB"]), &["--dram", "one tier"]);
     says(&refused(&["--policy", "lru", "--cache-size", "2GiB"]), &["--cache-size: 524288 pages", "room for 374"]);
     says(&refused(&["--read-only"]), &["--read-only"]);
     says(&refused(&["--file", "disk"]), &["--file"]);

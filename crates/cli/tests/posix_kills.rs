@@ -96,6 +96,7 @@ fn killed(how: &How, more: &[&str], seed: u64, ops: u64, kills: u64) {
 fn what_was_written_is_read_over_some_kills() {
     killed(&cached("write-back", "lc", "off"), DRAM, 1, 1500, 6);
     killed(&cached("write-through", "face-gsc", "on"), NO_DRAM, 2, 1500, 6);
+    killed(&cached("write-back", "reuse", "off"), DRAM, 3, 1500, 6);
 }
 
 #[test]

@@ -234,6 +234,7 @@ fn setups() -> Vec<(How, &'static [&'static str])> {
         (with_cache(["write-back", "lru"], slots, "off"), &[]),
         (with_cache(["write-back", "lc"], &[], "off"), &["--dram", "400KiB"]),
         (with_cache(["write-through", "face-gsc"], &[], "off"), &["--dram", "400KiB"]),
+        (with_cache(["write-back", "reuse"], slots, "off"), &["--dram", "400KiB"]),
         (with_cache(["write-around", "arc"], slots, "on"), &[]),
         (How { cache: None, page_cache: "on", passthrough: "on", nobody: false }, &[]),
     ]

@@ -65,7 +65,7 @@ fn dram_goes_to_the_policies_of_two_tiers_and_to_a_pool_above_the_others() {
         devices.map(|device| device["name"].as_str().expect("a name").to_owned()).collect()
     };
     assert_eq!(devices(0), ["dram (dram)", "flash (p4800x)", "below (face-raid0x16)"]);
-    assert_eq!(devices(1), ["lru.cache (dram)", "lru.cache (p4800x)", "below (face-raid0x16)"]);
+    assert_eq!(devices(1), ["dram (dram)", "cache (p4800x)", "below (face-raid0x16)"]);
     let elapsed = |more: &[&str]| {
         scratch.ok(&[&common[..], more].concat());
         json(&scratch, "out.json")["results"][0]["timed"]["elapsed_seconds"].as_f64().expect("seconds")
