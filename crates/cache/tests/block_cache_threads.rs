@@ -12,7 +12,7 @@ use entresol_policy::catalogue;
 use entresol_store::{Geometry, Layout};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 
 /// The layout of these tests. `over_slots.rs` and `over_segments.rs` run them in the others.
 #[allow(dead_code, reason = "as a part of another file they use its own")]
@@ -368,13 +368,18 @@ fn hit_ratio(policy: &str, pages: &[u64], threads: usize) -> f64 {
     let info = catalogue::info(policy).expect("a policy");
     let tiers: &[usize] = if info.tiers.len() == 1 { &[400] } else { &[80, 320] };
     let cache = open(&(cache, backing), &CacheConfig::new(info, tiers));
-    let next = AtomicU64::new(0);
+    // Threads wait for one another: one that the system stops for long would bring old requests, which is another stream.
+    let turn = Barrier::new(threads);
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
+        for thread in 0..threads {
+            let (cache, turn) = (&cache, &turn);
+            scope.spawn(move || {
                 let mut bytes = [0; 512];
-                while let Some(page) = pages.get(next.fetch_add(1, SeqCst) as usize) {
-                    cache.read(page * 512, &mut bytes).expect("a read");
+                for together in pages.chunks(64) {
+                    for page in together.iter().skip(thread).step_by(threads) {
+                        cache.read(page * 512, &mut bytes).expect("a read");
+                    }
+                    turn.wait();
                 }
             });
         }
