@@ -507,6 +507,16 @@ survive: $(ENTRESOL) $(LAB)
 	$(SURVIVE) --between 1500ms --rounds 20 --by upgrade
 	$(SURVIVE) --rounds 20 --by hang --between 6s
 
+# The same with memory above the cache, without the kernel's page cache above the mount: a policy of two tiers, FaCE's memory, pools over slots and over
+# segments. Four minutes.
+.PHONY: survive-memory
+survive-memory: SURVIVE_ROUNDS := 50
+survive-memory: $(ENTRESOL) $(LAB)
+	mkdir -p -m 1777 $(SURVIVE_AT) && cp $(ENTRESOL) $(LAB) $(SURVIVE_AT)
+	for cache in "multi-tier --layout slots" "reuse --layout slots" "face-gsc --layout log" "reuse --layout segments --load pgbench --scale 2"; do \
+		$(SURVIVE) --between 1500ms --rounds $(SURVIVE_ROUNDS) --dram 16MiB --mode write-back --page-cache off --policy $$cache || exit 1; \
+	done
+
 # Programs that do all kinds of operations on files and compare them with a model in memory, a million of them over 300 kills, in parts that can be
 # run alone (root or user namespaces, FUSE): lab/results/survives.md. A short form is in `make test`, all of it in `make test-long`.
 SURVIVE_POSIX := write_back_without_memory write_back_with_memory write_through_without_memory write_through_with_memory
