@@ -125,7 +125,7 @@ fn simulated_with(
     let mut devices: Vec<NamedDevice> = cell.needs(&addresses).into_iter().zip([0, 0, BELOW_NS]).map(device).collect();
     let backing = devices.pop().expect("three");
     let tunables = (0..policy.info.tunables.len()).collect();
-    let tuning = Simulated { tuner, layer: 0, tunables, epoch_requests: EPOCH, shadows, tier: 1 };
+    let tuning = Simulated { tuner, tunables, epoch_requests: EPOCH, shadows, tier: 1 };
     let options = CellOptions { seed: SEED, ..CellOptions::default() };
     let hierarchy = Hierarchy { tiers: devices, backing };
     cell.run_tuned(&addresses, hierarchy, &options, &TimedOptions::default(), tuning).expect("a run").2

@@ -97,14 +97,19 @@ impl Placed {
 
     /// Names of the tiers, fastest first.
     pub fn tier_names(&self) -> Vec<&'static str> {
-        let pool = (self.tiers.len() > self.spec.info.tiers.len()).then_some("dram");
+        let pool = self.has_pool().then_some("dram");
         pool.into_iter().chain(self.spec.info.tiers.iter().copied()).collect()
     }
 
     /// Name of the policy, with that of the pool above it.
     fn name(&self) -> String {
-        let pool = if self.tiers.len() > self.spec.info.tiers.len() { "lru+" } else { "" };
+        let pool = if self.has_pool() { "lru+" } else { "" };
         format!("{pool}{}", self.spec.info.name)
+    }
+
+    /// True for a policy of one tier below a pool.
+    fn has_pool(&self) -> bool {
+        self.tiers.len() > self.spec.info.tiers.len()
     }
 }
 

@@ -49,12 +49,12 @@ fn tuned(
 ) -> (Row, TimedRow, Vec<EpochRow>) {
     let timed = TimedOptions { clients: 4, ..TimedOptions::default() };
     let tunables = (0..tunables).collect();
-    let tuning = Tuning { tuner, layer: 0, tunables, epoch_requests: EPOCH, shadows: None, tier: 1 };
+    let tuning = Tuning { tuner, tunables, epoch_requests: EPOCH, shadows: None, tier: 1 };
     cell.run_tuned(addresses, hierarchy(cell, addresses), &options(warmup), &timed, tuning).expect("a run")
 }
 
 fn tuners(cell: &Cell, addresses: &Addresses) -> Vec<(&'static str, Guarded)> {
-    let knobs = cell.knobs(0, addresses, &options(0.0)).expect("knobs");
+    let knobs = cell.knobs(addresses, &options(0.0)).expect("knobs");
     let (space, start) = Space::new(knobs).expect("a space");
     let searches = [
         ("annealing", Search::Annealing(Annealing::new(Schedule::FAST, &start, SEED))),
@@ -134,14 +134,13 @@ fn any_policy_with_a_tunable_can_be_tuned() {
     let addresses = Addresses::new(&trace);
     for (policy, expected) in [("expcache", "tolerance"), ("lc", "dirty")] {
         let cell = cell(policy, &addresses);
-        let knobs = cell.knobs(0, &addresses, &options(0.0)).expect("knobs");
+        let knobs = cell.knobs(&addresses, &options(0.0)).expect("knobs");
         assert_eq!(knobs.iter().map(|knob| knob.name.as_str()).collect::<Vec<_>>(), [expected]);
         let (space, start) = Space::new(knobs).expect("a space");
         let search = Search::Climb(Climb::new(&start));
         let mut tuner = Guarded::new(space, start, search, Objective::Throughput, Limits::default(), EPOCH);
         let timed = TimedOptions::default();
-        let tuning =
-            Tuning { tuner: &mut tuner, layer: 0, tunables: vec![0], epoch_requests: EPOCH, shadows: None, tier: 1 };
+        let tuning = Tuning { tuner: &mut tuner, tunables: vec![0], epoch_requests: EPOCH, shadows: None, tier: 1 };
         let run = cell.run_tuned(&addresses, hierarchy(&cell, &addresses), &options(0.0), &timed, tuning);
         let epochs = run.expect("a run").2;
         assert_eq!(epochs.iter().map(|epoch| epoch.requests).sum::<u64>(), 100_000, "{policy}");
@@ -188,7 +187,7 @@ fn miniatures_put_settings_in_the_order_of_the_whole() {
     let timed = TimedOptions { clients: CLIENTS, ..TimedOptions::default() };
     let simulated = |values: &[f64; 4]| {
         let (tunables, mut tuner) = (vec![0, 1, 2, 3], Fixed(values.to_vec()));
-        let tuning = Tuning { tuner: &mut tuner, layer: 0, tunables, epoch_requests: EPOCH, shadows: None, tier: 1 };
+        let tuning = Tuning { tuner: &mut tuner, tunables, epoch_requests: EPOCH, shadows: None, tier: 1 };
         let run =
             cell.run_tuned(&addresses, hierarchy(&cell, &addresses), &options(0.0), &timed, tuning).expect("a run");
         run.1.requests_per_second

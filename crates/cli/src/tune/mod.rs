@@ -384,7 +384,7 @@ impl Plan<'_> {
         addresses: &Addresses,
         quiet: bool,
     ) -> Result<TuneResults> {
-        let all = cell.knobs(0, addresses, &self.cell_options)?;
+        let all = cell.knobs(addresses, &self.cell_options)?;
         let knobs: Vec<Knob> = self.tunables.iter().map(|&at| all[at].clone()).collect();
         let (space, start) = Space::new(knobs.clone())?;
         let grid = grid(&space, arguments.grid)?;
@@ -463,7 +463,6 @@ impl Plan<'_> {
         let hierarchy = self.devices.hierarchy(cell, addresses, &self.cell_options)?;
         let tuning = Tuning {
             tuner: tuner.as_mut(),
-            layer: 0,
             tunables: self.tunables.clone(),
             epoch_requests: self.epoch,
             shadows,

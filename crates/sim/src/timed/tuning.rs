@@ -14,29 +14,27 @@ pub struct Tuning<'t> {
     /// The tuner, whose knobs are `tunables`. Until the end of the warm-up the policy runs with the tuner's held
     /// settings.
     pub tuner: &'t mut dyn Tuner,
-    /// Index of the tuned layer.
-    pub layer: usize,
     /// Indices of the tuned tunables, in the policy's order.
     pub tunables: Vec<usize>,
     /// Requests of an epoch, above 0.
     pub epoch_requests: u64,
     /// Miniatures that run the settings which the tuner wants shadowed, from the first request on, warm-up included.
-    /// They see the requests of the trace, which are those of the first layer.
+    /// They see the requests of the trace, which are those of the tuned layer.
     pub shadows: Option<Miniatures>,
     /// The tier that wears, counted over the tiers of all layers: the tuner is given the pages written to it.
     pub tier: usize,
 }
 
 impl Cell {
-    /// The tunables of a layer's policy with the values that they have in this cell.
+    /// The tunables of the first layer's policy, which is the one that is tuned, with the values that they have in this cell.
     ///
     /// # Errors
     /// When the policy cannot be built.
-    pub fn knobs(&self, layer: usize, addresses: &Addresses, options: &CellOptions) -> Result<Vec<Knob>, CellError> {
+    pub fn knobs(&self, addresses: &Addresses, options: &CellOptions) -> Result<Vec<Knob>, CellError> {
         let run = Run::build(addresses, &self.stack, options, Recording::default())?;
-        let info = run.layers[layer].info();
+        let info = run.layers[0].info();
         let knob =
-            |(at, tunable): (usize, &Tunable)| Knob::new(tunable.option, tunable.levels, run.layers[layer].tunable(at));
+            |(at, tunable): (usize, &Tunable)| Knob::new(tunable.option, tunable.levels, run.layers[0].tunable(at));
         Ok(info.tunables.iter().enumerate().map(knob).collect())
     }
 
@@ -64,7 +62,6 @@ pub(super) struct Tuned<'t> {
     /// `None` until the end of the warm-up, when the tuner is in `waiting`.
     at_work: Option<Epochs<&'t mut dyn Tuner>>,
     waiting: Option<&'t mut dyn Tuner>,
-    layer: usize,
     tunables: Vec<usize>,
     epoch_requests: u64,
     shadows: Option<Miniatures>,
@@ -75,19 +72,19 @@ pub(super) struct Tuned<'t> {
 
 impl<'t> Tuned<'t> {
     pub fn new(tuning: Tuning<'t>, page_bytes: u32, run: &mut Run) -> Self {
-        let Tuning { tuner, layer, tunables, epoch_requests, mut shadows, tier } = tuning;
+        let Tuning { tuner, tunables, epoch_requests, mut shadows, tier } = tuning;
         let held = tuner.held();
         if let Some(shadows) = &mut shadows {
             shadows.arrange(&tuner.shadowed());
         }
         let (at_work, waiting, epochs) = (None, Some(tuner), Vec::new());
-        let tuned = Tuned { at_work, waiting, layer, tunables, epoch_requests, shadows, tier, page_bytes, epochs };
+        let tuned = Tuned { at_work, waiting, tunables, epoch_requests, shadows, tier, page_bytes, epochs };
         tuned.set(&held, run);
         tuned
     }
 
     fn set(&self, values: &[f64], run: &mut Run) {
-        let layer = &mut run.layers[self.layer];
+        let layer = &mut run.layers[0];
         self.tunables.iter().zip(values).for_each(|(&at, &value)| layer.tune(at, value));
     }
 
