@@ -305,7 +305,7 @@ for trace in TRACES[:6]:
     TABLES[f"runs {trace}"] = lambda trace=trace: runs(trace)
 
 
-def renew(page, tables=TABLES):
+def renew(page, tables=TABLES, kind="table"):
     def replace(match):
         try:
             return f"{match[1]}\n{tables[match[2]]()}\n<!-- end -->"
@@ -314,7 +314,7 @@ def renew(page, tables=TABLES):
             return match[0]
 
     text = page.read_text()
-    page.write_text(re.sub(r"(<!-- table: (.*?) -->).*?<!-- end -->", replace, text, flags=re.DOTALL))
+    page.write_text(re.sub(rf"(<!-- {kind}: (.*?) -->).*?<!-- end -->", replace, text, flags=re.DOTALL))
 
 
 if __name__ == "__main__":

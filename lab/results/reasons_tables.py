@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-from face_tables import HERE, RESULTS, SHARED
+from face_tables import HERE, RESULTS, SHARED, renew
 from models_tables import PROFILES, run, table
 
 RECORDED = SHARED / "recorded"
@@ -209,20 +209,9 @@ PAGES = {
 }
 
 
-def fill(page, reasons):
-    def replace(match):
-        try:
-            return f"{match[1]}\n{reasons[match[2]]()}\n<!-- end -->"
-        except FileNotFoundError as error:
-            print(f"{page.name}: '{match[2]}' is left as it is: {error.filename} is absent", file=sys.stderr)
-            return match[0]
-
-    page.write_text(re.sub(r"(<!-- reason: (.*?) -->).*?<!-- end -->", replace, page.read_text(), flags=re.DOTALL))
-
-
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         print(next(reasons for reasons in PAGES.values() if sys.argv[1] in reasons)[sys.argv[1]]())
     else:
         for name, reasons in PAGES.items():
-            fill(HERE / name, reasons)
+            renew(HERE / name, reasons, "reason")
