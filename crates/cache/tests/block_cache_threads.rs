@@ -12,7 +12,7 @@ use entresol_policy::catalogue;
 use entresol_store::{Geometry, Layout};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
 
 /// The layout of these tests. `over_slots.rs` and `over_segments.rs` run them in the others.
 #[allow(dead_code, reason = "as a part of another file they use its own")]
@@ -114,11 +114,36 @@ fn stamped(page: u64, version: u64) -> [u8; PAGE] {
 
 #[derive(Default)]
 struct Version {
-    /// Held by the thread that changes the page, so that versions are in order.
-    writing: Mutex<()>,
+    /// Held by the thread that changes the page, so that versions are in order. True once a change has failed: the page
+    /// may be as before or after it.
+    writing: Mutex<bool>,
     issued: AtomicU64,
     acknowledged: AtomicU64,
     durable: AtomicU64,
+    /// Newest version that was written below without the cache.
+    below: AtomicU64,
+    /// Newest version that a flush covered.
+    flushed: AtomicU64,
+    /// A change below may have failed, which leaves whatever version the backing store has.
+    as_below: AtomicBool,
+    /// Events of the page, for the message of a failure.
+    history: Mutex<Vec<(String, u64)>>,
+}
+
+impl Version {
+    fn note(&self, event: &str, version: u64) {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).push((event.to_owned(), version));
+    }
+
+    fn history(&self) -> String {
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.iter().rev().take(30).rev().map(|(event, version)| format!("{event} {version}\n")).collect()
+    }
+
+    /// True if a crash may have undone a change below: no flush has followed it, and whoever made it is to repeat it.
+    fn is_to_be_repeated(&self) -> bool {
+        self.below.load(SeqCst) > self.flushed.load(SeqCst)
+    }
 }
 
 struct Model {
@@ -142,11 +167,15 @@ impl Model {
     }
 
     /// Checks a read of a page, and returns the version. `oldest` was the last acknowledged one when the read began.
+    /// Where the power may go, a change below may just have failed.
     fn check(&self, page: u64, bytes: &[u8], oldest: u64, what: &str) -> u64 {
         let version = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-        assert!(bytes == stamped(page, version), "{what}: page {page} reads as no version of it: {:?}", &bytes[..32]);
+        let oldest = if self.page(page).as_below.load(SeqCst) { 0 } else { oldest };
         let newest = self.page(page).issued.load(SeqCst);
-        assert!((oldest..=newest).contains(&version), "{what}: page {page}: version {version} of {oldest} to {newest}");
+        self.page(page).note(what, version);
+        let is_right = bytes == stamped(page, version) && (oldest..=newest).contains(&version);
+        let history = || self.page(page).history();
+        assert!(is_right, "{what}: page {page}: version {version} of {oldest} to {newest}: {bytes:?}\n{}", history());
         version
     }
 
@@ -172,13 +201,14 @@ impl Model {
                 read
             }
             50..92 => {
-                let _writing = version.writing.lock().expect("nobody panics");
+                let mut unsure = version.writing.lock().expect("nobody panics");
                 let next = version.issued.fetch_add(1, SeqCst) + 1;
                 let bytes = stamped(page, next);
                 // A partial write and then a whole one would show both. So the part is of the version that is there
                 // anyway.
-                let written = if random.chance(0.2) {
+                let written = if random.chance(0.2) && !*unsure {
                     let before = version.acknowledged.load(SeqCst);
+                    version.note("part of", before);
                     let part = cache.write(page * PAGE as u64 + 100, &stamped(page, before)[100..200], false);
                     part.and_then(|()| cache.write(page * PAGE as u64, &bytes, false))
                 } else {
@@ -187,6 +217,8 @@ impl Model {
                 if written.is_ok() {
                     version.acknowledged.store(next, SeqCst);
                 }
+                version.note(if written.is_ok() { "written" } else { "perhaps written" }, next);
+                *unsure |= written.is_err();
                 written
             }
             92..96 => {
@@ -195,21 +227,13 @@ impl Model {
                 if flushed.is_ok() {
                     for (version, before) in self.pages.iter().zip(before) {
                         version.durable.fetch_max(before, SeqCst);
+                        version.flushed.fetch_max(before, SeqCst);
+                        version.note("flushed", before);
                     }
                 }
                 flushed
             }
-            96..99 => {
-                let _writing = version.writing.lock().expect("nobody panics");
-                let next = version.issued.fetch_add(1, SeqCst) + 1;
-                let changed = cache.change_below(page * PAGE as u64, PAGE as u64, || {
-                    self.backing.write_at(page * PAGE as u64, &stamped(page, next))
-                });
-                if changed.is_ok() {
-                    version.acknowledged.store(next, SeqCst);
-                }
-                changed
-            }
+            96..99 => self.change_below(cache, page),
             _ => cache.stats().map(|_| ()).and_then(|()| cache.drain()),
         };
         if let Err(error) = &result {
@@ -217,6 +241,33 @@ impl Model {
             self.stop.store(true, SeqCst);
         }
         result.is_ok()
+    }
+
+    /// Writes the next version of a page below, without the cache.
+    fn change_below(&self, cache: &BlockCache, page: u64) -> io::Result<()> {
+        let version = self.page(page);
+        let mut unsure = version.writing.lock().expect("nobody panics");
+        let next = version.issued.fetch_add(1, SeqCst) + 1;
+        version.below.store(next, SeqCst);
+        version.as_below.store(self.doomed, SeqCst);
+        let changed = cache.change_below(page * PAGE as u64, PAGE as u64, || {
+            self.backing.write_at(page * PAGE as u64, &stamped(page, next))
+        });
+        if changed.is_ok() {
+            version.acknowledged.store(next, SeqCst);
+        }
+        version.note(if changed.is_ok() { "changed below" } else { "perhaps changed below" }, next);
+        *unsure |= changed.is_err();
+        version.as_below.store(*unsure, SeqCst);
+        changed
+    }
+
+    /// Repeats the changes below that a crash may have undone. Until then a start may find either version, and the next
+    /// start the other.
+    fn repeat_changes_below(&self, cache: &BlockCache) {
+        for page in (0..PAGES).filter(|&page| self.page(page).is_to_be_repeated()) {
+            self.change_below(cache, page).expect("the power is on");
+        }
     }
 
     /// Runs the threads, each until it has made so many requests or the power is off.
@@ -236,10 +287,12 @@ impl Model {
     }
 
     /// The model of the next life, by the versions that were found. What a kill left is there after the next one too.
-    fn after_crash(self, all_found: Vec<u64>, power_loss: bool) -> Self {
-        for (found, version) in all_found.into_iter().zip(&self.pages) {
+    fn after_crash(mut self, all_found: Vec<u64>, power_loss: bool) -> Self {
+        for (found, version) in all_found.into_iter().zip(&mut self.pages) {
+            *version.writing.get_mut().expect("nobody panics") = false;
+            *version.as_below.get_mut() = false;
             version.acknowledged.store(found, SeqCst);
-            if !power_loss {
+            if !power_loss && !version.is_to_be_repeated() {
                 version.durable.store(found, SeqCst);
             }
         }
@@ -322,6 +375,7 @@ fn crash_under_threads(power_loss: bool) {
         let mut model = Model::new(&disks.1, true);
         for life in 0..LIVES {
             let cache = open_for(seed, &disks, &config(policy, mode));
+            model.repeat_changes_below(&cache);
             power.fail_after(20 + random.below(600));
             model.run(&cache, seed << 4 | life, 400);
             drop(cache);
