@@ -3,7 +3,7 @@
 //! It also knows two rules that no process can be asked for: a write under a lease that has ended, or of another
 //! coordinator than the one that the node has joined, is refused.
 
-use crate::common::processes::{RANKS, is_running, kill_and_keep};
+use crate::common::processes::{Process, RANKS, is_running, kill_and_keep};
 use entresol_burst::{Epoch, Lease, Reservation};
 use entresol_burst_live::message::{FromCoordinator, FromNode, ToCoordinator, ToNode};
 use rustix::process::Pid;
@@ -170,8 +170,17 @@ impl Director {
         self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    pub fn set_process(&self, role: Role, pid: Pid) {
-        self.lock().pids.insert(role, pid);
+    /// Starts a process in a role. No step passes before the process can be struck.
+    pub fn start(&self, role: Role, start: impl FnOnce() -> Process) -> Process {
+        let mut state = self.lock();
+        let process = start();
+        state.pids.insert(role, process.pid());
+        process
+    }
+
+    /// Gives a role to a process that runs already.
+    pub fn set_process(&self, role: Role, process: &Process) {
+        self.lock().pids.insert(role, process.pid());
     }
 
     pub fn set_target(&self, route: Route, address: &str) {
@@ -363,9 +372,14 @@ impl State {
     /// The trap of a step, if it is time for it.
     fn spring(&mut self, step: Step, ends: Ends) -> Option<Trap> {
         let trap = self.trap.as_ref().filter(|trap| trap.step == step && self.struck.is_none())?;
-        let is_of_writer = matches!(trap.fault, Fault::WriterKilled | Fault::WriterCut);
-        let is_over = is_of_writer && running_writer(&self.pids, ends).is_none();
-        // Writers that have ended cannot be struck.
+        // Processes that have ended cannot be struck.
+        let (fault, victims) = (trap.fault, self.victims(ends));
+        let is_over = match fault {
+            Fault::WriterKilled | Fault::WriterCut => victims.writer.is_none(),
+            Fault::NodeKilled => !victims.node.is_some_and(|node| self.is_running(Role::Node(node))),
+            Fault::CoordinatorKilled => !self.is_running(Role::Coordinator),
+            _ => false,
+        };
         let trap = self.trap.as_mut().filter(|_| !is_over)?;
         match trap.after.checked_sub(1) {
             Some(after) => {
@@ -377,8 +391,7 @@ impl State {
     }
 
     fn strike(&mut self, trap: Trap, ends: Ends) {
-        let ends =
-            Ends { node: ends.node.or(ends.writer).or(Some(0)), writer: ends.writer.or(ends.node).or(Some(0)), ..ends };
+        let ends = self.victims(ends);
         self.struck = Some(ends);
         let (node, writer) = (ends.node.map(Role::Node), ends.writer.map(Role::Writer));
         let until = Instant::now() + trap.lasts;
@@ -395,6 +408,17 @@ impl State {
             // The call of this step fails, and no other.
             Fault::PfsError => {}
         }
+    }
+
+    fn is_running(&self, role: Role) -> bool {
+        self.pids.get(&role).is_some_and(|&pid| is_running(pid))
+    }
+
+    /// Processes that a fault at a step may strike: those of the step, or another writer that runs.
+    fn victims(&self, ends: Ends) -> Ends {
+        let is_running = |writer: &usize| self.is_running(Role::Writer(*writer));
+        let mut writers = ends.writer.or(ends.node).into_iter().chain(0..RANKS as usize);
+        Ends { node: ends.node.or(ends.writer).or(Some(0)), writer: writers.find(is_running), ..ends }
     }
 
     fn kill(&self, role: Option<Role>) {
@@ -449,13 +473,6 @@ impl State {
         let presented = self.leases.entry(grant.lease).or_insert(first);
         presented.expires_ns = presented.expires_ns.max(grant.expires_ns);
     }
-}
-
-/// A writer that runs: the one of a step, or of its node, or any other.
-fn running_writer(pids: &BTreeMap<Role, Pid>, ends: Ends) -> Option<usize> {
-    let own = ends.writer.or(ends.node);
-    let is_running = |writer: &usize| pids.get(&Role::Writer(*writer)).is_some_and(|&pid| is_running(pid));
-    own.into_iter().chain(0..RANKS as usize).find(is_running)
 }
 
 fn now_ns() -> u64 {

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -32,11 +33,11 @@ pub struct Server {
 }
 
 impl Server {
-    fn start(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Server {
+    fn start(director: &Arc<Director>, serve: impl Fn(&Director, TcpStream) + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let stopping = Arc::new(AtomicBool::new(false));
-        let (own, serve) = (Arc::clone(&stopping), Arc::new(serve));
+        let (own, serve, director) = (Arc::clone(&stopping), Arc::new(serve), Arc::clone(director));
         let acceptor = std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
                 if own.load(Ordering::SeqCst) {
@@ -44,8 +45,12 @@ impl Server {
                 }
                 // A peer that is gone is seen later.
                 let _ = stream.set_nodelay(true);
-                let serve = Arc::clone(&serve);
-                std::thread::spawn(move || serve(stream));
+                let (serve, director) = (Arc::clone(&serve), Arc::clone(&director));
+                std::thread::spawn(move || {
+                    if catch_unwind(AssertUnwindSafe(|| serve(&director, stream))).is_err() {
+                        director.violated("the test's own thread has failed".to_owned());
+                    }
+                });
             }
         });
         Server { address, stopping, acceptor: Some(acceptor) }
@@ -53,18 +58,16 @@ impl Server {
 
     /// A relay to the coordinator of a process, or to a node.
     pub fn relay(director: &Arc<Director>, route: Route) -> Server {
-        let director = Arc::clone(director);
-        Server::start(move |stream| match route {
-            Route::ToCoordinator(_) => connection::<OfCoordinator>(&director, route, &stream),
-            Route::ToNode(_) => connection::<OfNode>(&director, route, &stream),
+        Server::start(director, move |director, stream| match route {
+            Route::ToCoordinator(_) => connection::<OfCoordinator>(director, route, &stream),
+            Route::ToNode(_) => connection::<OfNode>(director, route, &stream),
         })
     }
 
     /// The stage of all processes' calls to the PFS.
     pub fn stage(director: &Arc<Director>) -> Server {
-        let director = Arc::clone(director);
         // A process that ends breaks its connection.
-        Server::start(move |stream| drop(calls(&director, stream)))
+        Server::start(director, |director, stream| drop(calls(director, stream)))
     }
 }
 

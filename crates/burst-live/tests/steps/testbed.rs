@@ -136,7 +136,7 @@ impl Testbed {
     }
 
     fn start(&mut self) -> Checked {
-        self.director.set_process(Role::Coordinator, self.coordinator.pid());
+        self.director.set_process(Role::Coordinator, &self.coordinator);
         let ranks = RANKS as usize;
         let roles = (0..ranks).flat_map(|rank| [Role::Node(rank), Role::Writer(rank)]);
         let routes = roles.chain([Role::Reader]).map(Route::ToCoordinator).chain((0..ranks).map(Route::ToNode));
@@ -169,9 +169,7 @@ impl Testbed {
             stage: Some(&self.stage.address),
             shares: self.shares,
         };
-        let process = process.start(self.mutant());
-        self.director.set_process(Role::Node(node), process.pid());
-        process
+        self.director.start(Role::Node(node), || process.start(self.mutant()))
     }
 
     fn reach_node(&mut self, node: usize) {
@@ -188,7 +186,7 @@ impl Testbed {
         let again =
             CoordinatorProcess { listen: &self.address, state: &self.state, policy: self.policy, lease: self.lease };
         self.coordinator = again.start(self.mutant()).0;
-        self.director.set_process(Role::Coordinator, self.coordinator.pid());
+        self.director.set_process(Role::Coordinator, &self.coordinator);
     }
 
     /// Starts a second coordinator with a higher epoch, as the supervisor of a host does that cannot reach the first. Nobody
@@ -209,7 +207,7 @@ impl Testbed {
         let Some((process, address, state)) = self.second.take() else { return };
         self.coordinator.kill();
         (self.coordinator, self.address, self.state) = (process, address, state);
-        self.director.set_process(Role::Coordinator, self.coordinator.pid());
+        self.director.set_process(Role::Coordinator, &self.coordinator);
         self.reach(&self.address);
     }
 
@@ -222,9 +220,7 @@ impl Testbed {
             pfs: &self.scratch.path().join("pfs"),
             stage: Some(&self.stage.address),
         };
-        let process = writer.start(self.mutant());
-        self.director.set_process(Role::Writer(rank), process.pid());
-        process
+        self.director.start(Role::Writer(rank), || writer.start(self.mutant()))
     }
 
     fn client(&self) -> Client {
