@@ -184,7 +184,7 @@ fn faults_at_some_steps_lose_nothing_that_was_promised() {
     assert!(counts.filled > 0 && counts.sent > 0, "one of the two ways of a writer was not taken");
 }
 
-/// `cargo test -p entresol-burst-live --test steps -- --ignored every_step --nocapture`. `ENTRESOL_BURST_SEED` is the seed.
+/// `cargo test -p entresol-burst-live --test steps -- --ignored faults_at_every --nocapture`. `ENTRESOL_BURST_SEED` is the seed.
 #[test]
 #[ignore = "two hundred strikes take minutes: `make test-long` runs it"]
 fn faults_at_every_step_lose_nothing_that_was_promised() {

@@ -7,6 +7,7 @@ use crate::common::processes::{
 use crate::director::{Director, Ends, Fault, Role, Route, Step, Trap};
 use crate::relay::{DIRECT, DRAIN, Server};
 use crate::{JOINS, READS};
+use entresol_burst::CheckpointId;
 use entresol_burst_live::client::{Client, Level};
 use entresol_burst_live::layout;
 use entresol_burst_live::message::{FromNode, ToNode};
@@ -426,9 +427,9 @@ impl Testbed {
     }
 
     /// Checks that what was promised is durable on the PFS alone.
-    fn check_alone(&mut self, promised: &[u64]) -> Checked {
+    fn check_alone(&self, promised: &[u64]) -> Checked {
         for &checkpoint in promised {
-            let checkpoint = entresol_burst::CheckpointId(checkpoint);
+            let checkpoint = CheckpointId(checkpoint);
             let parts = layout::parts(&*self.pfs, JOB, checkpoint).map_err(|error| error.to_string())?;
             let durable = layout::is_durable(&*self.pfs, JOB, checkpoint, &parts);
             if !durable.map_err(|error| error.to_string())? {
