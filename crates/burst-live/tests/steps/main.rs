@@ -18,8 +18,8 @@ use director::{Fault, Step};
 use entresol_core::Random;
 use relay::{DIRECT, DRAIN};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use testbed::{Outcome, Testbed};
 
@@ -48,6 +48,13 @@ const READS: [Step; 6] = ["nodes", "known", "list", "listed", "read", "chunk"];
 const TOGETHER: usize = 3;
 /// Rounds of `make test`: one of so many.
 const ONE_OF: usize = 13;
+
+/// Held by the test that runs: times of writers are checked, and the rounds of several tests would take the processors from each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Body of the processes that the tests start.
 #[test]
@@ -179,6 +186,7 @@ fn seed() -> u64 {
 /// A fixed part of the pairs. `ENTRESOL_BURST_SEED` is the seed.
 #[test]
 fn faults_at_some_steps_lose_nothing_that_was_promised() {
+    let _alone = alone();
     let some: Vec<_> = pairs().into_iter().step_by(ONE_OF).collect();
     let counts = run_all(seed(), &some);
     assert!(counts.filled > 0 && counts.sent > 0, "one of the two ways of a writer was not taken");
@@ -188,6 +196,7 @@ fn faults_at_some_steps_lose_nothing_that_was_promised() {
 #[test]
 #[ignore = "two hundred strikes take minutes: `make test-long` runs it"]
 fn faults_at_every_step_lose_nothing_that_was_promised() {
+    let _alone = alone();
     let counts = run_all(seed(), &pairs());
     assert!(counts.strikes.values().sum::<u64>() >= 200);
     assert!(counts.refused.contains_key("epoch"), "no grant of an older coordinator was presented");
@@ -211,6 +220,7 @@ const TRIES: u64 = 12;
 #[test]
 #[ignore = "eight mutants take minutes: `make test-long` runs it"]
 fn every_step_that_is_left_out_is_found() {
+    let _alone = alone();
     let mut missed = Vec::new();
     for (mutant, fault, step) in MUTANTS {
         let found = (0..TRIES).find_map(|seed| run(seed, (fault, step), 0, Some(mutant)).err());
