@@ -193,8 +193,8 @@ bench-cache: deps
 	cargo build --release --locked -p entresol-bench-cache
 	target/release/entresol-bench-cache $(BENCH_CACHE)
 
-# How fast the burst buffer takes a checkpoint, beside a copy of memory, a TCP stream and a file in memory, ten pairs each (FUSE; two minutes, 6 GB
-# of memory). Say BENCH_BURST="--out FILE" to keep the report.
+# How fast the burst buffer takes a checkpoint and gives it back, by the source of the bytes, beside a copy of memory, a TCP stream and a file in
+# memory, ten pairs each (FUSE; five minutes, 6 GB of memory). Say BENCH_BURST="--out FILE" to keep the report, and `--only restore` for a half.
 BENCH_BURST :=
 .PHONY: bench-burst
 bench-burst: deps

@@ -166,7 +166,7 @@ impl Directory {
     }
 
     /// A directory of any file system. `owner` is a part of temporary names that no other process has.
-    pub(crate) fn over(files: Box<dyn FileSystem>, root: &Path, owner: String) -> Directory {
+    pub fn over(files: Box<dyn FileSystem>, root: &Path, owner: String) -> Directory {
         Directory { files, root: root.to_owned(), owner, next: AtomicU64::new(0), synced: Mutex::default() }
     }
 

@@ -6,25 +6,21 @@
 //! - A manifest on the PFS names parts that have the bytes of the writers.
 //! - No writer waits longer than ten seconds.
 
-use entresol_burst::{CheckpointId, JobId, NodeId, Object};
-use entresol_burst_live::client::{Client, ClientSettings, Level, PATIENCE, State};
-use entresol_burst_live::message::{FromCoordinator, ToCoordinator};
-use entresol_burst_live::pfs::{Directory, Pfs};
-use entresol_burst_live::wire::Peer;
-use entresol_burst_live::{CHUNK_BYTES, CoordinatorDaemon, CoordinatorSettings, NodeDaemon, NodeSettings, layout};
+mod common;
+
+use common::processes::{
+    Checked, CoordinatorProcess, NodeProcess, Process, RANKS, WriterProcess, acknowledged, check_complete, check_drain,
+    check_listed, check_manifests, client, play, wait_for_nodes,
+};
+use entresol_burst_live::client::{Client, Level};
+use entresol_burst_live::pfs::Directory;
 use entresol_core::Random;
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const JOB: JobId = JobId(3);
-const RANKS: u32 = 3;
 const ROUNDS: u64 = 3;
-const CAPACITY: u64 = 24 << 20;
 const POLICIES: [&str; 5] = [
     "cdbb:redundancy=partner",
     "chunked:chunk=1MiB",
@@ -32,118 +28,12 @@ const POLICIES: [&str; 5] = [
     "cdbb",
     "chunked:chunk=1MiB:drain=fair",
 ];
-const LEVELS: [Level; 3] = [Level::Absorbed, Level::Replicated, Level::Durable];
-
-/// A process of this program, killed when it is dropped.
-struct Process {
-    child: Child,
-    output: BufReader<std::process::ChildStdout>,
-}
-
-impl Process {
-    fn start(arguments: &[String]) -> Process {
-        let program = std::env::current_exe().expect("this program");
-        let mut command = Command::new(program);
-        command.args(["process", "--exact", "--ignored", "--nocapture"]);
-        command.env("ENTRESOL_BURST_PROCESS", arguments.join("\n"));
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().expect("a process");
-        let output = BufReader::new(child.stdout.take().expect("a pipe"));
-        Process { child, output }
-    }
-
-    /// The first line that begins with `=`, without it; none if the process ends before.
-    fn answer(&mut self) -> Option<String> {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            if self.output.read_line(&mut line).expect("text") == 0 {
-                return None;
-            }
-            if let Some((_, answer)) = line.trim_end().split_once('=') {
-                return Some(answer.to_owned());
-            }
-        }
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().expect("it is a child");
-        self.child.wait().expect("it ends");
-    }
-
-    fn stop(&self) {
-        let pid = Pid::from_raw(self.child.id() as i32).expect("a process");
-        kill_process(pid, Signal::STOP).expect("it is a child");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Body of the processes that the tests start.
 #[test]
 #[ignore = "a process that other tests of this file start; it ends at once without their arguments"]
 fn process() {
-    let Ok(arguments) = std::env::var("ENTRESOL_BURST_PROCESS") else { return };
-    let arguments: Vec<&str> = arguments.split('\n').collect();
-    let pfs = |path: &str| Arc::new(Directory::open(Path::new(path)).expect("the PFS"));
-    match arguments[..] {
-        ["coordinator", listen, state, policy] => {
-            let mut settings = CoordinatorSettings::new(listen, state.into());
-            settings.policy = policy.parse().expect(policy);
-            settings.nodes = Some(RANKS as usize);
-            settings.wait = Duration::from_secs(1);
-            let daemon = CoordinatorDaemon::start(&settings).expect("a coordinator");
-            println!("\n={}", daemon.address());
-            loop {
-                std::thread::park();
-            }
-        }
-        ["node", node, coordinator, root] => {
-            let settings = NodeSettings {
-                node: NodeId(node.parse().expect("a number")),
-                listen: "127.0.0.1:0".to_owned(),
-                advertise: None,
-                coordinator: coordinator.to_owned(),
-                capacity: CAPACITY,
-            };
-            let daemon = NodeDaemon::start(&settings, pfs(root)).expect("a node");
-            println!("\n={}", daemon.address());
-            loop {
-                std::thread::park();
-            }
-        }
-        ["writer", checkpoint, rank, salt, coordinator, root] => {
-            let number = |text: &str| text.parse::<u64>().expect("a number");
-            let (object, salt) = (object(number(checkpoint), number(rank) as u32), number(salt));
-            let client = client(coordinator, object.rank, pfs(root));
-            let begin = Instant::now();
-            let acknowledged = client.put(object, RANKS, &contents(object, salt)).expect("the PFS works");
-            println!("\n={} {}", acknowledged.level.name(), begin.elapsed().as_millis());
-        }
-        _ => panic!("{arguments:?}"),
-    }
-}
-
-fn object(checkpoint: u64, rank: u32) -> Object {
-    Object { job: JOB, checkpoint: CheckpointId(checkpoint), rank }
-}
-
-/// Bytes of an object as one writer has them; another writer of the object has another salt.
-fn contents(object: Object, salt: u64) -> Vec<u8> {
-    let mut random = Random::new(object.checkpoint.0 << 40 | u64::from(object.rank) << 32 | salt);
-    let words = (1 << 17) + random.below(1 << 17);
-    (0..words).flat_map(|_| random.next_u64().to_le_bytes()).collect()
-}
-
-fn client(coordinator: &str, node: u32, pfs: Arc<dyn Pfs>) -> Client {
-    let coordinator = Some(coordinator.to_owned());
-    let settings = ClientSettings { coordinator, nodes: Vec::new(), node: NodeId(node), patience: PATIENCE };
-    Client::new(settings, pfs)
+    play();
 }
 
 /// A process that a round strikes.
@@ -188,7 +78,7 @@ impl Testbed {
         std::fs::create_dir(&root).expect("a directory");
         let pfs = Arc::new(Directory::open(&root).expect("a directory"));
         let (coordinator, address) = coordinator(scratch.path(), "127.0.0.1:0", policy);
-        let nodes = (0..RANKS).map(|node| start_node(scratch.path(), &address, node)).collect();
+        let nodes = (0..RANKS as usize).map(|node| start_node(scratch.path(), &address, node)).collect();
         Testbed { scratch, policy, address, coordinator, nodes, pfs, random }
     }
 
@@ -199,31 +89,16 @@ impl Testbed {
 
     fn restart_node(&mut self, node: usize) {
         self.nodes[node].kill();
-        self.nodes[node] = start_node(self.scratch.path(), &self.address, node as u32);
+        self.nodes[node] = start_node(self.scratch.path(), &self.address, node);
     }
 
-    /// Waits until all nodes have reported to the coordinator.
-    fn wait_for_nodes(&self) {
-        let until = Instant::now() + Duration::from_secs(20);
-        let second = Duration::from_secs(1);
-        loop {
-            let answer = Peer::connect(&self.address, second)
-                .and_then(|peer| peer.call::<FromCoordinator>(&ToCoordinator::Nodes, &[], second));
-            if let Ok((FromCoordinator::Nodes { nodes, settled: true, .. }, _)) = answer
-                && nodes.iter().filter(|node| node.present).count() == RANKS as usize
-            {
-                return;
-            }
-            assert!(Instant::now() < until, "the nodes do not report");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    fn writer(&self, checkpoint: u64, rank: usize, salt: u64) -> Process {
+        let pfs = &self.scratch.path().join("pfs");
+        WriterProcess { checkpoint, rank, salt, coordinator: &self.address, pfs, stage: None }.start(None)
     }
 
-    fn writer(&self, checkpoint: u64, rank: u32, salt: u64) -> Process {
-        let root = self.scratch.path().join("pfs").display().to_string();
-        let numbers = [checkpoint.to_string(), rank.to_string(), salt.to_string()];
-        let [checkpoint, rank, salt] = numbers;
-        Process::start(&["writer".to_owned(), checkpoint, rank, salt, self.address.clone(), root])
+    fn client(&self, node: u32) -> Client {
+        client(&self.address, node, self.pfs.clone())
     }
 
     fn victim(&mut self) -> Victim {
@@ -239,10 +114,14 @@ impl Testbed {
     }
 
     /// Writes one checkpoint while a process is struck, and checks the promises.
-    fn round(&mut self, checkpoint: u64) {
-        self.wait_for_nodes();
+    fn round(&mut self, checkpoint: u64) -> Checked {
+        wait_for_nodes(&self.address)?;
         let victim = self.victim();
-        let mut writers: Vec<Process> = (0..RANKS).map(|rank| self.writer(checkpoint, rank, 0)).collect();
+        self.strike(checkpoint, victim).map_err(|why| format!("{victim:?}: {why}"))
+    }
+
+    fn strike(&mut self, checkpoint: u64, victim: Victim) -> Checked {
+        let mut writers: Vec<Process> = (0..RANKS as usize).map(|rank| self.writer(checkpoint, rank, 0)).collect();
         std::thread::sleep(Duration::from_micros(self.random.below(60_000)));
         match victim {
             Victim::Nobody => {}
@@ -255,104 +134,62 @@ impl Testbed {
                 self.restart_coordinator();
             }
         }
-        let mut levels: Vec<Option<Level>> = writers.iter_mut().map(acknowledged).collect();
+        let mut levels = writers.iter_mut().map(level).collect::<Checked<Vec<Option<Level>>>>()?;
         let mut salts = vec![vec![0]; RANKS as usize];
         if let Victim::Writer(rank) = victim
             && levels[rank].is_none()
         {
-            self.check_complete(&salts);
+            check_complete(&self.client(1), &salts)?;
             // The program starts again, and has computed other bytes.
-            levels[rank] = acknowledged(&mut self.writer(checkpoint, rank as u32, 1));
+            levels[rank] = level(&mut self.writer(checkpoint, rank, 1))?;
             salts[rank] = vec![1];
         }
-        assert!(levels.iter().all(Option::is_some), "{victim:?}: {levels:?}");
+        if levels.iter().any(Option::is_none) {
+            return Err(format!("a writer was not acknowledged: {levels:?}"));
+        }
         if let Victim::StoppedNode(node) = victim {
             self.nodes[node].kill();
         }
         let safe = levels.iter().all(|level| *level > Some(Level::Absorbed));
-        let is_struck = victim.node().is_some();
-        let client = client(&self.address, 0, self.pfs.clone());
-        if safe || !is_struck {
-            let (states, missing) = client.list(JOB).expect("a list");
-            let state = states.iter().find(|state| state.checkpoint.0 == checkpoint);
-            let state = state.map(|state| state.state);
-            assert!(matches!(state, Some(State::Complete(_))), "{victim:?} {levels:?}: {states:?} {missing:?}");
+        let is_promised = safe || victim.node().is_none();
+        if is_promised {
+            check_listed(&self.client(0), checkpoint)?;
         }
-        self.check_complete(&salts);
+        check_complete(&self.client(1), &salts)?;
         if let Some(node) = victim.node() {
             self.restart_node(node);
-            self.wait_for_nodes();
+            wait_for_nodes(&self.address)?;
         }
-        if safe || !is_struck {
-            let left = client.drain(JOB, Some(CheckpointId(checkpoint)), Duration::from_secs(30)).expect("an answer");
-            assert!(left.is_empty(), "{victim:?}: {left:?}");
+        if is_promised {
+            check_drain(&self.client(0), checkpoint)?;
         }
-        self.check_complete(&salts);
-        self.check_manifests();
+        check_complete(&self.client(1), &salts)?;
+        check_manifests(&*self.pfs)
     }
+}
 
-    /// Checks that every rank of the newest complete checkpoint restores, with bytes of one writer.
-    fn check_complete(&self, salts: &[Vec<u64>]) {
-        let client = client(&self.address, 1, self.pfs.clone());
-        let (states, _) = client.list(JOB).expect("a list");
-        let complete = states.iter().filter(|state| matches!(state.state, State::Complete(_)));
-        let Some(newest) = complete.map(|state| state.checkpoint).max() else { return };
-        let is_last = states.iter().all(|state| state.checkpoint <= newest);
-        for rank in 0..RANKS {
-            let restored = client.restore(JOB, Some(newest), rank).unwrap_or_else(|error| panic!("{error}"));
-            let object = Object { job: JOB, checkpoint: newest, rank };
-            let all = vec![0, 1];
-            let mut salts = if is_last { &salts[rank as usize] } else { &all }.iter();
-            assert!(salts.any(|&salt| restored.bytes == contents(object, salt)), "{object} differs: {restored:?}");
-        }
-    }
-
-    /// Checks that every manifest names durable parts with the bytes of a writer.
-    fn check_manifests(&self) {
-        for checkpoint in layout::checkpoints(&*self.pfs, JOB).expect("a listing") {
-            let Some(manifest) = layout::manifest(&*self.pfs, JOB, checkpoint).expect("a manifest") else { continue };
-            assert_eq!((manifest.ranks, manifest.objects.len()), (RANKS, RANKS as usize));
-            for own in manifest.objects {
-                let mut bytes = Vec::new();
-                for part in own.parts {
-                    assert_eq!((part.offset, part.chunk_bytes), (bytes.len() as u64, CHUNK_BYTES));
-                    let folder = layout::folder(JOB, checkpoint);
-                    bytes.extend(self.pfs.read(&folder, &part.file, 0, part.bytes).expect("a part"));
-                }
-                let object = Object { job: JOB, checkpoint, rank: own.rank };
-                assert!((0..2).any(|salt| bytes == contents(object, salt)), "{object}: wrong bytes under a manifest");
-            }
-        }
-    }
+fn level(writer: &mut Process) -> Checked<Option<Level>> {
+    Ok(acknowledged(writer)?.map(|(level, _)| level))
 }
 
 fn coordinator(scratch: &Path, listen: &str, policy: &str) -> (Process, String) {
-    let state = scratch.join("state").display().to_string();
-    let arguments = ["coordinator".to_owned(), listen.to_owned(), state, policy.to_owned()];
-    let mut process = Process::start(&arguments);
-    let address = process.answer().expect("the coordinator starts");
-    (process, address)
+    CoordinatorProcess { listen, state: &scratch.join("state"), policy, lease: None }.start(None)
 }
 
-fn start_node(scratch: &Path, coordinator: &str, node: u32) -> Process {
-    let root = scratch.join("pfs").display().to_string();
-    let mut process = Process::start(&["node".to_owned(), node.to_string(), coordinator.to_owned(), root]);
+fn start_node(scratch: &Path, coordinator: &str, node: usize) -> Process {
+    let pfs = &scratch.join("pfs");
+    let node = NodeProcess { node, advertise: None, coordinator, pfs, stage: None, shares: true };
+    let mut process = node.start(None);
     process.answer().expect("the node starts");
     process
-}
-
-/// The level that a writer was told; none if it was killed before.
-fn acknowledged(writer: &mut Process) -> Option<Level> {
-    let answer = writer.answer()?;
-    let (name, took_ms) = answer.split_once(' ').expect("a level and a time");
-    assert!(took_ms.parse::<u64>().expect("a time") < 10_000, "a writer waited {took_ms} ms");
-    LEVELS.into_iter().find(|level| level.name() == name)
 }
 
 fn run(seed: u64) {
     let mut testbed = Testbed::new(seed);
     for checkpoint in 1..=ROUNDS {
-        testbed.round(checkpoint);
+        if let Err(why) = testbed.round(checkpoint) {
+            panic!("{}: {why}", testbed.policy);
+        }
     }
 }
 

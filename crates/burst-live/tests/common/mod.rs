@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+pub mod processes;
+pub mod stage;
+
 use entresol_burst::{CheckpointId, JobId, NodeId, Object, Policy};
 use entresol_burst_live::client::{Client, ClientSettings};
 use entresol_burst_live::message::{FromCoordinator, FromNode, ToCoordinator, ToNode};

@@ -41,10 +41,21 @@ impl Drop for Process {
     }
 }
 
+/// Properties of a burst buffer.
+pub struct Shape<'a> {
+    /// Bytes of each node.
+    pub memory: &'a [u64],
+    pub policy: &'a str,
+    /// False: nodes compute no checksums.
+    pub checksums: bool,
+    /// True: nodes cannot write to the PFS, so that bytes stay in memory.
+    pub keeps: bool,
+}
+
 /// A coordinator, nodes, and a writer on node 0.
 pub struct Cluster {
     coordinator: Process,
-    _nodes: Vec<Process>,
+    nodes: Vec<Option<Process>>,
     pfs: PathBuf,
     mountpoint: PathBuf,
     client: Client,
@@ -60,22 +71,24 @@ pub struct Mounted {
 }
 
 impl Cluster {
-    /// Starts nodes with so much memory each, and waits until they have joined.
-    pub fn start(scratch: &Path, name: &str, memory: &[u64], checksums: bool) -> Result<Cluster> {
+    /// Starts the processes, and waits until the nodes have joined.
+    pub fn start(scratch: &Path, name: &str, shape: &Shape) -> Result<Cluster> {
+        let memory = shape.memory;
         let [pfs, state, mountpoint] = ["pfs", "state", "mount"].map(|of| scratch.join(format!("{name}-{of}")));
         for directory in [&pfs, &mountpoint] {
             std::fs::create_dir(directory)?;
         }
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let coordinator = Process::start(&["coordinate", &text(&state), &memory.len().to_string()])?;
+        let coordinator = Process::start(&["coordinate", &text(&state), &memory.len().to_string(), shape.policy])?;
         let mut nodes = Vec::new();
         for (node, bytes) in memory.iter().enumerate() {
             let (node, bytes) = (node.to_string(), bytes.to_string());
-            let checksums = u8::from(checksums).to_string();
-            nodes.push(Process::start(&["serve", &node, &coordinator.address, &bytes, &text(&pfs), &checksums])?);
+            let [checksums, keeps] = [shape.checksums, shape.keeps].map(|is| u8::from(is).to_string());
+            let role = ["serve", &node, &coordinator.address, &bytes, &text(&pfs), &checksums, &keeps];
+            nodes.push(Some(Process::start(&role)?));
         }
-        let client = Client::new(settings(&coordinator.address), Arc::new(Directory::open(&pfs)?));
-        let cluster = Cluster { coordinator, _nodes: nodes, pfs, mountpoint, client, checkpoint: 0 };
+        let client = Client::new(settings(&coordinator.address, 0), Arc::new(Directory::open(&pfs)?));
+        let cluster = Cluster { coordinator, nodes, pfs, mountpoint, client, checkpoint: 0 };
         let until = Instant::now() + PATIENCE;
         while figures(&cluster.coordinator.address)?.nodes.len() < memory.len() {
             ensure!(Instant::now() < until, "the nodes do not join");
@@ -87,8 +100,7 @@ impl Cluster {
     /// Stores a checkpoint, and returns the time until it was acknowledged. It is drained and removed afterwards; the first one is
     /// compared before.
     pub fn put(&mut self, bytes: &[u8]) -> Result<f64> {
-        self.checkpoint += 1;
-        let object = Object { job: JOB, checkpoint: CheckpointId(self.checkpoint), rank: 0 };
+        let object = self.next();
         let mut level = None;
         let time = seconds(|| {
             level = Some(self.client.put(object, 1, bytes)?.level);
@@ -101,6 +113,44 @@ impl Cluster {
         }
         drain(&self.client, &self.pfs)?;
         Ok(time)
+    }
+
+    fn next(&mut self) -> Object {
+        self.checkpoint += 1;
+        Object { job: JOB, checkpoint: CheckpointId(self.checkpoint), rank: 0 }
+    }
+
+    /// Stores a checkpoint that stays.
+    pub fn store(&mut self, bytes: &[u8]) -> Result<()> {
+        let object = self.next();
+        self.client.put(object, 1, bytes)?;
+        Ok(())
+    }
+
+    /// Waits until all is on the PFS.
+    pub fn wait_for_drain(&self) -> Result<()> {
+        drained(&self.client)
+    }
+
+    /// Removes what is on the PFS: memory is short.
+    pub fn remove_drained(&self) -> Result<()> {
+        drain(&self.client, &self.pfs)
+    }
+
+    /// Ends a node, and waits until the coordinator knows it.
+    pub fn lose(&mut self, node: usize) -> Result<()> {
+        self.nodes[node] = None;
+        let until = Instant::now() + PATIENCE;
+        while figures(&self.coordinator.address)?.nodes.iter().all(|(_, status)| status.is_some()) {
+            ensure!(Instant::now() < until, "the loss of a node is not seen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// A reader on a node.
+    pub fn reader(&self, node: u32) -> Result<Client> {
+        Ok(Client::new(settings(&self.coordinator.address, node), Arc::new(Directory::open(&self.pfs)?)))
     }
 
     /// Mounts the job for programs on node 0.
@@ -119,16 +169,22 @@ impl Cluster {
 impl Mounted {
     /// Waits until all is on the PFS, and removes it there.
     pub fn wait_for_drain(&self) -> Result<()> {
-        drain(&Client::new(settings(&self.coordinator), Arc::new(Directory::open(&self.pfs)?)), &self.pfs)
+        drain(&Client::new(settings(&self.coordinator, 0), Arc::new(Directory::open(&self.pfs)?)), &self.pfs)
     }
 }
 
-/// Waits until all is on the PFS, and removes the bytes there: memory is short.
-fn drain(client: &Client, pfs: &Path) -> Result<()> {
+/// Waits until all is on the PFS.
+fn drained(client: &Client) -> Result<()> {
     let left = client.drain(JOB, None, PATIENCE)?;
     if !left.is_empty() {
         bail!("not drained: {left:?}");
     }
+    Ok(())
+}
+
+/// Waits until all is on the PFS, and removes the bytes there: memory is short.
+fn drain(client: &Client, pfs: &Path) -> Result<()> {
+    drained(client)?;
     for entry in std::fs::read_dir(pfs)? {
         std::fs::remove_dir_all(entry?.path())?;
     }

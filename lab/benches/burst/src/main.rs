@@ -1,12 +1,13 @@
-//! `make bench-burst`: how fast the burst buffer takes a checkpoint, beside what the machine does with the same bytes without one. Every pair
-//! is interleaved in one run, and the ratio of a pair counts. Coordinator, nodes and mount are processes of their own.
+//! `make bench-burst`: how fast the burst buffer takes a checkpoint and gives it back, beside what the machine does with the same bytes without
+//! one. Every pair is interleaved in one run, and the ratio of a pair counts. Coordinator, nodes and mount are processes of their own.
 
 mod cluster;
+mod restore;
 mod role;
 
 use anyhow::{Context, Result, ensure};
-use clap::Parser;
-use cluster::{Cluster, Process};
+use clap::{Parser, ValueEnum};
+use cluster::{Cluster, Process, Shape};
 use entresol_bench_common::{deliver, end, heading, median};
 use entresol_burst_live::without_checksums;
 use role::Role;
@@ -18,7 +19,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Measures how fast the burst buffer takes a checkpoint; prints Markdown.
+/// A half of the measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Half {
+    Write,
+    Restore,
+}
+
+/// Measures how fast the burst buffer takes a checkpoint and gives it back; prints Markdown.
 #[derive(Parser)]
 struct Arguments {
     /// Write the report to this file too.
@@ -27,6 +35,9 @@ struct Arguments {
     /// Pairs of each comparison.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
+    /// Leave out the other half.
+    #[arg(long, value_name = "HALF")]
+    only: Option<Half>,
     /// Size of a checkpoint in MiB.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=4096))]
     mib: u64,
@@ -58,11 +69,11 @@ fn seconds(act: impl FnOnce() -> Result<()>) -> Result<f64> {
     Ok(begin.elapsed().as_secs_f64())
 }
 
-/// A comparison: what is measured, beside what, and the bound on the ratio of their rates.
+/// A comparison: what is measured, beside what, and the bound on the ratio of their rates, if there is one.
 struct Comparison {
     name: &'static str,
     beside: &'static str,
-    bound: f64,
+    bound: Option<f64>,
     /// Times of each pair in seconds: ours, and the other's.
     pairs: Vec<(f64, f64)>,
 }
@@ -72,7 +83,7 @@ impl Comparison {
     fn run(
         name: &'static str,
         beside: &'static str,
-        bound: f64,
+        bound: Option<f64>,
         pairs: u32,
         mut ours: impl FnMut() -> Result<f64>,
         mut others: impl FnMut() -> Result<f64>,
@@ -88,6 +99,7 @@ impl Comparison {
         Ok(Comparison { name, beside, bound, pairs: measured })
     }
 
+    /// A row of a report, which is shown at once too.
     fn row(&self, bytes: u64) -> String {
         let mut ratios: Vec<f64> = self.pairs.iter().map(|(ours, other)| other / ours).collect();
         ratios.sort_by(f64::total_cmp);
@@ -97,18 +109,23 @@ impl Comparison {
         let outer = usize::from(ratios.len() >= 10);
         let (low, high) = (ratios[outer], ratios[ratios.len() - 1 - outer]);
         let ratio = median(&ratios);
-        let verdict = if ratio >= self.bound { "met" } else { "short" };
+        let verdict = |bound: f64| format!(">= {bound} {}", if ratio >= bound { "met" } else { "short" });
+        let verdict = self.bound.map_or_else(|| "none".to_owned(), verdict);
         let (ours, other) = (rate(|pair| pair.0), rate(|pair| pair.1));
-        format!(
-            "| {} | {ours:.2} | {} | {other:.2} | {ratio:.2} | {low:.2} to {high:.2} | >= {} {verdict} |\n",
-            self.name, self.beside, self.bound
-        )
+        let row = format!(
+            "| {} | {ours:.2} | {} | {other:.2} | {ratio:.2} | {low:.2} to {high:.2} | {verdict} |\n",
+            self.name, self.beside
+        );
+        eprint!("{row}");
+        row
     }
 }
 
-const READING: &str = "A checkpoint of one writer goes into the buffer of a node in another process, and is acknowledged with one copy. Rates are medians in \
-10^9 bytes a second. The ratio is that of the rates of one pair; its interval is from the second to the ninth of ten pairs. Between two measurements all is \
-drained. The drain of a checkpoint begins when it is stored, and the PFS is in memory. The TCP stream goes over the loopback in writes of 1 MiB into memory that was \
+const READING: &str = "Rates are medians in 10^9 bytes a second. The ratio is that of the rates of one pair; its interval is from the second to the \
+ninth of ten pairs, or from the least to the greatest of fewer. Daemons are processes of their own, and the PFS is in memory.";
+
+const WRITING: &str = "A checkpoint of one writer goes into the buffer of a node in another process, and is acknowledged with one copy. Between two \
+measurements all is drained. The drain of a checkpoint begins when it is stored. The TCP stream goes over the loopback in writes of 1 MiB into memory that was \
 touched. The file of a program is written by 1 MiB and closed.";
 
 fn stream(sink: &str, bytes: &[u8]) -> Result<()> {
@@ -124,33 +141,62 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
+/// What all measurements share.
+struct Bench {
+    bytes: u64,
+    pairs: u32,
+    scratch: tempfile::TempDir,
+    source: &'static [u8],
+    /// Memory of the length of a checkpoint.
+    arena: &'static mut [u8],
+}
+
+impl Bench {
+    fn new(arguments: &Arguments) -> Result<Bench> {
+        let bytes = arguments.mib << 20;
+        let scratch = tempfile::tempdir_in(&arguments.scratch).context("the scratch directory")?;
+        let (source, arena) = (&*touched(bytes as usize, false)?, touched(bytes as usize, true)?);
+        Ok(Bench { bytes, pairs: arguments.pairs, scratch, source, arena })
+    }
+}
+
+const HEAD: &str = "| ours | GB/s | beside | GB/s | ratio | interval | bound |\n|:--|--:|:--|--:|--:|:--|:--|\n";
+
 fn measure(arguments: &Arguments) -> Result<String> {
-    let bytes = arguments.mib << 20;
-    let source = &*touched(bytes as usize, false)?;
-    let arena = touched(bytes as usize, true)?;
-    let scratch = tempfile::tempdir_in(&arguments.scratch).context("the scratch directory")?;
+    let mut bench = Bench::new(arguments)?;
+    let mut report = heading("How fast the burst buffer takes a checkpoint", "bench-burst", READING);
+    report += &format!("A checkpoint has {} MiB.\n", arguments.mib);
+    if arguments.only != Some(Half::Restore) {
+        report += &format!("\n{WRITING}\n\n{HEAD}{}", writing(&mut bench)?);
+    }
+    if arguments.only != Some(Half::Write) {
+        report += &format!("\n{}\n\n{HEAD}{}", restore::READING, restore::measure(&mut bench)?);
+    }
+    Ok(report)
+}
+
+/// Stores and drains checkpoints: rows of a report.
+fn writing(bench: &mut Bench) -> Result<String> {
+    let (bytes, pairs, source) = (bench.bytes, bench.pairs, bench.source);
+    let scratch = bench.scratch.path();
+    let arena = &mut *bench.arena;
     let mut copy = || {
         seconds(|| {
             arena.copy_from_slice(source);
             Ok(())
         })
     };
-    let mut report = heading("How fast the burst buffer takes a checkpoint", "bench-burst", READING);
-    report += &format!("A checkpoint has {} MiB.\n\n", arguments.mib);
-    report += "| ours | GB/s | beside | GB/s | ratio | interval | bound |\n|:--|--:|:--|--:|--:|:--|:--|\n";
-    let pairs = arguments.pairs;
-    let mut add = |comparison: Comparison| {
-        eprint!("{}", comparison.row(bytes));
-        report += &comparison.row(bytes);
-    };
-
+    let mut rows = String::new();
+    let mut add = |comparison: Comparison| rows += &comparison.row(bytes);
     // Little more than a checkpoint: the next one has the same space again.
-    let memory = bytes + (64 << 20);
+    let memory = &[bytes + (64 << 20)];
+    let shape = Shape { memory, policy: "cdbb:drain=low", checksums: true, keeps: false };
+
     let local = "into the node of the writer";
-    let mut cluster = Cluster::start(scratch.path(), "local", &[memory], true)?;
-    add(Comparison::run(local, "a copy of memory", 0.5, pairs, || cluster.put(source), &mut copy)?);
+    let mut cluster = Cluster::start(scratch, "local", &shape)?;
+    add(Comparison::run(local, "a copy of memory", Some(0.5), pairs, || cluster.put(source), &mut copy)?);
     let mount = cluster.mount()?;
-    let (mut at, plain) = (0, scratch.path().join("plain"));
+    let (mut at, plain) = (0, scratch.join("plain"));
     let ours = || {
         at += 1;
         let folder = mount.path.join(at.to_string());
@@ -165,23 +211,23 @@ fn measure(arguments: &Arguments) -> Result<String> {
         std::fs::remove_file(&plain)?;
         Ok(time)
     };
-    add(Comparison::run("a file of a program, through the mount", "a file in memory", 0.5, pairs, ours, others)?);
+    add(Comparison::run("a file of a program, through the mount", "a file in memory", Some(0.5), pairs, ours, others)?);
     drop(mount);
     drop(cluster);
 
     without_checksums(true);
-    let mut cluster = Cluster::start(scratch.path(), "unchecked", &[memory], false)?;
+    let mut cluster = Cluster::start(scratch, "unchecked", &Shape { checksums: false, ..shape })?;
     let without = "the same without checksums";
-    add(Comparison::run(without, "a copy of memory", 0.8, pairs, || cluster.put(source), &mut copy)?);
+    add(Comparison::run(without, "a copy of memory", Some(0.8), pairs, || cluster.put(source), &mut copy)?);
     drop(cluster);
     without_checksums(false);
 
     // The writer's own node has no room for it.
-    let mut cluster = Cluster::start(scratch.path(), "remote", &[1 << 20, memory], true)?;
+    let mut cluster = Cluster::start(scratch, "remote", &Shape { memory: &[1 << 20, memory[0]], ..shape })?;
     let sink = Process::start(&["sink", &bytes.to_string()])?;
     let others = || seconds(|| stream(&sink.address, source));
-    add(Comparison::run("into another node", "a TCP stream", 0.8, pairs, || cluster.put(source), others)?);
-    Ok(report)
+    add(Comparison::run("into another node", "a TCP stream", Some(0.8), pairs, || cluster.put(source), others)?);
+    Ok(rows)
 }
 
 fn run() -> Result<()> {

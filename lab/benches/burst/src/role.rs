@@ -6,9 +6,9 @@ use clap::Subcommand;
 use entresol_burst::{JobId, NodeId};
 use entresol_burst_fuse::Mount;
 use entresol_burst_live::client::{Client, ClientSettings, Files, PATIENCE};
-use entresol_burst_live::pfs::Directory;
+use entresol_burst_live::pfs::{Directory, Pfs};
 use entresol_burst_live::{CoordinatorDaemon, CoordinatorSettings, NodeDaemon, NodeSettings, without_checksums};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,32 +23,60 @@ const ANY: &str = "127.0.0.1:0";
 #[command(hide = true)]
 pub enum Role {
     /// The coordinator
-    Coordinate { state: PathBuf, nodes: usize },
-    /// A node
-    Serve { node: u32, coordinator: String, memory: u64, pfs: PathBuf, checksums: u8 },
+    Coordinate { state: PathBuf, nodes: usize, policy: String },
+    /// A node, with its checksums, and with bytes that stay in its memory
+    Serve { node: u32, coordinator: String, memory: u64, pfs: PathBuf, checksums: u8, keeps: u8 },
     /// A mount
     Mount { coordinator: String, pfs: PathBuf, at: PathBuf },
     /// A receiver of TCP streams of so many bytes
     Sink { bytes: usize },
+    /// A sender of TCP streams of so many bytes
+    Source { bytes: usize },
 }
 
-/// Settings of a writer on node 0.
-pub fn settings(coordinator: &str) -> ClientSettings {
-    ClientSettings { coordinator: Some(coordinator.to_owned()), nodes: Vec::new(), node: NodeId(0), patience: PATIENCE }
+/// Settings of a writer or reader on a node.
+pub fn settings(coordinator: &str, node: u32) -> ClientSettings {
+    ClientSettings {
+        coordinator: Some(coordinator.to_owned()),
+        nodes: Vec::new(),
+        node: NodeId(node),
+        patience: PATIENCE,
+    }
+}
+
+/// A PFS on which nodes cannot write: what is in their memory stays there.
+struct FullPfs(Directory);
+
+impl Pfs for FullPfs {
+    fn create(&self, _: &str, _: &str, _: &mut dyn Read) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn read(&self, folder: &str, name: &str, at: u64, bytes: u64) -> io::Result<Vec<u8>> {
+        self.0.read(folder, name, at, bytes)
+    }
+
+    fn read_small(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
+        self.0.read_small(folder, name)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.0.list(folder)
+    }
 }
 
 impl Role {
     /// Does the process's work until standard input ends.
     pub fn play(&self) -> Result<()> {
         match self {
-            Role::Coordinate { state, nodes } => {
+            Role::Coordinate { state, nodes, policy } => {
                 let mut settings = CoordinatorSettings::new(ANY, state.clone());
-                settings.policy = "cdbb:drain=low".parse().context("the policy")?;
+                settings.policy = policy.parse().context("the policy")?;
                 settings.nodes = Some(*nodes);
                 let coordinator = CoordinatorDaemon::start(&settings)?;
                 stay(&coordinator.address().to_string())
             }
-            Role::Serve { node, coordinator, memory, pfs, checksums } => {
+            Role::Serve { node, coordinator, memory, pfs, checksums, keeps } => {
                 without_checksums(*checksums == 0);
                 let settings = NodeSettings {
                     node: NodeId(*node),
@@ -57,12 +85,14 @@ impl Role {
                     coordinator: coordinator.clone(),
                     capacity: *memory,
                 };
-                let node = NodeDaemon::start(&settings, Arc::new(Directory::open(pfs)?))?;
+                let directory = Directory::open(pfs)?;
+                let pfs: Arc<dyn Pfs> = if *keeps == 0 { Arc::new(directory) } else { Arc::new(FullPfs(directory)) };
+                let node = NodeDaemon::start(&settings, pfs)?;
                 stay(&node.address().to_string())
             }
             Role::Mount { coordinator, pfs, at } => {
                 let directory = Arc::new(Directory::open(pfs)?);
-                let client = Client::new(settings(coordinator), Arc::clone(&directory) as _);
+                let client = Client::new(settings(coordinator, 0), Arc::clone(&directory) as _);
                 let mount = Mount::start(Arc::new(Files::new(client, directory, JOB, 1)?), at)?;
                 stay(&at.display().to_string())?;
                 drop(mount);
@@ -77,6 +107,18 @@ impl Role {
                         let received = memory.chunks_mut(crate::WRITE).try_for_each(|part| stream.read_exact(part));
                         // A stream that breaks is the sender's error.
                         let _ = received.and_then(|()| stream.write_all(&[1]));
+                    }
+                });
+                stay(&address)
+            }
+            Role::Source { bytes } => {
+                let listener = TcpListener::bind(ANY)?;
+                let memory = &*touched(*bytes, false)?;
+                let address = listener.local_addr()?.to_string();
+                std::thread::spawn(move || {
+                    while let Ok((mut stream, _)) = listener.accept() {
+                        // A stream that breaks is the receiver's error.
+                        let _ = memory.chunks(crate::WRITE).try_for_each(|part| stream.write_all(part));
                     }
                 });
                 stay(&address)
