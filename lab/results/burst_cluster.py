@@ -88,17 +88,38 @@ def order():
     return table(["sums of a run's checkpoints, s: " + " / ".join(POLICIES), "emulated", "simulated", "model of the live code", "order"], lines)
 
 
-def programs():
+def by_program(groups):
     lines = []
-    for workload, policy, of in grouped():
+    for title, of in groups:
         names = list(dict.fromkeys(checkpoint["program"] for run in of for checkpoint in run["checkpoints"]))
         for name in names:
             own = [checkpoint for run in of for checkpoint in run["checkpoints"] if checkpoint["program"] == name]
             middle = {which: median(checkpoint[which] for checkpoint in own) for which in ("live_s", "simulated_s", "simulated_as_live_s")}
             ratio = median(checkpoint["live_s"] / checkpoint["simulated_s"] for checkpoint in own)
             live = median(checkpoint["live_s"] / checkpoint["simulated_as_live_s"] for checkpoint in own)
-            lines.append([f"{workload}, {policy}, {name}", *[f"{time:.3f}" for time in middle.values()], f"{ratio:.2f}", f"{live:.2f}"])
+            lines.append([f"{title}, {name}", *[f"{time:.3f}" for time in middle.values()], f"{ratio:.2f}", f"{live:.2f}"])
     return table(["median of a checkpoint, s", "emulated", "simulated", "model of the live code", "ratio", "ratio to that model"], lines)
+
+
+def programs():
+    return by_program((f"{workload}, {policy}", of) for workload, policy, of in grouped())
+
+
+def voids():
+    """Runs with too many late transfers, which do not count."""
+    found = [(path.name.split(".")[0], read(path.stem)) for path in sorted(JOURNAL.glob("*.void*.json"))]
+    found += [(path.stem, run) for path in sorted(JOURNAL.glob("*-seed?-*.json")) if path.stem.count(".") == 0 and (run := read(path.stem))["is_void"]]
+    if not found:
+        raise FileNotFoundError(2, "no void run", str(JOURNAL))
+    lines = []
+    for name, run in found:
+        total = [sum(times([run], which)) for which in ("live_s", "simulated_s", "simulated_as_live_s")]
+        middle = [median(ratios([run], which)) for which in ("simulated_s", "simulated_as_live_s")]
+        load = f"{run['load_before'].split()[0]} to {run['load_after'].split()[0]}"
+        cells = [f"{100 * run['late_share']:.2f} %", load, len(run["failures"])]
+        lines.append([f"{name}, {run['date']}", *cells, *[f"{value:.2f}" for value in total + middle]])
+    head = ["void run", "late", "load", "failed attempts", "emulated, s", "simulated, s", "model of the live code, s", "ratio of a checkpoint", "to that model"]
+    return table(head, lines) + "\n\n" + by_program((name, [run]) for name, run in found)
 
 
 def lateness():
@@ -190,7 +211,7 @@ def messages():
     answers = [sum(one["per_node"] for one in entry["answers"]) for entry in of]
     requests = [sum(one["per_node"] for one in entry["requests"]) for entry in of]
     lines.append(["answers over requests", *[f"{one / other:.2f}" for one, other in zip(answers, requests)]])
-    return table(["a node and checkpoint, means of ten", *POLICIES], lines)
+    return table(["a node and checkpoint, means", *POLICIES], lines)
 
 
 def coordinator():
@@ -199,6 +220,7 @@ def coordinator():
         ("processor time of the coordinator for a checkpoint, s (asked: <= 0.124)", "processor_s"),
         ("from the first opening to the last commit in its log, s (asked: <= 0.124)", "logged_s"),
         ("from the due time to the last acknowledgement at a writer, s", "checkpoint_s"),
+        ("the longest of these, s", "longest_s"),
         ("processor time of the coordinator in an idle second, s", "idle_processor_s"),
     ]
     return table(["320 writers", *POLICIES], [[title, *[f"{entry[what]:.4f}" for entry in of]] for title, what in rows])
@@ -209,6 +231,7 @@ TABLES = {
     "times": checkpoint_times,
     "order": order,
     "programs": programs,
+    "void": voids,
     "lateness": lateness,
     "links": links,
     "every link": every_link,

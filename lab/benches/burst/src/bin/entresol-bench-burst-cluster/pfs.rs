@@ -190,7 +190,7 @@ mod tests {
         drop(listener);
         serve(&address, scratch.path()).expect("a server");
         let pfs = Remote::new(scratch.path(), &address, Some(1e6)).expect("a directory");
-        let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..100_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
         let begin = Instant::now();
         pfs.create("job-1", "part", &mut &bytes[..]).expect("stored");
         assert!(begin.elapsed() >= Duration::from_millis(50), "100 kB at 1 MB/s, of which 32 kB are a full bucket");
