@@ -107,7 +107,7 @@ def programs():
 
 def voids():
     """Runs with too many late transfers, which do not count."""
-    found = [(path.name.split(".")[0], read(path.stem)) for path in sorted(JOURNAL.glob("*.void*.json"))]
+    found = [(path.stem, read(path.stem)) for path in sorted(JOURNAL.glob("*.void*.json"))]
     found += [(path.stem, run) for path in sorted(JOURNAL.glob("*-seed?-*.json")) if path.stem.count(".") == 0 and (run := read(path.stem))["is_void"]]
     if not found:
         raise FileNotFoundError(2, "no void run", str(JOURNAL))
