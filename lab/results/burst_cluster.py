@@ -176,6 +176,7 @@ def state():
             has = [seed for seed in seeds if (workload, seed, policy) in done]
             of = [done[workload, seed, policy] for seed in has]
             void = len(list(JOURNAL.glob(f"{workload}-seed*-{policy}.void*.json")))
+            void += sum(read(path.stem)["is_void"] for path in JOURNAL.glob(f"{workload}-seed?-{policy}.json"))
             lines.append([
                 f"{workload}, {policy}",
                 f"{len(has)} of {len(seeds)}",

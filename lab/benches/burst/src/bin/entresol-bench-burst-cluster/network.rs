@@ -20,7 +20,8 @@ const MTU: u32 = 3000;
 /// Bytes of a frame over the bytes of a program in it: heads of Ethernet, IP, and TCP with time stamps.
 const WIRE: f64 = 3014.0 / 2948.0;
 /// Smallest, first and largest size of a socket's memory in bytes. Half of it is the window, which stands in a bucket's queue before all that
-/// comes after it. Equal windows in one queue are equal shares of its link. With half of this size the buckets ran empty as soon as the processors were busy.
+/// comes after it. Equal windows in one queue are equal shares of its link. With half of this size the buckets ran empty as soon as the
+/// processors were busy.
 const SOCKET_MEMORY: &str = "4096 16384 32768";
 /// Tokens of a full bucket, and the longest queue before it. No frame is dropped: a bucket delays.
 const BUCKET: &str = "burst 32kb limit 64mb";
