@@ -201,6 +201,17 @@ bench-burst: deps
 	cargo build --release --locked -p entresol-bench-burst
 	target/release/entresol-bench-burst $(BENCH_BURST)
 
+# The burst buffer on an emulated cluster beside the simulation: 46 nodes in network namespaces with token buckets, 320 writers, 21 runs of eight
+# minutes, and the coordinator's messages (root; 2 GB of memory): lab/results/burst-cluster.md. A call that was stopped goes on where it was.
+# Say BENCH_BURST_CLUSTER="--runs 3" for three of the runs.
+BENCH_BURST_CLUSTER :=
+.PHONY: bench-burst-cluster
+bench-burst-cluster: deps
+	cargo build --release --locked -p entresol-bench-burst
+	$(if $(wildcard target/results/burst-cluster/messages-chunked.json),,target/release/entresol-bench-burst-cluster --messages)
+	target/release/entresol-bench-burst-cluster $(BENCH_BURST_CLUSTER)
+	python3 lab/results/burst_cluster.py
+
 # Ten million seeded crashes of the block cache over each layout, in slices: half of them of all kinds, a quarter with queries over tables, a
 # quarter with syncs that fail; and runs in which something rots (an hour of one core). A violation prints its seed and ends it. What is done
 # is noted in CRASH_LONG, so that a run that was stopped goes on where it was; the last lines say what the slices add up to.

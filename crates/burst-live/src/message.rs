@@ -108,6 +108,9 @@ pub enum FromCoordinator {
         orders: Vec<Order>,
         /// Number of the last event applied.
         applied: u64,
+        /// True while writers write to the PFS directly.
+        #[serde(default)]
+        direct: bool,
     },
 }
 

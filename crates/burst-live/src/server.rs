@@ -24,7 +24,12 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// # Errors
 /// With the address, when it is not this host's or another process listens there.
 pub fn listen(address: &str) -> io::Result<TcpListener> {
-    TcpListener::bind(address).map_err(|error| io::Error::new(error.kind(), format!("listening at {address}: {error}")))
+    let failed = |error: io::Error| io::Error::new(error.kind(), format!("listening at {address}: {error}"));
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    // The standard library's queue has 128 connections, and one that finds it full tries again after a second: all ranks of a job connect
+    // at the same time.
+    rustix::net::listen(&listener, CONNECTIONS_MAX as i32).map_err(|error| failed(error.into()))?;
+    Ok(listener)
 }
 
 #[derive(Default)]

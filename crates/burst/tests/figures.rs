@@ -1,7 +1,7 @@
 //! The fluid model compared with the published numbers of chapter 5 (004), simulated at the PFS rates of the design's
 //! page.
 
-use entresol_burst::simulate::{Cluster, Published, Workload, bound_s, median, quantile, run};
+use entresol_burst::simulate::{Cluster, CopiesBy, Program, Published, Workload, bound_s, median, quantile, run};
 use entresol_burst::{CheckpointId, Coordinator, Epoch, JobId, LEASE_NS, Policy};
 
 const SEEDS: u64 = 32;
@@ -89,5 +89,20 @@ fn chunked_is_near_the_least_time_that_is_possible() {
         let over = median(times) / bound_s(&cluster, &workload, pbwa, policy(text));
         println!("simulated {text}: median of pBWA over the least possible {over:.3}");
         assert!((0.999..=most).contains(&over), "{text}: {over:.3}");
+    }
+}
+
+/// One writer, three parts of 100 bytes, links of 100 bytes a second: its own node takes the first part, others the next two. The first
+/// copy and the two parts leave its link in 3 s, and the node that has the last part copies it in one more. A writer that copies by itself
+/// sends five times 100 bytes.
+#[test]
+fn a_copy_is_sent_by_the_node_of_its_part_or_by_the_writer() {
+    let programs = vec![Program { name: "one", bytes: 300, writers: 1 }];
+    let workload = Workload { programs, checkpoints: 1, ..Workload::light() };
+    for (copies_by, expected_s) in [(CopiesBy::Node, 4.0), (CopiesBy::Writer, 5.0)] {
+        let rates = Cluster { link: 100.0, copy: 1e9, stream: 1e-3, ..Cluster::thesis(1e-3) };
+        let cluster = Cluster { nodes: 8, writers_per_node: 2, buffer_bytes: 100, copies_by, ..rates };
+        let time = run(&cluster, &workload, policy("cdbb:redundancy=partner"), 0).total_s();
+        assert!((time - expected_s).abs() < 0.01, "{copies_by:?}: {time}");
     }
 }

@@ -29,6 +29,8 @@ const WRITER_SILENCE: Duration = Duration::from_secs(60);
 const MESSAGE: Duration = Duration::from_secs(5);
 /// Time that a commit waits for the nodes' messages about the last pieces.
 const COMMIT_WAIT: Duration = Duration::from_secs(2);
+/// Longest time, up to a lease, for which drains make way to a writer that writes to the PFS directly.
+const DIRECT_MAX: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_millis(100);
 
 /// Settings of a coordinator.
@@ -75,7 +77,8 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(settings: &CoordinatorSettings, epoch: Epoch, log: Option<GrantLog>) -> Shared {
         let coordinator = Coordinator::new(settings.policy, epoch, settings.lease_ns);
-        let state = State::new(coordinator, settings.policy, log, settings.nodes, settings.wait);
+        let direct_max = DIRECT_MAX.min(Duration::from_nanos(settings.lease_ns));
+        let state = State::new(coordinator, settings.policy, log, settings.nodes, settings.wait, direct_max);
         Shared { state: Mutex::new(state), applied: Condvar::new(), stopping: AtomicBool::new(false) }
     }
 }

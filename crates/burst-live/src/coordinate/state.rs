@@ -4,7 +4,9 @@ use super::log::{Applied, GrantLog, apply};
 use crate::clock;
 use crate::message::{FromCoordinator, NodeEntry};
 use crate::report::report;
-use entresol_burst::{Answer, Coordinator, Event, Exposure, Grant, NodeId, Order, Place, Policy, Refused, Report};
+use entresol_burst::{
+    Answer, Coordinator, Event, Exposure, Grant, NodeId, Object, Order, Place, Policy, Refused, Report,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -35,6 +37,10 @@ pub(crate) struct State {
     give_up: Instant,
     reported: BTreeSet<NodeId>,
     settled: bool,
+    /// Objects whose writers write a part to the PFS directly, with the time at which they were opened.
+    direct: BTreeMap<Object, Instant>,
+    /// Longest time for which a writer counts as one of those: it may have been killed.
+    direct_max: Duration,
 }
 
 impl State {
@@ -44,6 +50,7 @@ impl State {
         log: Option<GrantLog>,
         expected: Option<usize>,
         wait: Duration,
+        direct_max: Duration,
     ) -> State {
         State {
             coordinator,
@@ -56,6 +63,8 @@ impl State {
             give_up: clock::now() + wait,
             reported: BTreeSet::new(),
             settled: false,
+            direct: BTreeMap::new(),
+            direct_max,
         }
     }
 
@@ -90,7 +99,10 @@ impl State {
             return FromCoordinator::Kept { why: format!("{object} is in buffers already") };
         }
         match self.apply(&Applied::Event(event.clone())) {
-            Ok(grants) => FromCoordinator::Grants { addresses: self.addresses(&grants), grants },
+            Ok(grants) => {
+                self.note_direct(event, &grants);
+                FromCoordinator::Grants { addresses: self.addresses(&grants), grants }
+            }
             Err(absent @ Refused::UnknownNode(_)) => FromCoordinator::Absent { why: absent.to_string() },
             Err(refused) => FromCoordinator::Refused { why: refused.to_string() },
         }
@@ -99,9 +111,25 @@ impl State {
     /// A commit; none if parts are not stored yet.
     pub fn commit(&mut self, event: &Event) -> Option<FromCoordinator> {
         match self.apply(&Applied::Event(event.clone())) {
-            Ok(grants) => Some(FromCoordinator::Grants { addresses: BTreeMap::new(), grants }),
+            Ok(grants) => {
+                self.note_direct(event, &grants);
+                Some(FromCoordinator::Grants { addresses: BTreeMap::new(), grants })
+            }
             Err(Refused::Incomplete(_)) => None,
             Err(refused) => Some(FromCoordinator::Refused { why: refused.to_string() }),
+        }
+    }
+
+    /// Notes whether the writer of an object writes to the PFS directly.
+    fn note_direct(&mut self, event: &Event, grants: &[Grant]) {
+        match *event {
+            Event::Open { object, .. } if grants.iter().any(|grant| grant.place == Place::Pfs) => {
+                self.direct.insert(object, clock::now());
+            }
+            Event::Open { object, .. } | Event::Commit { object } | Event::Abandon { object } => {
+                self.direct.remove(&object);
+            }
+            _ => {}
         }
     }
 
@@ -210,10 +238,11 @@ impl State {
     }
 
     fn orders(&mut self, node: NodeId) -> FromCoordinator {
-        match self.links.get_mut(&node) {
-            Some(link) => FromCoordinator::Orders { orders: std::mem::take(&mut link.orders), applied: link.applied },
-            None => FromCoordinator::Orders { orders: Vec::new(), applied: 0 },
-        }
+        self.direct.retain(|_, since| clock::elapsed(*since) < self.direct_max);
+        let direct = !self.direct.is_empty();
+        let link = self.links.get_mut(&node);
+        let (orders, applied) = link.map_or((Vec::new(), 0), |link| (std::mem::take(&mut link.orders), link.applied));
+        FromCoordinator::Orders { orders, applied, direct }
     }
 
     /// The end of a node's connection.

@@ -36,6 +36,7 @@ pub(crate) fn run(shared: &Shared) {
     let mut last = String::new();
     while !shared.is_stopping() {
         let Err(error) = exchange(shared) else { return };
+        shared.note_direct(false);
         let error = error.to_string();
         if error != last && !shared.is_stopping() {
             report!("node {}: without the coordinator {}: {error}", shared.node.0, shared.coordinator);
@@ -65,7 +66,8 @@ fn exchange(shared: &Shared) -> Result<(), LinkError> {
     *lock(&shared.policy) = Some(policy);
     let mut answer = call(&peer, &ToCoordinator::Report(report))?;
     loop {
-        let FromCoordinator::Orders { orders, applied } = answer else { return Err(LinkError::Unexpected) };
+        let FromCoordinator::Orders { orders, applied, direct } = answer else { return Err(LinkError::Unexpected) };
+        shared.note_direct(direct);
         {
             let mut buffer = lock(&shared.buffer);
             buffer.acknowledged(applied);

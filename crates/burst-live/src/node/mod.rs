@@ -13,7 +13,7 @@ use crate::report::report;
 use crate::server::{Server, listen, lock};
 use crate::wire::{self, WireError};
 use buffer::Buffer;
-use entresol_burst::{Event, NodeId, Policy};
+use entresol_burst::{DrainPriority, Event, NodeId, Policy};
 use share::ShareServer;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     /// Notified when there is an event for the coordinator.
     announced: Condvar,
     policy: Mutex<Option<Policy>>,
+    /// True while drains make way to writers that write to the PFS directly.
+    direct: AtomicBool,
     stopping: AtomicBool,
     /// Guards nothing; the drain and the pauses wait on it.
     idle: Mutex<()>,
@@ -77,10 +79,17 @@ impl Shared {
             buffer: Mutex::new(Buffer::new(settings.node, incarnation, settings.capacity)?),
             announced: Condvar::new(),
             policy: Mutex::new(None),
+            direct: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             idle: Mutex::new(()),
             work: Condvar::new(),
         })
+    }
+
+    /// Notes whether writers write to the PFS directly, as far as this node's coordinator knows.
+    fn note_direct(&self, direct: bool) {
+        let is_low = lock(&self.policy).is_some_and(|policy| policy.drain == DrainPriority::Low);
+        self.direct.store(direct && is_low, Ordering::Relaxed);
     }
 
     fn is_stopping(&self) -> bool {

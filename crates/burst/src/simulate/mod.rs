@@ -15,6 +15,6 @@ mod run;
 pub use bounds::bound_s;
 pub use failures::{Failures, Loss, losses};
 pub use figures::{Fit, Published, fit, median, quantile};
-pub use model::{BATCH_BYTES, Cluster, Program, StreamOf, Workload};
+pub use model::{BATCH_BYTES, Cluster, CopiesBy, Program, StreamOf, Workload};
 pub use readings::{Reading, Sensitivity, Setup, sensitivity};
-pub use run::{Buffered, Checkpoint, Destinations, Protection, Run, run};
+pub use run::{Buffered, Checkpoint, Destinations, Protection, Run, run, run_in_order};

@@ -30,6 +30,8 @@ pub struct Cluster {
     pub stream_of: StreamOf,
     /// True if bytes to the PFS take other links than those to other nodes.
     pub pfs_apart: bool,
+    /// Sender of the second copy of a part.
+    pub copies_by: CopiesBy,
     /// Rate at which the PFS takes bytes, all streams together.
     pub pfs: f64,
     /// Bytes of a drain after which their space is freed; with `None`, the whole piece.
@@ -43,6 +45,15 @@ pub enum StreamOf {
     Stream,
     /// All streams of one node together.
     Node,
+}
+
+/// Sender of the second copy of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopiesBy {
+    /// The node that has the part, while the writer sends its next part.
+    Node,
+    /// The writer, before its next part, as the live client does.
+    Writer,
 }
 
 impl Cluster {
@@ -60,6 +71,7 @@ impl Cluster {
             stream: 0.52e9,
             stream_of: StreamOf::Stream,
             pfs_apart: false,
+            copies_by: CopiesBy::Node,
             pfs,
             batch_bytes: Some(BATCH_BYTES),
         }

@@ -1,7 +1,7 @@
 //! One run: the coordinator and the nodes' stores, driven in virtual time by programs over the fluid model.
 
 use super::fluid::{Fluid, Passed};
-use super::model::{Cluster, StreamOf, Workload};
+use super::model::{Cluster, CopiesBy, StreamOf, Workload};
 use crate::{
     CheckpointId, Coordinator, DrainPriority, Epoch, Event, Grant, JobId, LEASE_NS, Lease, NodeId, NodeStore, Object,
     Order, Place, Policy, Report, Reservation, Role,
@@ -101,7 +101,21 @@ impl Run {
 /// # Panics
 /// When the workload has more writers than the cluster has places for, or a rate is not above 0.
 pub fn run(cluster: &Cluster, workload: &Workload, policy: Policy, seed: u64) -> Run {
-    let mut simulation = Simulation::new(cluster, workload, policy, seed);
+    run_in_order(cluster, workload, policy, seed, &|program, _| (0..workload.programs[program].writers).collect())
+}
+
+/// As [`run`], but with the ranks of a program's checkpoint opening in this order, which may be that of a live run.
+///
+/// # Panics
+/// As [`run`], or when a rank is missing.
+pub fn run_in_order(
+    cluster: &Cluster,
+    workload: &Workload,
+    policy: Policy,
+    seed: u64,
+    order: &dyn Fn(usize, u32) -> Vec<u32>,
+) -> Run {
+    let mut simulation = Simulation::new(cluster, workload, policy, seed, order);
     while simulation.step() {}
     simulation.result
 }
@@ -140,6 +154,8 @@ struct Simulation<'a> {
     cluster: &'a Cluster,
     workload: &'a Workload,
     policy: Policy,
+    /// Ranks of a program's checkpoint in the order in which they open.
+    order: &'a dyn Fn(usize, u32) -> Vec<u32>,
     now_s: f64,
     fluid: Fluid<Tag>,
     coordinator: Coordinator,
@@ -155,7 +171,13 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(cluster: &'a Cluster, workload: &'a Workload, policy: Policy, seed: u64) -> Self {
+    fn new(
+        cluster: &'a Cluster,
+        workload: &'a Workload,
+        policy: Policy,
+        seed: u64,
+        order: &'a dyn Fn(usize, u32) -> Vec<u32>,
+    ) -> Self {
         let rates = [cluster.link, cluster.copy, cluster.stream, cluster.pfs];
         assert!(rates.iter().all(|&rate| rate > 0.0), "every rate is above 0: {cluster:?}");
         let starts_s = workload.starts(seed);
@@ -182,6 +204,7 @@ impl<'a> Simulation<'a> {
             cluster,
             workload,
             policy,
+            order,
             now_s: 0.0,
             fluid: Fluid::new(capacity),
             coordinator: Coordinator::new(policy, Epoch(1), LEASE_NS),
@@ -253,7 +276,7 @@ impl<'a> Simulation<'a> {
         true
     }
 
-    /// Has all writers of a program open their objects, in the order of their ranks.
+    /// Has all writers of a program open their objects, one after the other.
     fn checkpoint(&mut self, program: usize) {
         let spec = self.workload.programs[program];
         let running = &mut self.programs[program];
@@ -261,7 +284,9 @@ impl<'a> Simulation<'a> {
         running.writers = spec.writers;
         let checkpoint = CheckpointId(u64::from(running.number));
         let number = running.number;
-        for rank in 0..spec.writers {
+        let ranks = (self.order)(program, number);
+        assert_eq!(ranks.len(), spec.writers as usize, "each rank of {} opens once", spec.name);
+        for rank in ranks {
             let slot = self.first_writer[program] + rank as usize;
             let node = self.cluster.node_of(slot as u32);
             let object = Object { job: JobId(program as u64), checkpoint, rank };
@@ -354,6 +379,10 @@ impl<'a> Simulation<'a> {
                 if let Ok(event) = self.nodes[guard.node.0 as usize].stored(guard.lease, now_ns) {
                     self.tell(event);
                 }
+                if self.cluster.copies_by == CopiesBy::Writer {
+                    let lane = self.writers[writer].as_ref().expect("a writer waits for it").lane_of[part];
+                    self.next_part(writer, lane);
+                }
                 self.part_done(writer);
             }
             Tag::Drain { node, lease } => {
@@ -370,7 +399,8 @@ impl<'a> Simulation<'a> {
     fn part_ended(&mut self, slot: usize, part: usize) {
         let writer = self.writers[slot].as_ref().expect("a writer at work");
         let place = writer.parts[part].place.clone();
-        let lane = writer.lane_of[part];
+        let (lane, node) = (writer.lane_of[part], writer.node);
+        let by_writer = self.cluster.copies_by == CopiesBy::Writer;
         let mut done = true;
         if let Place::Buffer { primary, guard } = place {
             let now_ns = self.now_ns();
@@ -378,13 +408,15 @@ impl<'a> Simulation<'a> {
             self.tell(event);
             if let Some(guard) = guard {
                 self.admit(&guard);
-                let bytes = primary.bytes();
-                self.send_to_node(Tag::Guard { writer: slot, part }, primary.node.0, guard.node.0, bytes);
+                let (bytes, from) = (primary.bytes(), if by_writer { node } else { primary.node.0 });
+                self.send_to_node(Tag::Guard { writer: slot, part }, from, guard.node.0, bytes);
                 done = false;
             }
             self.drain(primary.node.0);
         }
-        self.next_part(slot, lane);
+        if done || !by_writer {
+            self.next_part(slot, lane);
+        }
         if done {
             self.part_done(slot);
         }
