@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""A recommendation from a trace, built from emulated devices and run live: the table of advise-built.md.
+"""Recommendations from traces, built from emulated devices and run live: the tables of advise-built.md.
 
-1. PostgreSQL runs a TPC-C-like load over an emulated array without a cache; what it asks of the array is recorded.
-2. `entresol advise hierarchy` says what cache to buy, from that trace and built.toml, and predicts what each candidate does.
-3. The recommended one and two others are built, each with a load and a start of its own, and run.
+1. PostgreSQL runs three TPC-C-like loads over an emulated array without a cache; what each asks of the array is recorded.
+2. `entresol advise hierarchy` predicts from such a trace what a cache over a backing store does, for ten pairs of a load and of
+   devices and for the smallest cache of each load.
+3. Each is built, with a load and a start of its own, and run.
 4. Predicted and measured stand side by side.
 
 `advise_built.py` measures what target/results/built lacks, with the program that ENTRESOL names (target/release/entresol, and entresol-lab beside it), and renews
-the page. Delete target/results/built to measure anew. About seven minutes; BUILT_SCRATCH (/dev/shm) needs 2 GB.
+the page. Delete target/results/built to measure anew. BUILT_SCRATCH (/dev/shm) needs 2 GB.
 """
 
 import json
@@ -20,14 +21,34 @@ ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "built"
 SCRATCH = os.environ.get("BUILT_SCRATCH", "/dev/shm")
 
-LOAD = ["--db", "postgresql", "--memory", "16MiB"]
-LOAD += os.environ.get("BUILT_LOAD", "--warehouses 3 --clients 16").split()
-RECORDED = os.environ.get("BUILT_RECORDED", "--warmup 10s --duration 50s").split()
-BUILT = os.environ.get("BUILT_BUILT", "--warmup 12s --duration 30s").split()
-BACKING = "face-raid0x16"
-POLICY = os.environ.get("BUILT_POLICY", "face")  # over a log it copies nothing: lab/results/tpcc-databases.md
+MEMORY = "16MiB"
+WARM_S = 10  # before what is recorded counts
+COUNTED_S = 30
+WARM_MAX_S = 60
+POLICY = os.environ.get("BUILT_POLICY", "reuse")  # the default of a new cache
 FOOTPRINT = "50GB"  # 001, section 6.2: its database
-BUDGET = "426"  # the array and ten dollars
+RECORDED_ON = "face-raid0x16"
+
+# Warehouses and clients of each load, and the seconds for which it is recorded.
+LOADS = {"A": (3, 16, 60), "B": (3, 4, 90), "C": (2, 8, 75)}
+
+# A load, the drive of the cache and its gigabytes, the backing store. 50 GB stand for the pages of the trace.
+PAIRS = [
+    ("A", "840-pro", 16, "face-raid0x16"),
+    ("A", "840-pro", 8, "face-raid0x16"),
+    ("A", "s3500", 16, "face-raid0x4"),
+    ("A", "p3700", 16, "gp3-3000"),
+    ("B", "840-pro", 16, "face-raid0x16"),
+    ("B", "850-evo", 8, "face-raid0x4"),
+    ("B", "s3500", 8, "gp3-3000"),
+    ("C", "840-pro", 8, "face-raid0x4"),
+    ("C", "p3700", 16, "face-raid0x16"),
+    ("C", "850-evo", 16, "sas-raid5x6"),
+]
+SMALLEST = [("A", "840-pro", 4, "face-raid0x16"), ("B", "s3500", 4, "face-raid0x16"), ("C", "840-pro", 4, "face-raid0x4")]
+
+# Dollars a GB of 001, table 1. The prices of backing stores decide nothing here: there is one in each catalogue.
+DRIVES = {"840-pro": ("840 Pro", 0.62), "850-evo": ("850 Evo", 0.39), "s3500": ("DC S3500", 1.15), "p3700": ("DC P3700", 2.97)}
 
 
 def entresol(*words):
@@ -43,15 +64,18 @@ def result(name, make):
     return json.loads(path.read_text())
 
 
-def bench(policy, *words):
+def bench(load, backing, policy, *words):
+    warehouses, clients, _ = LOADS[load]
     return lambda path: entresol(
-        "bench", "tpcc", *LOAD, *words, "--backing-profile", BACKING, "--waf", "curve", "--scratch", SCRATCH,
-        "--policy", policy, "--json", path,
+        "bench", "tpcc", "--db", "postgresql", "--memory", MEMORY, "--warehouses", warehouses, "--clients", clients, *words,
+        "--backing-profile", backing, "--waf", "curve", "--scratch", SCRATCH, "--policy", policy, "--json", path,
     )
 
 
-def recorded():
-    return result("recorded", bench("none", *RECORDED, "--record", OUT / "recorded.etr"))
+def recorded(load):
+    times = ["--warmup", f"{WARM_S}s", "--duration", f"{LOADS[load][2] - WARM_S}s"]
+    make = bench(load, RECORDED_ON, "none", *times, "--record", OUT / f"{load}.etr")
+    return result(f"recorded-{load}", make)["runs"][0]
 
 
 def load_of(run):
@@ -66,50 +90,54 @@ def load_of(run):
     }
 
 
-def advice(load):
-    clients = max(1, round(load["waiting"] + load["computing"]))
-    return result("advice", lambda path: entresol(
-        "advise", "hierarchy", OUT / "recorded.etr", "--below-pool", "--catalogue", HERE / "built.toml",
-        "--footprint", FOOTPRINT, "--budget", BUDGET, "--flash-policy", POLICY, "--every",
-        "--clients", clients, "--work", f"{load['work_us']:.1f}", "--processors", os.cpu_count(), "--json", path,
+def catalogue(drive, backing):
+    """A catalogue of one drive over one backing store."""
+    path = OUT / f"{drive}-{backing}.toml"
+    name, price = DRIVES[drive]
+    path.write_text(
+        'date = "2015"\nsource = "001 (Kang, Lee, Moon, Kee, Oh 2016), table 1"\n'
+        f'[[item]]\nname = "{name}"\ntier = "ssd"\nprofile = "{drive}"\ncapacities_gb = [4, 8, 16]\ndollars_per_gb = {price}\n'
+        f"endurance_writes = 3000\n"
+        f'[[item]]\nname = "{backing}"\ntier = "disk"\nprofile = "{backing}"\ncapacities_gb = [2340]\ndollars = [0]\n'
+    )
+    return path
+
+
+def advice(load, drive, backing, clients):
+    asks = load_of(recorded(load))
+    return result(f"advice-{load}-{drive}-{backing}-{clients}", lambda path: entresol(
+        "advise", "hierarchy", OUT / f"{load}.etr", "--below-pool", "--catalogue", catalogue(drive, backing),
+        "--footprint", FOOTPRINT, "--budget", "1000", "--flash-policy", POLICY, "--every",
+        "--clients", clients, "--work", f"{asks['work_us']:.1f}", "--processors", os.cpu_count(), "--json", path,
     ))
 
 
-def name(candidate):
-    parts = [f"{part['gb']:g} GB {part['name']}" for part in candidate["parts"]]
-    return " over ".join(parts) if len(parts) > 1 else f"{parts[0]} alone"
+def predicted(load, drive, gb, backing):
+    """Pages of the cache and what is foretold of it; the requesters are no whole number, so between the two next ones."""
+    asks = load_of(recorded(load))
+    requesters = asks["waiting"] + asks["computing"]
+    fewer = max(1, int(requesters))
+    found = []
+    for clients in (fewer, fewer + 1):
+        of_size = [c for c in advice(load, drive, backing, clients)["candidates"] if gb in [part["gb"] for part in c["parts"][:-1]]]
+        found.append(of_size[0])
+    low, high = (candidate["fate"]["simulated"] for candidate in found)
+    share = min(1, max(0, requesters - fewer))
+    rate = low["requests_per_second"] * (1 - share) + high["requests_per_second"] * share
+    return found[0]["parts"][0]["pages"], {**(low if share < 0.5 else high), "requests_per_second": rate}
 
 
-def built(candidate):
-    """The candidate with its cache, live."""
-    cache = candidate["parts"][0]
-    drive = {"840 Pro": "840-pro", "DC S3500": "s3500"}[cache["name"]]
-    words = ["--cache-profile", drive, "--cache-size", f"{cache['pages']}p"]
-    return result(f"{drive}-{cache['gb']:g}", bench(POLICY, *BUILT, *words))["runs"][0]
-
-
-def rate_of(run):
-    """Pages asked for a second: of a cache as it counts them, else as they were recorded."""
-    asked = run["asked"] and run["asked"]["requests"] or run["pages"]["reads"] + run["pages"]["writes"]
-    return asked / run["looked_s"]
-
-
-def chosen(advised):
-    """The recommended candidate, none, and of the others with a cache the worst and the one in the middle."""
-    all_of = [c for c in advised["candidates"] if "simulated" in c["fate"]]
-    best = advised["candidates"][advised["choice"]["best"]]
-    none = next(c for c in all_of if len(c["parts"]) == 1)
-    others = [c for c in all_of if len(c["parts"]) == 2 and c is not best]
-    others.sort(key=lambda c: c["fate"]["simulated"]["requests_per_second"])
-    return none, others[0], others[len(others) // 2], best
+def built(load, drive, backing, pages, rate):
+    """The live run, warmed with as many requests as the simulation: half of what was recorded."""
+    first = recorded(load)
+    requests = first["asked"]["requests"] / first["looked_s"] * LOADS[load][2] / 2
+    warm = min(WARM_MAX_S, round(requests / rate))
+    words = ["--warmup", f"{warm}s", "--duration", f"{COUNTED_S}s", "--cache-profile", drive, "--cache-size", f"{pages}p"]
+    return result(f"built-{load}-{drive}-{pages}-{backing}", bench(load, backing, POLICY, *words))["runs"][0]
 
 
 def late(figures):
     """How long after the model's time this machine handed an I/O over."""
-    if figures is None:
-        return "–"
-    if "late_s" not in figures:
-        return "not measured"
     return f"{1e6 * figures['late_s'] / (figures['reads'] + figures['writes'] + figures['flushes']):.0f}"
 
 
@@ -117,44 +145,39 @@ def error(predicted, measured):
     return f"{100 * (predicted / measured - 1):+.1f} %"
 
 
-def compared():
-    first = recorded()["runs"][0]
-    load = load_of(first)
-    advised = advice(load)
-    none, *caches = chosen(advised)
+def compared(pairs):
     lines = []
-    for candidate in (none, *caches):
-        run = first if candidate is none else built(candidate)
+    for load, drive, gb, backing in pairs:
+        pages, told = predicted(load, drive, gb, backing)
+        run = built(load, drive, backing, pages, told["requests_per_second"])
         if run["faults"]:
-            raise SystemExit(f"{name(candidate)}: {run['faults']}")
-        told = candidate["fate"]["simulated"]
-        rate, orders = told["requests_per_second"], 60 * told["requests_per_second"] / load["per_order"]
-        live, live_orders = rate_of(run), run["new_orders_per_minute"]
-        title = name(candidate)
-        if candidate is caches[-1]:
-            title = f"**{title}**"
-        array, drive = run["backing_device"], run["cache_device"]
-        device = lambda figures, at: "–" if figures is None else (
-            f"{100 * told['devices'][at]['utilisation']:.0f} / {100 * figures['busy_s'] / run['looked_s']:.0f} %")
+            raise SystemExit(f"{load} {drive} {gb} {backing}: {run['faults']}")
+        per_order = load_of(recorded(load))["per_order"]
+        asked = (run["pages"]["reads"] + run["pages"]["writes"]) / run["looked_s"]
+        rate, orders = told["requests_per_second"], 60 * told["requests_per_second"] / per_order
+        array, cache = run["backing_device"], run["cache_device"]
+        busy = lambda figures, at: f"{100 * told['devices'][at]['utilisation']:.0f} / {100 * figures['busy_s'] / run['looked_s']:.0f} %"
         lines.append([
-            title, f"{candidate['dollars']:.2f}", f"{rate:.0f}", f"{live:.0f}", error(rate, live),
-            f"{orders:.0f}", f"{live_orders:.0f}", error(orders, live_orders), f"{live * 60 / live_orders:.1f}",
-            device(drive, 0), device(array, -1), f"{late(drive)} / {late(array)}",
+            load, f"{gb} GB {DRIVES[drive][0]}, {pages} pages", backing, f"{rate:.0f}", f"{asked:.0f}", error(rate, asked),
+            f"{orders:.0f}", f"{run['new_orders_per_minute']:.0f}", error(orders, run["new_orders_per_minute"]),
+            busy(cache, 0), busy(array, -1), f"{late(cache)} / {late(array)}",
         ])
-    head = ["hierarchy", "dollars", "requests/s: predicted", "measured", "error", "new orders/min: predicted", "measured",
-            "error", "requests per new order", "drive busy: predicted / measured", "array busy", "handed over late, us: drive / array"]
+    head = ["load", "cache", "backing store", "requests/s: predicted", "measured", "error", "new orders/min: predicted", "measured",
+            "error", "drive busy: predicted / measured", "backing store busy", "handed over late, us: drive / backing store"]
     return table(head, lines)
 
 
-def load_table():
-    load = load_of(recorded()["runs"][0])
-    values = [f"{load['rate']:.0f}", f"{load['per_order']:.1f}", f"{load['waiting']:.2f}", f"{load['computing']:.2f}",
-              f"{load['work_us']:.0f}"]
-    return table(["requests/s", "per new order", "waited for at a time", "processors busy", "processor time of a request, us"],
-                 [values])
+def loads():
+    lines = []
+    for load, (warehouses, clients, seconds) in LOADS.items():
+        of = load_of(recorded(load))
+        lines.append([load, warehouses, clients, seconds, f"{of['rate']:.0f}", f"{of['per_order']:.1f}", f"{of['waiting']:.2f}",
+                      f"{of['computing']:.2f}", f"{of['work_us']:.0f}"])
+    return table(["load", "warehouses", "clients", "seconds", "requests/s", "per new order", "waited for at a time", "processors busy",
+                  "processor time of a request, us"], lines)
 
 
-TABLES = {"load": load_table, "compared": compared}
+TABLES = {"loads": loads, "pairs": lambda: compared(PAIRS), "smallest": lambda: compared(SMALLEST)}
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ pub mod client;
 mod clock;
 mod coordinate;
 #[cfg(test)]
+mod drain_tests;
+#[cfg(test)]
 mod faults;
 pub mod index;
 pub mod layout;

@@ -167,7 +167,7 @@ impl Model {
     }
 
     /// Checks a read of a page, and returns the version. `oldest` was the last acknowledged one when the read began.
-    /// Where the power may go, a change below may just have failed.
+    /// A change below may just have failed where the power may go.
     fn check(&self, page: u64, bytes: &[u8], oldest: u64, what: &str) -> u64 {
         let version = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
         let oldest = if self.page(page).as_below.load(SeqCst) { 0 } else { oldest };

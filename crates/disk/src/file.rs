@@ -24,6 +24,13 @@ pub enum Caching {
     Direct,
 }
 
+impl Caching {
+    /// `Direct` if that is asked for.
+    pub fn direct_if(asked: bool) -> Self {
+        if asked { Caching::Direct } else { Caching::Buffered }
+    }
+}
+
 /// Threads that share a batch without io_uring, the caller among them.
 const THREADS_MAX: usize = 8;
 /// Transfers of a batch for each thread: fewer are not worth starting one.

@@ -6,7 +6,7 @@ use super::cache_options::CacheOptions;
 use super::chosen::Kept;
 use super::directory::{check_outside, refusal};
 use super::doubt;
-use super::hold::{HeldBytes, hold_cache, patiently};
+use super::hold::{HeldBytes, check_direct, hold_cache, patiently};
 use super::holder::Holder;
 use super::lost::{self, IfLost, Opened, dirty_pages, dirty_pages_at};
 use super::open_cache::{Dropped, OpenCache};
@@ -38,6 +38,9 @@ pub struct FileOptions {
     pub generation_ok: bool,
     /// True if other caches may be in use inside or around the directory: for a drain.
     pub nested_ok: bool,
+    /// True if the cache is opened with O_DIRECT, bypassing the kernel's page cache. The page size must be a multiple of
+    /// 4096 bytes.
+    pub direct: bool,
 }
 
 impl FileOptions {
@@ -179,8 +182,11 @@ fn backing_again(directory: &Path, holder: &Holder) -> Result<Backing> {
 /// Opens a cache over its locked directory.
 fn open_over(setup: Setup, backing: Backing, over: &FileOptions) -> Result<OpenFiles> {
     let (path, directory, holder) = (setup.path, setup.backing, setup.holder);
-    let store = hold_cache(path, Caching::Buffered)?;
+    let store = hold_cache(path, Caching::direct_if(over.direct))?;
     let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
+    if over.direct {
+        check_direct(superblock.geometry.page_bytes)?;
+    }
     let (held, (files, names)) = setup.open(store, &superblock, |store, config| {
         if let Some((holder, arena)) = holder.zip(config.arena.as_ref()) {
             doubt::settle_syncs_of_files(holder, directory, arena)?;

@@ -46,7 +46,23 @@ pub(crate) fn hold_cache(path: &Path, caching: Caching) -> Result<FileDisk> {
 
 /// Opens a file or block device for this process alone.
 pub(crate) fn hold(path: &Path, caching: Caching) -> Result<FileDisk> {
-    patiently(path, || FileDisk::open(path, caching)).map_err(|error| in_use_or(path, error))
+    patiently(path, || FileDisk::open(path, caching)).map_err(|error| {
+        if caching == Caching::Direct && error.kind() == io::ErrorKind::InvalidInput {
+            return anyhow!("--direct: {}: its file system has no O_DIRECT", path.display());
+        }
+        in_use_or(path, error)
+    })
+}
+
+/// Bytes of a block, of which O_DIRECT moves whole ones: half a block cannot be written without its neighbour.
+pub(crate) const DIRECT_BYTES: u64 = 4096;
+
+/// Refuses pages of a cache that are no whole blocks.
+pub(crate) fn check_direct(page_bytes: u32) -> Result<()> {
+    if !u64::from(page_bytes).is_multiple_of(DIRECT_BYTES) {
+        bail!("--direct: pages of {page_bytes} bytes are no multiple of {DIRECT_BYTES}");
+    }
+    Ok(())
 }
 
 pub(crate) fn patiently<T>(path: &Path, open: impl Fn() -> io::Result<T>) -> io::Result<T> {

@@ -5,7 +5,9 @@ use super::backing_store::Below;
 use super::cache_options::CacheOptions;
 use super::chosen::Kept;
 use super::doubt;
-use super::hold::{HeldBytes, ReadFile, check_apart, hold, hold_cache, in_use_or, patiently};
+use super::hold::{
+    DIRECT_BYTES, HeldBytes, ReadFile, check_apart, check_direct, hold, hold_cache, in_use_or, patiently,
+};
 use super::holder::Holder;
 use super::identity::{self, Identity};
 use super::lost::{self, Opened};
@@ -34,12 +36,6 @@ pub struct DeviceOptions {
     pub generation_ok: bool,
 }
 
-impl DeviceOptions {
-    fn caching(&self) -> Caching {
-        if self.direct { Caching::Direct } else { Caching::Buffered }
-    }
-}
-
 /// Opens a cache and its backing store, each for this process alone. A lost cache is recreated or bypassed if that was
 /// asked for or costs nothing. With a holder, what is answered and only memory has outlives this process.
 pub(crate) fn open(
@@ -63,7 +59,8 @@ fn open_once(
     damage: Option<&str>,
 ) -> Result<Opened<OpenCache>> {
     let started = Instant::now();
-    let below = hold(backing, devices.caching()).map_err(|error| lost::without_backing(path, error))?;
+    let caching = Caching::direct_if(devices.direct);
+    let below = hold(backing, caching).map_err(|error| lost::without_backing(path, error))?;
     let identity = identity::identity(backing, devices.identity);
     let identity = identity.with_context(|| format!("the backing store of {}", path.display()))?;
     let place = backing_record::place(backing, identity)?;
@@ -85,12 +82,13 @@ fn open_once(
             return Ok(Opened::Bypassed(bypass));
         }
     };
-    let store = hold_cache(path, devices.caching())?;
+    let store = hold_cache(path, caching)?;
     let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
     let known_as = identity::check(path, &superblock, backing, devices.identity)?;
     let page_bytes = superblock.geometry.page_bytes;
     if devices.direct {
-        check_direct(backing, Disk::size_bytes(&below), page_bytes)?;
+        check_direct(page_bytes)?;
+        check_whole(backing, Disk::size_bytes(&below))?;
     }
     if is_database(&superblock) {
         bail!("{}: is a database of SQLite's to this cache: open it by the VFS", backing.display());
@@ -173,15 +171,10 @@ fn open_over(
     Ok(setup.open(store, superblock, open)?.0)
 }
 
-/// Refuses sizes that are no multiple of a block: O_DIRECT moves whole blocks, and half a block cannot be written
-/// without its neighbour.
-fn check_direct(backing: &Path, backing_bytes: u64, page_bytes: u32) -> Result<()> {
-    const BLOCK: u64 = 4096;
-    if !u64::from(page_bytes).is_multiple_of(BLOCK) {
-        bail!("--direct: pages of {page_bytes} bytes are no multiple of {BLOCK}");
-    }
-    if !backing_bytes.is_multiple_of(BLOCK) {
-        bail!("--direct: {} has {backing_bytes} bytes, no multiple of {BLOCK}", backing.display());
+/// Refuses a backing store that ends within a block.
+fn check_whole(backing: &Path, backing_bytes: u64) -> Result<()> {
+    if !backing_bytes.is_multiple_of(DIRECT_BYTES) {
+        bail!("--direct: {} has {backing_bytes} bytes, no multiple of {DIRECT_BYTES}", backing.display());
     }
     Ok(())
 }

@@ -171,6 +171,12 @@ impl NodeDaemon {
     pub fn status(&self) -> NodeStatus {
         lock(&self.shared.buffer).status()
     }
+
+    /// True while drains make way to writers that write to the PFS directly.
+    #[cfg(test)]
+    pub(crate) fn makes_way(&self) -> bool {
+        self.shared.direct.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for NodeDaemon {

@@ -17,12 +17,22 @@ pub struct FileArgs {
     /// is refused while the cache has dirty pages of missing files, unless the files were removed through the cache
     #[arg(long, requires = "cache")]
     drop_gone: bool,
+    /// With --cache: open the cache with O_DIRECT. Its pages then take no memory of the kernel's page cache, and each
+    /// hit is read from its device; --dram keeps the hottest pages in memory. The cache's page size must be a multiple
+    /// of 4096 bytes
+    #[arg(long, requires = "cache")]
+    direct: bool,
 }
 
 impl FileArgs {
     /// The options that were given.
     pub fn options(&self) -> FileOptions {
-        FileOptions { bypass: self.bypass.clone(), drop_gone: self.drop_gone, ..FileOptions::default() }
+        FileOptions {
+            bypass: self.bypass.clone(),
+            drop_gone: self.drop_gone,
+            direct: self.direct,
+            ..FileOptions::default()
+        }
     }
 }
 

@@ -141,7 +141,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// What all measurements share.
+/// Setup that all measurements share.
 struct Bench {
     bytes: u64,
     pairs: u32,

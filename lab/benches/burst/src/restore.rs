@@ -65,13 +65,13 @@ pub fn measure(bench: &mut Bench) -> Result<String> {
 }
 
 /// Memory for a checkpoint.
-const fn room(bench: &Bench) -> u64 {
+const fn capacity(bench: &Bench) -> u64 {
     bench.bytes + (64 << 20)
 }
 
 fn local(bench: &mut Bench) -> Result<Comparison> {
     let (pairs, source) = (bench.pairs, bench.source);
-    let mut cluster = Cluster::start(bench.scratch.path(), "of-local", &of(&[room(bench)]))?;
+    let mut cluster = Cluster::start(bench.scratch.path(), "of-local", &of(&[capacity(bench)]))?;
     cluster.store(source)?;
     let reader = cluster.reader(0)?;
     let ours = || restore(&reader, source, &["memory of node 0"]);
@@ -86,7 +86,7 @@ fn local(bench: &mut Bench) -> Result<Comparison> {
 
 fn partner(bench: &mut Bench, sender: &Process) -> Result<Comparison> {
     let (pairs, source) = (bench.pairs, bench.source);
-    let memory = [room(bench), room(bench)];
+    let memory = [capacity(bench), capacity(bench)];
     let shape = Shape { policy: "cdbb:redundancy=partner", ..of(&memory) };
     let mut cluster = Cluster::start(bench.scratch.path(), "of-partner", &shape)?;
     cluster.store(source)?;
@@ -99,7 +99,7 @@ fn partner(bench: &mut Bench, sender: &Process) -> Result<Comparison> {
 
 fn pfs(bench: &mut Bench, file: &Path) -> Result<Comparison> {
     let (pairs, source) = (bench.pairs, bench.source);
-    let memory = [room(bench)];
+    let memory = [capacity(bench)];
     let shape = Shape { keeps: false, ..of(&memory) };
     let mut cluster = Cluster::start(bench.scratch.path(), "of-pfs", &shape)?;
     cluster.store(source)?;
