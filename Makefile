@@ -496,7 +496,7 @@ bench-ch: deps
 			--policy none,lru,tac,face-gsc,heuristicdb --scratch /dev/shm --json $$out.json --html $$out.html || exit 1; \
 	done
 
-# A cache recommended from a recording of PostgreSQL on an emulated array, built and run: lab/results/advise-built.md (seven
+# Caches predicted from recordings of PostgreSQL on an emulated array, built and run: lab/results/advise-built.md (twenty
 # minutes, 2 GB in /dev/shm).
 .PHONY: built
 built: deps
