@@ -611,6 +611,13 @@ test-power-cuts: deps
 	done; done
 	ENTRESOL_MUTANTS_BINARY=$$(ls -t $(CURDIR)/target/mutants/*/entresol | head -n 1) $(CUTS_TEST) --nocapture --test-threads=1 _is_found
 
+# FaCE beside bcache under pgbench in a kernel whose time is virtual (root; a quarter of an hour of one core after `lab/benches/peers/run.sh build`): the
+# last table of lab/results/peers.md.
+.PHONY: bench-face-bcache
+bench-face-bcache:
+	cargo build --release --locked -p entresol
+	python3 lab/results/face_bcache.py
+
 # The papers' book: what renews the pages that lab/results/book.md names, paper by paper. Databases lie in /dev/shm, over FUSE. Half an hour of figures-000 and
 # figures-002 is bench-tpch, a quarter of an hour of figures-001 is bench-restart. `book-long` has what takes longer: bench-tpcc an hour (001, figure 8, live),
 # figures-003 three quarters of an hour. In figures-004 page-io-cache-hibachi-time took three quarters of an hour of one busy core.

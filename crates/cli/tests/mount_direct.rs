@@ -12,6 +12,8 @@ use std::process::Command;
 
 const FILE_BYTES: usize = 1 << 20;
 const CACHE_BYTES: u64 = 8 << 20;
+/// Type of a file system in memory.
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// Bytes of a file in the kernel's page cache; none without the program that tells them.
 fn resident_bytes(path: &Path) -> Option<u64> {
@@ -70,7 +72,7 @@ fn used(layout: &str, words: &[&str], seed: u64) -> Option<u64> {
     mounted.unmount();
     assert!(std::fs::read(mounted.below().join("f")).is_ok());
     if resident.is_none() {
-        entresol_skip::skipped!("program", "no fincore, which tells what is in the page cache");
+        entresol_skip::skipped!("fincore", "no fincore, which tells what is in the page cache");
     }
     resident
 }
@@ -80,8 +82,15 @@ fn a_direct_cache_takes_no_memory_of_the_page_cache_and_survives_kills() {
     let probe = tempfile::tempdir().expect("a directory");
     let mut options = OpenOptions::new();
     options.create(true).truncate(true).write(true).custom_flags(libc::O_DIRECT);
-    if let Err(error) = options.open(probe.path().join("f")) {
-        entresol_skip::skipped!("place", "no direct I/O among the temporary files: {error}");
+    let file = match options.open(probe.path().join("f")) {
+        Ok(file) => file,
+        Err(error) => {
+            entresol_skip::skipped!("place", "no direct I/O among the temporary files: {error}");
+            return;
+        }
+    };
+    if rustix::fs::fstatfs(&file).is_ok_and(|fs| fs.f_type == TMPFS) {
+        entresol_skip::skipped!("place", "temporary files are in memory");
         return;
     }
     for (seed, layout) in ["log", "slots", "segments"].into_iter().enumerate() {

@@ -6,7 +6,7 @@
 #   run.sh steady DOOR POLICY [ARGS]  steady state, zipf, cache of 10 %, seeds $SEEDS;  DOOR is nbd or ublk
 #   run.sh locality DOOR POLICY ...   the same with 64 KiB of locality, a shorter run
 #   run.sh peers                      none, bcache, dm-cache and dm-writecache, steady state and locality
-#   run.sh tpcb POLICY [ARGS]         PostgreSQL under pgbench's own load, behind ublk; POLICY `peers`: the others
+#   run.sh tpcb POLICY [ARGS]         PostgreSQL under pgbench's own load, behind ublk; POLICY `peers`: the others, or VARIANTS
 #   run.sh bulk POLICY [ARGS]         skewed updates right after a bulk load, the same way
 #   run.sh crash POLICY [ARGS]        SIGKILL of the whole machine in mid-write, behind ublk
 #   run.sh kill                       ten times SIGKILL of the server alone; fio verifies what was flushed
@@ -41,14 +41,15 @@ scripts() {
     install -m755 "$ENTRESOL" "$VMW/root/usr/local/bin/entresol"
 }
 
-# The server's command line, run by the guest with SLOW and FAST set; with KEEP_META there is a cache to keep.
+# The server's command line, run by the guest with SLOW and FAST set; with KEEP_META there is a cache to keep. What an earlier run's disks
+# had is lost with them, and --force says so: the guest's root still has the record of the cache.
 candidate() {
     local door=$1 policy=$2
     shift 2
     local both="--cache \$FAST --backing \$SLOW --identity $UUID"
     local where=
     [ "$door" = nbd ] && where="--socket /tmp/cand.sock"
-    echo "[ \"\${KEEP_META:-}\" = 1 ] || entresol -q format --mode write-back $both ${FORMAT:-};" \
+    echo "[ \"\${KEEP_META:-}\" = 1 ] || entresol -q format --force --mode write-back $both ${FORMAT:-};" \
         "exec entresol serve $door $both --direct --policy $policy $* $where"
 }
 
@@ -82,7 +83,7 @@ tpcb | bulk)
     scripts
     [ "$what" = bulk ] && export PGF="-f /vmb/zipf.sql" WTX="-t 4000" MTX="-t 1500" PCT=25
     if [ "$policy" = peers ]; then
-        PEERS="none bcache-wb dmcache-wb writecache" "$COPY/pg.sh"
+        PEERS="${VARIANTS:-none bcache-wb dmcache-wb writecache}" "$COPY/pg.sh"
     else
         CAND_CMD=$(candidate ublk "$policy" "$@")
         export CAND_CMD
