@@ -18,7 +18,7 @@ ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "face-bcache"
 VMW = Path(os.environ.get("VMW", Path.home() / ".cache" / "vmbench"))
 # Cache in per cent of a disk of 1 GiB; the database has 583 MiB.
-CACHES = [14]
+CACHES = [14, 23]
 VARIANTS = {"none": "none", "bcache": "bcache-wb", "face-gsc": "ublk"}
 READS, WRITES, BUSY_MS = 0, 4, 9  # fields of /sys/block/*/stat
 
