@@ -249,7 +249,7 @@ impl Model {
         let mut unsure = version.writing.lock().expect("nobody panics");
         let next = version.issued.fetch_add(1, SeqCst) + 1;
         version.below.store(next, SeqCst);
-        version.as_below.store(self.doomed, SeqCst);
+        let had_failed = version.as_below.swap(self.doomed, SeqCst);
         let changed = cache.change_below(page * PAGE as u64, PAGE as u64, || {
             self.backing.write_at(page * PAGE as u64, &stamped(page, next))
         });
@@ -258,7 +258,7 @@ impl Model {
         }
         version.note(if changed.is_ok() { "changed below" } else { "perhaps changed below" }, next);
         *unsure |= changed.is_err();
-        version.as_below.store(*unsure, SeqCst);
+        version.as_below.store(had_failed || changed.is_err(), SeqCst);
         changed
     }
 

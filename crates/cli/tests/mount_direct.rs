@@ -12,6 +12,12 @@ use std::process::Command;
 
 const FILE_BYTES: usize = 1 << 20;
 const CACHE_BYTES: u64 = 8 << 20;
+/// A cache of [`CACHE_BYTES`] in each layout.
+const FORMATS: [&[&str]; 3] = [
+    &["--size", "8MiB", "--layout", "log"],
+    &["--size", "8MiB", "--layout", "slots"],
+    &["--size", "8MiB", "--layout", "segments"],
+];
 /// Type of a file system in memory.
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
@@ -29,21 +35,10 @@ fn forget(path: &Path) {
 }
 
 /// Writes, kills, reads; returns what the page cache then holds of the cache. None where this cannot be tried.
-fn used(layout: &str, words: &[&str], seed: u64) -> Option<u64> {
-    let how = How { cache: Some((["write-back", "reuse"], &[])), page_cache: "off", passthrough: "off", nobody: false };
+fn used(format: &'static [&'static str], words: &[&str], seed: u64) -> Option<u64> {
+    let cache = Some((["write-back", "reuse"], format));
+    let how = How { cache, page_cache: "off", passthrough: "off", nobody: false };
     let mut mounted = Mounted::made(Scratch::new(), &how);
-    let size = CACHE_BYTES.to_string();
-    mounted.scratch.format(&[
-        "--force",
-        "--cache",
-        "cache",
-        "--backing",
-        "backing",
-        "--size",
-        &size,
-        "--layout",
-        layout,
-    ]);
     let cache = mounted.scratch.path("cache");
     forget(&cache);
     if !mounted.start_with(words) {
@@ -66,7 +61,7 @@ fn used(layout: &str, words: &[&str], seed: u64) -> Option<u64> {
         mounted.signal(Signal::KILL);
         assert_eq!(mounted.end().0, None);
         assert!(mounted.start_with(words), "the next server takes the dead mount's place");
-        assert!(std::fs::read(&path).expect("a file") == model, "seed {seed}, {layout}, life {life}");
+        assert!(std::fs::read(&path).expect("a file") == model, "seed {seed}, {format:?}, life {life}");
     }
     let resident = resident_bytes(&cache);
     mounted.unmount();
@@ -93,12 +88,12 @@ fn a_direct_cache_takes_no_memory_of_the_page_cache_and_survives_kills() {
         entresol_skip::skipped!("place", "temporary files are in memory");
         return;
     }
-    for (seed, layout) in ["log", "slots", "segments"].into_iter().enumerate() {
-        let Some(buffered) = used(layout, &[], seed as u64) else { return };
-        let Some(direct) = used(layout, &["--direct"], seed as u64) else { return };
-        println!("{layout}: {buffered} bytes of the cache in the page cache, with --direct {direct}");
+    for (seed, format) in FORMATS.into_iter().enumerate() {
+        let Some(buffered) = used(format, &[], seed as u64) else { return };
+        let Some(direct) = used(format, &["--direct"], seed as u64) else { return };
+        println!("{format:?}: {buffered} bytes of the cache in the page cache, with --direct {direct}");
         // A start looks at the superblocks through the page cache, which reads ahead.
-        assert!(buffered >= FILE_BYTES as u64 && direct <= CACHE_BYTES / 8, "{layout}: {buffered}, {direct}");
+        assert!(buffered >= FILE_BYTES as u64 && direct <= CACHE_BYTES / 8, "{format:?}: {buffered}, {direct}");
     }
 }
 
