@@ -44,6 +44,9 @@ pub enum ToCoordinator {
         incarnation: u64,
         /// Address at which writers reach the node.
         address: String,
+        /// Identity of the node's directory on the PFS, if it has one.
+        #[serde(default)]
+        pfs: Option<String>,
     },
     /// The second message of a node on a connection.
     Report(Report),
@@ -60,6 +63,9 @@ pub enum FromCoordinator {
         grants: Vec<Grant>,
         /// Addresses by node.
         addresses: BTreeMap<u32, String>,
+        /// Identity of the directory on the PFS to which these nodes drain.
+        #[serde(default)]
+        pfs: Option<String>,
     },
     /// The event was refused.
     Refused {
@@ -90,6 +96,9 @@ pub enum FromCoordinator {
         /// Those of them with bytes that one node alone has.
         #[serde(default)]
         at_risk: u64,
+        /// Identity of the directory on the PFS to which the nodes drain.
+        #[serde(default)]
+        pfs: Option<String>,
         /// Jobs with bytes that are not on the PFS.
         undrained_jobs: BTreeSet<JobId>,
     },

@@ -5,6 +5,7 @@ use crate::server::lock;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,10 +36,17 @@ pub trait Pfs: Send + Sync {
     /// # Errors
     /// When it cannot be read.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+
+    /// Name of the directory, the same for all who see the same one; none where it cannot be known.
+    fn identity(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Longest file that is read whole, in bytes.
 pub const SMALL_BYTES_MAX: u64 = 64 << 20;
+/// Link in the directory whose target is its identity. The system makes such a link at once and never in place of another.
+const IDENTITY: &str = ".entresol-burst";
 /// Beginning of the names of files that are not complete.
 pub const TEMPORARY: &str = ".tmp-";
 
@@ -146,6 +154,7 @@ pub struct Directory {
     root: PathBuf,
     /// Part of temporary names, so that two processes never share one.
     owner: String,
+    identity: Option<String>,
     next: AtomicU64,
     /// Folders whose names this process has made durable.
     synced: Mutex<BTreeSet<PathBuf>>,
@@ -162,12 +171,14 @@ impl Directory {
         }
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let owner = format!("{}-{}-{}", host.trim().replace('/', "_"), std::process::id(), crate::clock::now_ns());
-        Ok(Directory::over(Box::new(Mounted), root, owner))
+        let identity = identity(root, &owner)?;
+        Ok(Directory { identity, ..Directory::over(Box::new(Mounted), root, owner) })
     }
 
     /// A directory of any file system. `owner` is a part of temporary names that no other process has.
     pub fn over(files: Box<dyn FileSystem>, root: &Path, owner: String) -> Directory {
-        Directory { files, root: root.to_owned(), owner, next: AtomicU64::new(0), synced: Mutex::default() }
+        let (next, synced) = (AtomicU64::new(0), Mutex::default());
+        Directory { files, root: root.to_owned(), owner, identity: None, next, synced }
     }
 
     /// Path of the directory itself.
@@ -185,13 +196,24 @@ impl Directory {
         self.files.sync_directory(path)
     }
 
+    /// Fails if another directory is at the path now, as when a file system is mounted there no more.
+    fn check_identity(&self) -> io::Result<()> {
+        let Some(identity) = &self.identity else { return Ok(()) };
+        match linked(&self.root)? {
+            Some(now) if now == *identity => Ok(()),
+            _ => {
+                Err(io::Error::other(format!("{}: another directory than before; is it mounted?", self.root.display())))
+            }
+        }
+    }
+
     /// Creates a folder. Its name is durable afterwards.
     pub(crate) fn create_folder(&self, folder: &str) -> io::Result<PathBuf> {
         let mut path = self.root.clone();
         for name in folder.split('/') {
             path.push(name);
             let created = match self.files.create_directory(&path) {
-                Ok(()) => true,
+                Ok(()) => self.check_identity().inspect_err(|_| drop(fs::remove_dir(&path))).map(|()| true)?,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
             };
@@ -202,6 +224,29 @@ impl Directory {
             }
         }
         Ok(path)
+    }
+}
+
+/// Identity of a directory, made at its first use. A directory that this process may not write to, and that nobody has used yet, has none.
+fn identity(root: &Path, new: &str) -> io::Result<Option<String>> {
+    if let Some(known) = linked(root)? {
+        return Ok(Some(known));
+    }
+    match symlink(new, root.join(IDENTITY)).and_then(|()| Mounted.sync_directory(root)) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
+            Ok(None)
+        }
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => linked(root),
+    }
+}
+
+/// The identity that a directory has now.
+fn linked(root: &Path) -> io::Result<Option<String>> {
+    match fs::read_link(root.join(IDENTITY)) {
+        Ok(target) => Ok(Some(target.to_string_lossy().into_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -267,5 +312,36 @@ impl Pfs for Directory {
             }
             names => names,
         }
+    }
+
+    fn identity(&self) -> Option<&str> {
+        self.identity.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_mounted_no_more_is_not_filled() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let (mounted, root) = (scratch.path().join("mounted"), scratch.path().join("pfs"));
+        fs::create_dir(&root).expect("a directory");
+        let directory = Directory::open(&root).expect("a directory");
+        let again = Directory::open(&root).expect("a directory");
+        assert_eq!(again.identity(), directory.identity());
+        directory.create("job-1/checkpoint-1", "part", &mut &b"bytes"[..]).expect("stored");
+        fs::rename(&root, &mounted).expect("renamed");
+        fs::create_dir(&root).expect("a directory");
+        for other_is_used in [false, true] {
+            let refused = directory.create("job-1/checkpoint-1", "part", &mut &b"bytes"[..]).expect_err("refused");
+            assert!(refused.to_string().contains("is it mounted?"), "{refused}");
+            assert!(!root.join("job-1").exists(), "nothing is left there");
+            assert!(other_is_used || Directory::open(&root).expect("a directory").identity() != directory.identity());
+        }
+        fs::remove_dir_all(&root).expect("removed");
+        fs::rename(&mounted, &root).expect("renamed");
+        directory.create("job-1/checkpoint-2", "part", &mut &b"bytes"[..]).expect("stored");
     }
 }

@@ -8,11 +8,13 @@ use entresol_burst_live::client::{Client, ClientError, ClientSettings, Level, St
 use entresol_burst_live::message::{
     About, FromCoordinator, FromNode, NodeStatus, Part, StoredPiece, ToCoordinator, ToNode,
 };
+use entresol_burst_live::pfs::Directory;
 use entresol_burst_live::wire::{self, Peer};
-use entresol_burst_live::{layout, replay};
+use entresol_burst_live::{CoordinatorDaemon, CoordinatorSettings, NodeDaemon, NodeSettings, layout, replay};
 use std::fs;
 use std::io::BufReader;
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -164,6 +166,56 @@ fn without_a_copy_a_lost_checkpoint_is_not_called_complete() {
 }
 
 #[test]
+fn bytes_do_not_go_to_nodes_that_drain_to_another_directory() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let directory = |name: &str| {
+        let path = scratch.path().join(name);
+        std::fs::create_dir_all(&path).expect("a directory");
+        Arc::new(Directory::open(&path).expect("a directory"))
+    };
+    let mut settings = CoordinatorSettings::new("127.0.0.1:0", scratch.path().join("state"));
+    (settings.policy, settings.nodes) = ("ldbb".parse().expect("a policy"), Some(1));
+    let coordinator = CoordinatorDaemon::start(&settings).expect("a coordinator");
+    let address = coordinator.address().to_string();
+    let node = |number, name| {
+        let settings = NodeSettings {
+            node: NodeId(number),
+            listen: "127.0.0.1:0".to_owned(),
+            advertise: None,
+            coordinator: address.clone(),
+            capacity: MIB,
+        };
+        NodeDaemon::start(&settings, directory(name)).expect("a node")
+    };
+    let client = |number, name| {
+        let settings = ClientSettings {
+            coordinator: Some(address.clone()),
+            nodes: Vec::new(),
+            node: NodeId(number),
+            patience: MINUTE,
+        };
+        Client::new(settings, directory(name))
+    };
+    let _node = node(0, "theirs");
+    let put = |client: &Client, checkpoint| client.put(object(checkpoint, 0), 1, b"bytes").expect("stored");
+    assert_eq!(put(&client(0, "theirs"), 1).level, Level::Absorbed);
+    // The writer's own directory has the bytes: nobody would find them in the nodes' one.
+    let other = client(0, "mine");
+    let acknowledged = put(&other, 2);
+    assert_eq!(acknowledged.level, Level::Durable);
+    assert!(acknowledged.failures[0].contains("another directory on the PFS"), "{:?}", acknowledged.failures);
+    assert!(scratch.path().join("mine/job-7/checkpoint-2/manifest.json").exists());
+    let refused = other.restore(JOB, None, 0).expect_err("refused").to_string();
+    assert!(refused.contains("another directory on the PFS"), "{refused}");
+    // A second node with this directory does not join.
+    let _stray = node(1, "mine");
+    std::thread::sleep(Duration::from_millis(500));
+    let stray = client(1, "mine").put(object(3, 0), 1, b"bytes").expect("stored");
+    assert_eq!(stray.level, Level::Durable);
+    assert!(stray.failures[0].contains("node 1 has not reported"), "{:?}", stray.failures);
+}
+
+#[test]
 fn a_coordinator_that_restarts_has_a_higher_epoch_and_the_same_checkpoints() {
     let mut testbed = Testbed::new("cdbb:redundancy=partner", 3, 32 * MIB);
     testbed.pfs.set_full(true);
@@ -175,7 +227,7 @@ fn a_coordinator_that_restarts_has_a_higher_epoch_and_the_same_checkpoints() {
     let peer = Peer::connect(&address, second).expect("the coordinator");
     let open = Event::Open { object: object(2, 0), ranks: 3, node: NodeId(0), bytes: 10 };
     let (answer, _) = peer.call(&ToCoordinator::Writer(open), &[], second).expect("an answer");
-    let FromCoordinator::Grants { mut grants, addresses } = answer else { panic!("{answer:?}") };
+    let FromCoordinator::Grants { mut grants, addresses, .. } = answer else { panic!("{answer:?}") };
     let Place::Buffer { primary, .. } = grants.remove(0).place else { panic!("a buffer has space") };
 
     let first = testbed.coordinator.as_ref().expect("it runs").epoch();

@@ -152,28 +152,29 @@ impl Client {
 
     fn node_addresses(&self, job: JobId) -> Result<Vec<String>, ClientError> {
         let Some(address) = &self.settings.coordinator else { return Ok(self.settings.nodes.clone()) };
-        match coordinator_nodes(address, job) {
+        match self.coordinator_nodes(address, job) {
             Err(_) if !self.settings.nodes.is_empty() => Ok(self.settings.nodes.clone()),
             Err(error @ ClientError::Wire(..)) => Err(ClientError::NoNodes(Box::new(error))),
             found => found,
         }
     }
-}
 
-/// Addresses of the nodes that may have bytes of a job, once the coordinator waits for no more. A node that is lost has none
-/// if all bytes of the job are on the PFS.
-fn coordinator_nodes(address: &str, job: JobId) -> Result<Vec<String>, ClientError> {
-    let until = clock::now() + SETTLE;
-    let peer = Peer::connect(address, MESSAGE).map_err(|error| ClientError::Wire(address.to_owned(), error))?;
-    loop {
-        match ask(&peer, address, &ToCoordinator::Nodes, MESSAGE)? {
-            FromCoordinator::Nodes { nodes, settled: true, undrained_jobs, .. } => {
-                let may_have = |node: &NodeEntry| node.present || undrained_jobs.contains(&job);
-                return Ok(nodes.into_iter().filter(may_have).map(|node| node.address).collect());
+    /// Addresses of the nodes that may have bytes of a job, once the coordinator waits for no more. A node that is lost has none
+    /// if all bytes of the job are on the PFS.
+    fn coordinator_nodes(&self, address: &str, job: JobId) -> Result<Vec<String>, ClientError> {
+        let until = clock::now() + SETTLE;
+        let peer = Peer::connect(address, MESSAGE).map_err(|error| ClientError::Wire(address.to_owned(), error))?;
+        loop {
+            match ask(&peer, address, &ToCoordinator::Nodes, MESSAGE)? {
+                FromCoordinator::Nodes { nodes, settled: true, undrained_jobs, pfs, .. } => {
+                    self.check_directory(address, pfs.as_deref())?;
+                    let may_have = |node: &NodeEntry| node.present || undrained_jobs.contains(&job);
+                    return Ok(nodes.into_iter().filter(may_have).map(|node| node.address).collect());
+                }
+                FromCoordinator::Nodes { .. } if clock::now() < until => clock::sleep(PAUSE),
+                FromCoordinator::Nodes { .. } => return Err(ClientError::NotSettled),
+                _ => return Err(ClientError::Unexpected(address.to_owned())),
             }
-            FromCoordinator::Nodes { .. } if clock::now() < until => clock::sleep(PAUSE),
-            FromCoordinator::Nodes { .. } => return Err(ClientError::NotSettled),
-            _ => return Err(ClientError::Unexpected(address.to_owned())),
         }
     }
 }

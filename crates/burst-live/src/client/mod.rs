@@ -97,6 +97,9 @@ pub enum ClientError {
     /// No complete checkpoint was found.
     #[error("job {} has no complete checkpoint; {:?}", .0.0, .1)]
     NoCheckpoint(JobId, Vec<String>),
+    /// The nodes drain to another directory than the one that this client has.
+    #[error("{0}: the nodes have another directory on the PFS than this command")]
+    OtherDirectory(String),
     /// The checkpoint is not complete.
     #[error("checkpoint {} of job {} is not complete; {:?}", .1.0, .0.0, .2)]
     Incomplete(JobId, CheckpointId, Vec<String>),
@@ -121,6 +124,14 @@ impl Client {
     /// A client that reaches the PFS itself.
     pub fn new(settings: ClientSettings, pfs: Arc<dyn Pfs>) -> Client {
         Client { settings, pfs, shares: Arc::default() }
+    }
+
+    /// Fails if the nodes of a coordinator drain to another directory: what they take would not be found.
+    fn check_directory(&self, coordinator: &str, theirs: Option<&str>) -> Result<(), ClientError> {
+        match (self.pfs.identity(), theirs) {
+            (Some(own), Some(theirs)) if own != theirs => Err(ClientError::OtherDirectory(coordinator.to_owned())),
+            _ => Ok(()),
+        }
     }
 }
 

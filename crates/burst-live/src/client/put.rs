@@ -151,10 +151,10 @@ impl Client {
                     Ok(acknowledgement) => return Ok(Acknowledgement { failures, ..acknowledgement }),
                     Err(error) => {
                         let is_absent = matches!(error, ClientError::Absent(..));
-                        let is_kept = matches!(error, ClientError::Kept(..));
+                        let is_final = matches!(error, ClientError::Kept(..) | ClientError::OtherDirectory(_));
                         absent = if is_absent { absent.or(Some(clock::now())) } else { None };
                         failures.push(error.to_string());
-                        if is_kept {
+                        if is_final {
                             break;
                         }
                     }
@@ -262,7 +262,8 @@ impl Attempt<'_> {
         let peer = Peer::connect(self.address, within);
         let peer = peer.map_err(|error| ClientError::Wire(self.address.to_owned(), error))?;
         match ask(&peer, self.address, &ToCoordinator::Writer(event), within)? {
-            FromCoordinator::Grants { grants, addresses } => {
+            FromCoordinator::Grants { grants, addresses, pfs } => {
+                self.client.check_directory(self.address, pfs.as_deref())?;
                 self.addresses.extend(addresses);
                 Ok(grants)
             }

@@ -181,13 +181,13 @@ pub(crate) fn answer(shared: &Shared, request: ToCoordinator, node: &mut Option<
         }
         (ToCoordinator::Writer(_), _) => refused("not an event of a writer"),
         (ToCoordinator::Nodes, _) => lock(&shared.state).nodes(),
-        (ToCoordinator::Hello { node: of, incarnation, address }, None) => {
-            match lock(&shared.state).hello(of, incarnation, address) {
-                Some((generation, welcome)) => {
+        (ToCoordinator::Hello { node: of, incarnation, address, pfs }, None) => {
+            match lock(&shared.state).hello(of, incarnation, address, pfs) {
+                Ok((generation, welcome)) => {
                     *node = Some((of, generation));
                     welcome
                 }
-                None => refused("a later start of this node is known"),
+                Err(why) => refused(&why),
             }
         }
         (ToCoordinator::Report(report), Some((of, generation))) => lock(&shared.state).report(of, generation, report),

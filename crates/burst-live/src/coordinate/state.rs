@@ -16,6 +16,8 @@ struct Link {
     generation: u64,
     incarnation: u64,
     address: String,
+    /// Identity of the node's directory on the PFS, if it has one.
+    pfs: Option<String>,
     /// True if this start of the node has reported in this epoch.
     is_known: bool,
     /// True if the node has reported on this connection.
@@ -101,7 +103,7 @@ impl State {
         match self.apply(&Applied::Event(event.clone())) {
             Ok(grants) => {
                 self.note_direct(event, &grants);
-                FromCoordinator::Grants { addresses: self.addresses(&grants), grants }
+                FromCoordinator::Grants { addresses: self.addresses(&grants), grants, pfs: self.pfs() }
             }
             Err(absent @ Refused::UnknownNode(_)) => FromCoordinator::Absent { why: absent.to_string() },
             Err(refused) => FromCoordinator::Refused { why: refused.to_string() },
@@ -113,7 +115,7 @@ impl State {
         match self.apply(&Applied::Event(event.clone())) {
             Ok(grants) => {
                 self.note_direct(event, &grants);
-                Some(FromCoordinator::Grants { addresses: BTreeMap::new(), grants })
+                Some(FromCoordinator::Grants { addresses: BTreeMap::new(), grants, pfs: None })
             }
             Err(Refused::Incomplete(_)) => None,
             Err(refused) => Some(FromCoordinator::Refused { why: refused.to_string() }),
@@ -142,6 +144,11 @@ impl State {
         nodes.filter_map(|node| Some((node.0, self.links.get(&node)?.address.clone()))).collect()
     }
 
+    /// Identity of the directory on the PFS to which the nodes drain: [`State::hello`] admits no other.
+    fn pfs(&self) -> Option<String> {
+        self.links.values().filter(|link| link.present).find_map(|link| link.pfs.clone())
+    }
+
     pub fn nodes(&self) -> FromCoordinator {
         let known = self.links.iter().filter(|(_, link)| link.is_known);
         let entry =
@@ -150,6 +157,7 @@ impl State {
         FromCoordinator::Nodes {
             nodes: known.map(entry).collect(),
             settled: self.settled,
+            pfs: self.pfs(),
             epoch: self.coordinator.epoch().0,
             undrained,
             at_risk,
@@ -157,14 +165,24 @@ impl State {
         }
     }
 
-    /// A node's first message on a connection. Returns the number of the connection; none for an earlier start of the
-    /// node than the known one.
-    pub fn hello(&mut self, node: NodeId, incarnation: u64, address: String) -> Option<(u64, FromCoordinator)> {
+    /// A node's first message on a connection. Returns the number of the connection. Refused are an earlier start of the node than the
+    /// known one, and a node that drains to another directory than the others: writers and readers would not find its bytes.
+    pub fn hello(
+        &mut self,
+        node: NodeId,
+        incarnation: u64,
+        address: String,
+        pfs: Option<String>,
+    ) -> Result<(u64, FromCoordinator), String> {
+        let is_other = |link: &Link| link.present && link.pfs.is_some() && pfs.is_some() && link.pfs != pfs;
+        if let Some((other, _)) = self.links.iter().find(|&(&of, link)| of != node && is_other(link)) {
+            return Err(format!("node {} has another directory on the PFS than node {}", node.0, other.0));
+        }
         let old = self.links.remove(&node);
         if let Some(link) = old.as_ref().filter(|link| link.is_known && link.incarnation > incarnation) {
             report!("node {}: start {incarnation} is older than start {}", node.0, link.incarnation);
             self.links.extend(old.map(|link| (node, link)));
-            return None;
+            return Err("a later start of this node is known".to_owned());
         }
         if old.as_ref().is_some_and(|link| link.present) {
             // Its present connection is given up.
@@ -178,6 +196,7 @@ impl State {
             generation,
             incarnation,
             address,
+            pfs,
             is_known: applied.is_some(),
             present: false,
             applied: applied.unwrap_or(0),
@@ -185,7 +204,7 @@ impl State {
         };
         self.links.insert(node, link);
         let (epoch, policy) = (self.coordinator.epoch().0, self.policy.to_string());
-        Some((generation, FromCoordinator::Welcome { epoch, applied, policy }))
+        Ok((generation, FromCoordinator::Welcome { epoch, applied, policy }))
     }
 
     fn is_current(&self, node: NodeId, generation: u64) -> bool {

@@ -57,7 +57,8 @@ fn call(peer: &Peer, request: &ToCoordinator) -> Result<FromCoordinator, LinkErr
 fn exchange(shared: &Shared) -> Result<(), LinkError> {
     let peer = Peer::connect(&shared.coordinator, MESSAGE)?;
     let (node, incarnation) = (shared.node, shared.incarnation);
-    let hello = ToCoordinator::Hello { node, incarnation, address: shared.advertised.clone() };
+    let pfs = shared.pfs.identity().map(str::to_owned);
+    let hello = ToCoordinator::Hello { node, incarnation, address: shared.advertised.clone(), pfs };
     let FromCoordinator::Welcome { epoch, applied, policy } = call(&peer, &hello)? else {
         return Err(LinkError::Unexpected);
     };
