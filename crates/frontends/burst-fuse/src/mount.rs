@@ -1,5 +1,6 @@
 //! Mounting, and the end of a mount.
 
+use crate::exit::FileId;
 use crate::nodes::{lock, named};
 use crate::open::OpenFiles;
 use crate::server::{Server, State};
@@ -10,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,8 @@ impl Mount {
         clear_dead_mount(mountpoint).map_err(failed)?;
         let mountpoint = mountpoint.canonicalize().map_err(failed)?;
         let open = OpenFiles::new(Arc::clone(&files));
-        let state = Arc::new(State { files, open, retiring: AtomicBool::new(false) });
+        let retiring = AtomicBool::new(false);
+        let state = Arc::new(State { files, open, retiring, mount: OnceLock::new() });
         let mut config = Config::default();
         config.mount_options = vec![
             MountOption::FSName("entresol-burst".to_owned()),
@@ -66,6 +68,9 @@ impl Mount {
         config.acl = SessionACL::Owner;
         config.n_threads = Some(THREADS);
         let session = Session::new(Server::new(Arc::clone(&state)), &mountpoint, &config).map_err(failed)?;
+        if let Ok(root) = FileId::of_mount(&mountpoint) {
+            state.mount.get_or_init(|| root);
+        }
         let thread = std::thread::Builder::new().name("fuse session".to_owned()).spawn(move || session.run());
         let session = Mutex::new(Some(thread.map_err(failed)?));
         Ok(Mount { state, mountpoint, session })

@@ -10,10 +10,16 @@ use std::time::Instant;
 
 /// One opening of a file for writing.
 #[derive(Default)]
-pub(super) struct Opening {
-    buffer: WriteBuffer,
+struct Opening {
     /// The process that opened the file; 0 if it is unknown.
     owner: u32,
+    progress: Mutex<Progress>,
+}
+
+/// Bytes and state of an opening.
+#[derive(Default)]
+struct Progress {
+    buffer: WriteBuffer,
     /// True if the owner has closed it: what others write through it counts from then on when they close it.
     left: bool,
     /// True if it was closed, and not written to since.
@@ -23,7 +29,7 @@ pub(super) struct Opening {
 /// A file that is being written.
 pub(super) struct Writing {
     writer: FileWriter,
-    openings: Mutex<BTreeMap<u64, Arc<Mutex<Opening>>>>,
+    openings: Mutex<BTreeMap<u64, Arc<Opening>>>,
     /// True if the process that opened the file has failed, or the opening itself: the file is not whole.
     failed: AtomicBool,
 }
@@ -33,56 +39,63 @@ impl Writing {
         Writing { writer, openings: Mutex::default(), failed: AtomicBool::new(false) }
     }
 
-    fn opening(&self, handle: u64) -> Arc<Mutex<Opening>> {
+    fn opening(&self, handle: u64) -> Arc<Opening> {
         Arc::clone(lock(&self.openings).entry(handle).or_default())
     }
 
-    fn all(&self) -> Vec<Arc<Mutex<Opening>>> {
+    fn all(&self) -> Vec<Arc<Opening>> {
         lock(&self.openings).values().cloned().collect()
     }
 
     pub fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
         let opening = self.opening(handle);
-        let mut opening = lock(&opening);
-        opening.closed = false;
-        self.writer.write(&mut opening.buffer, offset, bytes)
+        let mut progress = lock(&opening.progress);
+        progress.closed = false;
+        self.writer.write(&mut progress.buffer, offset, bytes)
     }
 
     /// Stores and commits all bytes of this opening, and those of others that are stored.
     pub fn sync(&self, handle: u64) -> Result<(), FileError> {
         let since = Instant::now();
-        self.writer.send(&mut lock(&self.opening(handle)).buffer, since)?;
+        self.writer.send(&mut lock(&self.opening(handle).progress).buffer, since)?;
         self.writer.commit(since)
     }
 
     /// Stores the bytes of an opening of which a thread closes a descriptor. The file is committed when the processes that
     /// opened it have closed it. A child that has inherited a descriptor closes it at its end, or as it begins another
-    /// program, and the file is not whole by that. Nor is it when nothing was written: a shell closes a descriptor that it
-    /// has made a copy of.
-    pub fn close(&self, handle: u64, thread: u32) -> Result<(), FileError> {
+    /// program, and the file is not whole by that. Nor is it while the process that opened it has another descriptor of this
+    /// opening, as a shell has copies of the one that it writes to; `has_another` looks for one in a process. Where that cannot be
+    /// known a descriptor to which nothing was written counts as such a copy.
+    pub fn close(&self, handle: u64, thread: u32, has_another: impl Fn(u32) -> bool) -> Result<(), FileError> {
         let since = Instant::now();
         {
             let opening = self.opening(handle);
-            let mut opening = lock(&opening);
-            self.writer.send(&mut opening.buffer, since)?;
+            let mut progress = lock(&opening.progress);
+            self.writer.send(&mut progress.buffer, since)?;
             if self.writer.is_untouched() {
                 return Ok(());
             }
-            opening.left |= is_of(thread, opening.owner);
-            if !opening.left {
+            let owner = opening.owner;
+            progress.left |= is_of(thread, owner) && !(self.has_one_opening(owner) && has_another(owner));
+            if !progress.left {
                 return Ok(());
             }
-            opening.closed = true;
+            progress.closed = true;
         }
-        match self.all().iter().all(|opening| lock(opening).closed) {
+        match self.all().iter().all(|opening| lock(&opening.progress).closed) {
             true => self.writer.commit(since),
             false => Ok(()),
         }
     }
 
+    /// True if a process has opened the file once, so that its descriptors are all of this opening.
+    fn has_one_opening(&self, owner: u32) -> bool {
+        lock(&self.openings).values().filter(|opening| opening.owner == owner).count() == 1
+    }
+
     /// Notes that the process of a thread fails, and the kernel closes its files.
     pub fn fail(&self, handle: u64, thread: u32) {
-        if is_of(thread, lock(&self.opening(handle)).owner) {
+        if is_of(thread, self.opening(handle).owner) {
             self.failed.store(true, Ordering::Relaxed);
         }
     }
@@ -97,18 +110,18 @@ impl Writing {
 
     /// True if all openings are closed and all their bytes committed: the kernel has not released it yet.
     pub fn is_finished(&self) -> bool {
-        self.writer.is_committed() && self.all().iter().all(|opening| lock(opening).closed)
+        self.writer.is_committed() && self.all().iter().all(|opening| lock(&opening.progress).closed)
     }
 
     pub fn set_length(&self, bytes: u64) {
         self.writer.set_length(bytes);
-        self.all().iter().for_each(|opening| lock(opening).buffer.cut(bytes));
+        self.all().iter().for_each(|opening| lock(&opening.progress).buffer.cut(bytes));
     }
 
     pub fn length(&self) -> u64 {
         let openings = self.all();
-        let locked: Vec<_> = openings.iter().map(|opening| lock(opening)).collect();
-        self.writer.length(locked.iter().map(|opening| &opening.buffer))
+        let locked: Vec<_> = openings.iter().map(|opening| lock(&opening.progress)).collect();
+        self.writer.length(locked.iter().map(|progress| &progress.buffer))
     }
 }
 
@@ -185,7 +198,8 @@ impl OpenFiles {
         };
         *slot = Some(Arc::clone(&writing));
         let handle = self.next();
-        lock(&writing.opening(handle)).owner = process_of(thread);
+        let opening = Opening { owner: process_of(thread), ..Opening::default() };
+        lock(&writing.openings).insert(handle, Arc::new(opening));
         lock(&self.handles).1.insert(handle, Handle::Writer(path.clone(), writing));
         Ok(handle)
     }

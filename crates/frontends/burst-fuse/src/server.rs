@@ -1,7 +1,7 @@
 //! The kernel's requests. Each thread of the session answers one at a time, and may wait for nodes and the PFS meanwhile.
 
 use crate::errno::Failure;
-use crate::exit::is_failing;
+use crate::exit::{FileId, has_descriptor, is_failing};
 use crate::nodes::{Node, Nodes, Path, ROOT, checkpoint, lock, named};
 use crate::open::{Handle, OpenFiles, Writing};
 use entresol_burst::CheckpointId;
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The largest write that the kernel sends.
@@ -37,6 +37,8 @@ pub(super) struct State {
     pub open: OpenFiles,
     /// True if nothing further may be opened.
     pub retiring: AtomicBool,
+    /// Root of the mount; empty until it is there.
+    pub mount: OnceLock<FileId>,
 }
 
 /// An entry of a directory, with its kind.
@@ -384,7 +386,7 @@ impl Filesystem for Server {
         }
     }
 
-    fn flush(&self, request: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, request: &Request, number: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         if is_failing(request.pid()) {
             // The kernel closes the files of a process that has failed. They are not whole, and not committed.
             let _noted = self.writing(handle, |writing| {
@@ -393,7 +395,10 @@ impl Filesystem for Server {
             });
             return reply.ok();
         }
-        match self.writing(handle, |writing| writing.close(handle.0, request.pid())) {
+        let end = format!("/{}", self.named(handle));
+        let mount = self.state.mount.get().copied();
+        let has_another = |process| mount.is_some_and(|mount| has_descriptor(process, mount.of(number.0), &end));
+        match self.writing(handle, |writing| writing.close(handle.0, request.pid(), has_another)) {
             Ok(()) => reply.ok(),
             Err(failure) => reply.error(told(|| self.named(handle), failure)),
         }

@@ -271,6 +271,14 @@ fn a_file_of_a_killed_program_is_not_committed() {
         assert!(!status.success());
         assert!(is_missing(&a.at("1/state")) && is_missing(&b.at("1/state")) && a.newest().is_none(), "{end}");
     }
+    // A copy of the descriptor that is closed commits nothing, of a shell's as of a program's.
+    let state = a.at("1/state").display().to_string();
+    let script = format!("exec 3> {state}; echo half >&3; echo of it >&3; kill -9 $$");
+    assert!(!Command::new("sh").args(["-c", &script]).status().expect("a shell").success());
+    let script = "import os, sys\nf = os.open(sys.argv[1], os.O_WRONLY|os.O_CREAT)\nos.write(f, b'half')\n\
+                  os.close(os.dup(f))\nos._exit(3)";
+    assert!(!python(script, &[&a.at("1/state")]).expect("python").success());
+    assert!(is_missing(&a.at("1/state")) && is_missing(&b.at("1/state")) && a.newest().is_none());
     let script = "import os, sys\nf = os.open(sys.argv[1], os.O_WRONLY|os.O_CREAT)\nos.write(f, b'whole')";
     assert!(python(script, &[&b.at("1/state")]).expect("python").success());
     has(&a.at("1/state"), b"whole");
@@ -336,6 +344,12 @@ fn what_a_shell_puts_together_is_committed_when_it_is_whole() {
     has(&b.at("1/state"), b"one\ntwo\n");
     fs::create_dir(a.at("2")).expect("a checkpoint");
     run("sh", &[&"-ec", &format!(": > {}", a.at("2/empty").display())]);
+    // A shell writes through copies of a descriptor, and closes the last one at its end.
+    fs::create_dir(a.at("3")).expect("a checkpoint");
+    let (to, elsewhere) = (a.at("3/state"), b.at("3/state"));
+    let (to, elsewhere) = (to.display(), elsewhere.display());
+    run("sh", &[&"-ec", &format!("exec 3> {to}; echo one >&3; test ! -e {elsewhere}; echo two >&3")]);
+    has(&b.at("3/state"), b"one\ntwo\n");
     wait_until(|| !is_missing(&b.at("2/empty")));
     has(&b.at("2/empty"), b"");
 }
