@@ -33,6 +33,7 @@ mod set;
 pub mod shared;
 mod simulate;
 mod stats;
+mod terminal;
 mod tiers;
 mod top;
 mod trace;
@@ -71,6 +72,7 @@ pub fn main() -> ExitCode {
         match &cli.command {
             // The exit code is that of the command that was run.
             Command::Run(arguments) => run::run(arguments, server, cli.quiet),
+            Command::Burst(burst::BurstCommand::Run(arguments)) => burst::run_program(arguments, cli.quiet),
             // The exit code is that of the holder's last server.
             Command::Mount(arguments) => mount::run(arguments, server, cli.quiet),
             Command::Serve(command) => serve::run(command, server, cli.quiet),

@@ -71,7 +71,8 @@ pub fn run(arguments: &RunArgs, server: Option<Server>, quiet: bool) -> Result<E
     status.map(|status| ExitCode::from(code(status)))
 }
 
-fn code(status: ExitStatus) -> u8 {
+/// Exit code to pass on: 128 and more if a signal ended the command.
+pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.map_or(u8::MAX, |code| code as u8)
 }

@@ -178,18 +178,28 @@ pub fn run_over(options: RunOptions, quiet: bool) -> Result<ExitStatus> {
         }
     };
     served.iter().for_each(|(served, _)| mount::passing(served, &mounted));
-    // Processes that the command leaves behind become children of this process, so that their end is known.
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("subreaper")?;
     let mut command = Command::new(&words[0]);
     // The path is resolved again, because it now leads into the mount.
     command.args(&words[1..]).current_dir(here);
-    let ended = match spawn(&mut command, Some(before)) {
-        Ok(child) => Ok(wait(&child, None, &mut signals)?),
-        Err(error) => Err(error),
-    };
+    let ended = run_to_end(&mut command, Some(before), &mut signals);
     mount::end_any(served, Ok(end(mounted)), quiet)?;
-    let status = ended.with_context(|| words[0].display().to_string())?;
-    status.command.context("the command")
+    ended.with_context(|| words[0].display().to_string())
+}
+
+/// Runs a command, and returns its status when it and all processes that it has left behind have ended. Signals are passed
+/// on; the command is killed if this process ends before it.
+///
+/// # Errors
+/// When the command cannot be started, or not be waited for.
+pub fn run_command(command: &mut Command, signals: &mut Signals) -> Result<ExitStatus> {
+    run_to_end(command, None, signals)
+}
+
+fn run_to_end(command: &mut Command, before: Option<Before>, signals: &mut Signals) -> Result<ExitStatus> {
+    // Processes that the command leaves behind become children of this process, so that their end is known.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("subreaper")?;
+    let child = spawn(command, before)?;
+    wait(&child, None, signals)?.command.context("the command")
 }
 
 /// Creates a mount namespace for this process, which must not have threads yet.

@@ -75,7 +75,8 @@ pub struct ServeArgs {
     pub pfs: PathBuf,
 }
 
-fn memory(text: &str) -> Result<u64, String> {
+/// Parses a size above 0.
+pub fn memory(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(bytes),
         _ => Err("it must be a size above 0 with its unit, such as 4GiB".to_owned()),

@@ -4,8 +4,10 @@ mod daemons;
 mod metrics;
 mod mount;
 mod report;
+mod run;
 mod study;
 mod study_report;
+mod top;
 mod writers;
 
 use crate::output;
@@ -19,8 +21,10 @@ use entresol_burst::{Kind, Policy, Redundancy};
 use entresol_render::{Progress, Unit};
 use metrics::BurstMetricsArgs;
 use mount::MountArgs;
+pub use run::{BurstRunArgs, run as run_program};
 use std::sync::atomic::{AtomicU64, Ordering};
 use study::{Candidate, Cost, Read};
+use top::BurstTopArgs;
 use writers::{DrainArgs, ListArgs, PutArgs, RestoreArgs};
 
 /// Burst buffers for the checkpoints of parallel programs: simulated, and live in the memory of nodes
@@ -34,6 +38,8 @@ pub enum BurstCommand {
     Restore(RestoreArgs),
     Drain(DrainArgs),
     Mount(MountArgs),
+    Run(BurstRunArgs),
+    Top(BurstTopArgs),
     Metrics(BurstMetricsArgs),
 }
 
@@ -190,6 +196,8 @@ pub fn run(command: &BurstCommand, quiet: bool) -> Result<()> {
         BurstCommand::Restore(arguments) => writers::restore(arguments, quiet),
         BurstCommand::Drain(arguments) => writers::drain(arguments),
         BurstCommand::Mount(arguments) => mount::mount(arguments, quiet),
+        BurstCommand::Run(_) => unreachable!("run where its code can be passed on"),
+        BurstCommand::Top(arguments) => top::top(arguments),
         BurstCommand::Metrics(arguments) => metrics::metrics(arguments),
     }
 }

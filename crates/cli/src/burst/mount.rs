@@ -42,13 +42,24 @@ pub fn mount(arguments: &MountArgs, quiet: bool) -> Result<()> {
         let (directory, job) = (arguments.directory.display(), buffer.job);
         output::print(&format!("job {job} at {directory}, {} files a checkpoint\n", arguments.files))?;
     }
+    let mut signalled = || signals.pending().next().is_some();
     loop {
-        let signalled = signals.pending().next().is_some();
+        match mount.ending() {
+            Ending::None if signalled() => return unmount(&mount, signalled),
+            Ending::None => std::thread::sleep(POLL),
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Ends a mount, and waits until its open files are closed. `given_up` says that nobody waits any more.
+pub fn unmount(mount: &Mount, mut given_up: impl FnMut() -> bool) -> Result<()> {
+    mount.retire()?;
+    loop {
         match mount.ending() {
             Ending::Over => return Ok(()),
-            Ending::None if signalled => mount.retire()?,
-            Ending::Unfinished(files) if signalled => bail!("ended, and not committed: {}", files.join(", ")),
-            Ending::None | Ending::Unfinished(_) => std::thread::sleep(POLL),
+            Ending::Unfinished(files) if given_up() => bail!("ended, and not committed: {}", files.join(", ")),
+            _ => std::thread::sleep(POLL),
         }
     }
 }

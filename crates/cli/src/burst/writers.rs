@@ -43,8 +43,13 @@ impl BufferArgs {
 
     /// A client that reaches the PFS by this directory.
     pub fn client_at(&self, pfs: Arc<Directory>) -> Client {
+        self.client_of(self.coordinator.as_deref(), pfs)
+    }
+
+    /// A client of a coordinator.
+    pub fn client_of(&self, coordinator: Option<&str>, pfs: Arc<Directory>) -> Client {
         let settings = ClientSettings {
-            coordinator: self.coordinator.clone(),
+            coordinator: coordinator.map(str::to_owned),
             nodes: self.node_address.clone(),
             node: NodeId(self.node),
             patience: PATIENCE,

@@ -5,14 +5,14 @@ mod screen;
 mod tests;
 
 use crate::arguments::NameArgs;
-use anyhow::{Context, Result, bail};
+use crate::terminal::{self, Screen};
+use anyhow::{Context, Result};
 use clap::Args;
 use entresol_service::tables::Tables;
 use entresol_service::top::{Reading, Readings, readings};
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::{DefaultTerminal, crossterm};
+use ratatui::Frame;
+use ratatui::crossterm::event::KeyCode;
 use screen::{View, draw};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -34,63 +34,50 @@ pub struct TopArgs {
 }
 
 /// State of the screen: the readings of the cache, and the choices made by keys.
-#[derive(Default)]
-struct State {
+struct Shown {
+    name: String,
+    taken: Receiver<Reading>,
     readings: Readings,
     paused: bool,
     /// True if only tables and files are shown.
     tables: bool,
+    colours: bool,
 }
 
-impl State {
-    /// Handles a key; false if the program shall end.
-    fn key(&mut self, key: KeyEvent) -> bool {
-        match key.code {
-            KeyCode::Char('q') | KeyCode::Esc => return false,
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
+impl Screen for Shown {
+    fn draw(&mut self, frame: &mut Frame) {
+        while let Ok(reading) = self.taken.try_recv() {
+            if !self.paused {
+                self.readings.take(reading);
+            }
+        }
+        let Readings { before, now, silent } = &self.readings;
+        let (before, now, silent) = (before.as_ref(), now.as_ref(), silent.as_deref());
+        let Shown { name, paused, tables, colours, .. } = self;
+        draw(frame, &View { name, before, now, silent, paused: *paused, tables: *tables, colours: *colours });
+    }
+
+    fn key(&mut self, key: KeyCode) {
+        match key {
             KeyCode::Char('p') => self.paused = !self.paused,
             KeyCode::Char('t') => self.tables = !self.tables,
             _ => {}
         }
-        true
     }
 }
 
 /// Runs the command.
 pub fn run(arguments: &TopArgs) -> Result<()> {
-    if !std::io::stdout().is_terminal() {
-        bail!("top needs a terminal; `entresol stats --watch` writes to files and pipes");
-    }
+    terminal::need("entresol stats --watch")?;
     // A path without a file is an error now, on one line.
     std::fs::metadata(&arguments.place).with_context(|| arguments.place.display().to_string())?;
     let tables = Tables::new(&arguments.names.source());
-    let readings = readings(&arguments.place, tables, Duration::from_secs_f64(arguments.every))?;
-    let mut terminal = ratatui::try_init().context("the terminal")?;
-    let shown = show(&mut terminal, arguments, &readings);
-    ratatui::try_restore().context("the terminal")?;
-    shown
-}
-
-fn show(terminal: &mut DefaultTerminal, arguments: &TopArgs, taken: &Receiver<Reading>) -> Result<()> {
-    let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let name = arguments.place.display().to_string();
-    let mut state = State::default();
-    loop {
-        while let Ok(reading) = taken.try_recv() {
-            if !state.paused {
-                state.readings.take(reading);
-            }
-        }
-        let State { readings: Readings { before, now, silent }, paused, tables } = &state;
-        let (before, now, silent) = (before.as_ref(), now.as_ref(), silent.as_deref());
-        let view = View { name: &name, before, now, silent, paused: *paused, tables: *tables, colours };
-        terminal.draw(|frame| draw(frame, &view)).context("the terminal")?;
-        if event::poll(Duration::from_millis(100)).context("the terminal")?
-            && let Event::Key(key) = crossterm::event::read().context("the terminal")?
-            && key.kind == KeyEventKind::Press
-            && !state.key(key)
-        {
-            return Ok(());
-        }
-    }
+    terminal::show(&mut Shown {
+        name: arguments.place.display().to_string(),
+        taken: readings(&arguments.place, tables, Duration::from_secs_f64(arguments.every))?,
+        readings: Readings::default(),
+        paused: false,
+        tables: false,
+        colours: terminal::has_colours(),
+    })
 }

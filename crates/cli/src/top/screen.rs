@@ -1,5 +1,6 @@
 //! The screen of `entresol top`: a function of two readings.
 
+use crate::terminal::{self, bar, bold, keys, reversed};
 use entresol_render::{NumberFormat, grouped, percent};
 use entresol_service::choice::{CandidateFigures, ChoiceFigures};
 use entresol_service::figures::{DeviceCalls, DeviceFigures, Figures, gauge};
@@ -14,9 +15,6 @@ use ratatui::widgets::Paragraph;
 
 /// Selects a part of the figures.
 type Part<A, B> = fn(&A) -> &B;
-
-/// Width of a bar in cells.
-const BAR: usize = 20;
 
 /// Everything on which the screen depends.
 pub struct View<'a> {
@@ -36,13 +34,12 @@ pub struct View<'a> {
 
 impl View<'_> {
     fn coloured(&self, colour: Color) -> Style {
-        if self.colours { Style::new().fg(colour) } else { Style::new() }
+        terminal::coloured(self.colours, colour)
     }
 
     /// A count that should be 0, highlighted if it is not.
     fn alarm(&self, text: String, count: u64) -> Span<'static> {
-        let style = if count == 0 { Style::new() } else { self.coloured(Color::Red).add_modifier(Modifier::BOLD) };
-        Span::styled(text, style)
+        terminal::alarm(self.colours, text, count)
     }
 
     /// Seconds between the readings.
@@ -56,18 +53,9 @@ impl View<'_> {
     }
 }
 
-fn bold(text: impl Into<String>) -> Span<'static> {
-    Span::styled(text.into(), Style::new().add_modifier(Modifier::BOLD))
-}
-
 /// A rate in events a second.
 fn rate(events: f64) -> String {
     if events < 10.0 && events > 0.0 { format!("{events:.1}") } else { NumberFormat::Count.short(events.round()) }
-}
-
-fn bar(share: f64) -> String {
-    let full = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
-    format!("[{}{}]", "#".repeat(full), ".".repeat(BAR - full))
 }
 
 fn ratio(hits: u64, all: u64) -> String {
@@ -86,8 +74,7 @@ pub fn draw(frame: &mut Frame, view: &View) {
     if let Some(now) = view.now {
         draw_body(frame, body, view, now);
     }
-    let keys = Span::styled(" q end   p pause   t tables", Style::new().add_modifier(Modifier::DIM));
-    frame.render_widget(Paragraph::new(keys), foot);
+    frame.render_widget(Paragraph::new(keys(" q end   p pause   t tables")), foot);
 }
 
 fn head_lines(view: &View) -> Vec<Line<'static>> {
@@ -97,10 +84,10 @@ fn head_lines(view: &View) -> Vec<Line<'static>> {
         first.push(Span::raw(format!("  {}, {}; process {}, for {open}", now.policy, now.mode, now.process)));
     }
     if view.paused {
-        first.push(Span::styled("  PAUSED", Style::new().add_modifier(Modifier::REVERSED)));
+        first.push(reversed("  PAUSED"));
     }
     let second = match (view.silent, view.now) {
-        (Some(why), _) => Line::styled(format!(" {why} "), Style::new().add_modifier(Modifier::REVERSED)),
+        (Some(why), _) => Line::from(reversed(format!(" {why} "))),
         (None, None) => Line::raw(" asking"),
         (None, Some(now)) if now.failed => {
             let style = view.coloured(Color::Red).add_modifier(Modifier::REVERSED);

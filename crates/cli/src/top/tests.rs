@@ -1,16 +1,18 @@
 //! The screen, drawn from readings as a server could give them.
 
 use super::screen::{View, draw};
-use super::{Readings, State};
+use super::{Readings, Shown};
+use crate::terminal::Screen;
 use entresol_render::grouped;
 use entresol_service::figures::Figures;
 use entresol_service::figures::HintFigures;
 use entresol_service::objects::ObjectFigures;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::event::KeyCode;
 use ratatui::style::Color;
 use serde_json::{Value, json};
+use std::sync::mpsc::sync_channel;
 
 fn calls(calls: u64, busy_us: u64, took: &[u64]) -> Value {
     json!({ "calls": calls, "errors": 0, "bytes": calls * 4096, "busy_us": busy_us, "under_way": 0, "took": took })
@@ -199,15 +201,14 @@ fn tables_go_by_their_names_and_can_have_the_screen_for_themselves() {
 }
 
 #[test]
-fn keys_pause_and_end() {
-    let key = |code, modifiers| KeyEvent::new(code, modifiers);
-    let mut state = State::default();
-    assert!(state.key(key(KeyCode::Char('p'), KeyModifiers::NONE)) && state.paused);
-    assert!(state.key(key(KeyCode::Char('p'), KeyModifiers::NONE)) && !state.paused);
-    assert!(state.key(key(KeyCode::Char('t'), KeyModifiers::NONE)) && state.tables);
-    assert!(state.key(key(KeyCode::Char('t'), KeyModifiers::NONE)) && !state.tables);
-    assert!(state.key(key(KeyCode::Char('c'), KeyModifiers::NONE)), "only with control");
-    assert!(!state.key(key(KeyCode::Char('c'), KeyModifiers::CONTROL)));
-    assert!(!state.key(key(KeyCode::Char('q'), KeyModifiers::NONE)));
-    assert!(!state.key(key(KeyCode::Esc, KeyModifiers::NONE)));
+fn keys_pause_and_show_tables() {
+    let (_readings, taken) = sync_channel(1);
+    let (name, readings) = (String::new(), Readings::default());
+    let mut shown = Shown { name, taken, readings, paused: false, tables: false, colours: false };
+    for expected in [true, false] {
+        shown.key(KeyCode::Char('p'));
+        assert_eq!((shown.paused, shown.tables), (expected, false));
+    }
+    shown.key(KeyCode::Char('t'));
+    assert!(shown.tables);
 }
