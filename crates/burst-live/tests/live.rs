@@ -4,7 +4,9 @@ mod common;
 
 use common::{JOB, MIB, Testbed, contents, object};
 use entresol_burst::{CheckpointId, Epoch, Event, Lease, NodeId, Place, Role};
-use entresol_burst_live::client::{Client, ClientError, ClientSettings, Level, State};
+use entresol_burst_live::client::{
+    Client, ClientError, ClientSettings, FileReader, FileWriter, Files, Level, State, WriteBuffer,
+};
 use entresol_burst_live::message::{
     About, FromCoordinator, FromNode, NodeStatus, Part, StoredPiece, ToCoordinator, ToNode,
 };
@@ -357,6 +359,46 @@ fn a_damaged_chunk_is_taken_from_another_source() {
     let error = testbed.client(0).restore(JOB, None, 1).expect_err("no other source");
     assert!(matches!(error, ClientError::Damaged { offset: 0, .. }), "{error}");
     assert!(testbed.client(0).restore(JOB, None, 0).is_ok());
+}
+
+#[test]
+fn a_file_says_how_safe_it_is_and_is_read_into_memory() {
+    for (capacity, fits) in [(64 * MIB, true), (8 * MIB, false)] {
+        let testbed = Testbed::new("chunked", 2, capacity);
+        let directory = Arc::new(Directory::open(&testbed.path("pfs")).expect("a directory"));
+        let files = Arc::new(Files::new(testbed.client(0), directory, JOB, 1).expect("a number of files"));
+        let (checkpoint, name) = (CheckpointId(1), std::ffi::OsStr::new("state"));
+        let writer = FileWriter::create(Arc::clone(&files), checkpoint, name, false).expect("a new file");
+        // Two pieces and a part of one, and a hole between them.
+        let (bytes, hole) = (contents(object(1, 0), 40 * MIB), 3 * MIB + 5);
+        let mut buffer = WriteBuffer::default();
+        writer.write(&mut buffer, 0, &bytes[..MIB as usize]).expect("stored");
+        writer.write(&mut buffer, MIB + hole, &bytes[MIB as usize..]).expect("stored");
+        let since = Instant::now();
+        writer.send(&mut buffer, since).expect("stored");
+        writer.commit(since).expect("committed");
+        let safety = writer.safety();
+        // The weakest part counts: the first one is in the memory of two nodes either way.
+        assert_eq!(safety.level, Level::Replicated, "{safety:?}");
+        let mut media = vec!["memory of node 0", "memory of node 1"];
+        media.extend((!fits).then_some("the PFS"));
+        assert_eq!(safety.media.iter().map(String::as_str).collect::<Vec<_>>(), media, "{capacity}");
+        let mut expected = bytes[..MIB as usize].to_vec();
+        expected.resize((MIB + hole) as usize, 0);
+        expected.extend_from_slice(&bytes[MIB as usize..]);
+        let mut reader = FileReader::open(files, checkpoint, name).expect("a committed file");
+        let mut into = vec![7; 5 * MIB as usize];
+        for offset in [0, MIB - 3, MIB + 7, 17 * MIB, 39 * MIB + 1] {
+            into.fill(7);
+            let filled = reader.read_into(offset, &mut into).expect("bytes");
+            let rest = &expected[offset as usize..];
+            assert_eq!(filled, rest.len().min(into.len()), "{offset}");
+            assert!(into[..filled] == rest[..filled], "{offset}");
+            assert!(into[filled..].iter().all(|&byte| byte == 7), "{offset}");
+            assert!(reader.read(offset, into.len() as u64).expect("bytes") == into[..filled], "{offset}");
+        }
+        assert_eq!(reader.read_into(reader.length() + 1, &mut into).expect("nothing"), 0);
+    }
 }
 
 /// Address of a server that answers as a node with one piece, of which it gives zeros.

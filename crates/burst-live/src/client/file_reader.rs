@@ -50,26 +50,38 @@ impl FileReader {
     /// # Errors
     /// When no source has a chunk with its checksum.
     pub fn read(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>, FileError> {
-        let end = offset.saturating_add(bytes).min(self.index.bytes);
+        let mut read = vec![0; self.index.bytes.saturating_sub(offset).min(bytes) as usize];
+        self.read_into(offset, &mut read)?;
+        Ok(read)
+    }
+
+    /// Reads from an offset on into memory of the caller, of which less is filled at the end of the file. Returns the number
+    /// of bytes.
+    ///
+    /// # Errors
+    /// When no source has a chunk with its checksum. Any byte of the memory may have changed then.
+    pub fn read_into(&mut self, offset: u64, into: &mut [u8]) -> Result<usize, FileError> {
+        let end = offset.saturating_add(into.len() as u64).min(self.index.bytes);
         let mut at = offset;
-        let mut read = Vec::with_capacity(end.saturating_sub(offset) as usize);
         while at < end {
-            match self.index.span(at) {
+            let rest = &mut into[(at - offset) as usize..(end - offset) as usize];
+            let filled = match self.index.span(at) {
                 None => {
-                    let zeros = self.index.next(at).min(end) - at;
-                    read.resize(read.len() + zeros as usize, 0);
-                    at += zeros;
+                    let zeros = (self.index.next(at).min(end) - at) as usize;
+                    rest[..zeros].fill(0);
+                    zeros
                 }
                 Some(span) => {
                     let in_piece = span.at + (at - span.offset);
                     let left = (span.offset + span.bytes).min(end) - at;
                     let part = self.in_piece(span.piece, in_piece, left)?;
-                    at += part.len() as u64;
-                    read.extend_from_slice(part);
+                    rest[..part.len()].copy_from_slice(part);
+                    part.len()
                 }
-            }
+            };
+            at += filled as u64;
         }
-        Ok(read)
+        Ok((at - offset) as usize)
     }
 
     /// At most `most` bytes of a piece from an offset on, and at least one.

@@ -3,6 +3,7 @@
 //! A piece is an object of its own, and is acknowledged before its bytes are forgotten. A commit stores the index.
 
 use super::files::{FileError, Files};
+use super::{Acknowledgement, Safety};
 use crate::clock;
 use crate::index::{Claim, FILES, Index, PIECE, PIECE_BYTES, Span};
 use crate::server::lock;
@@ -21,7 +22,7 @@ struct Behind {
     length: u64,
     piece: u32,
     bytes: Arc<Vec<u8>>,
-    thread: JoinHandle<Result<(), FileError>>,
+    thread: JoinHandle<Result<Acknowledgement, FileError>>,
 }
 
 /// Bytes of one opening of a file that the index does not have yet: a range without gaps, and the piece before it.
@@ -91,6 +92,8 @@ struct Written {
     changes: u64,
     /// Number of changes that the committed index has; none if there is no committed index.
     committed: Option<u64>,
+    /// Safety of all that was stored.
+    safety: Safety,
 }
 
 /// A file that is being written. Several openings of one mount share it, each with its own [`WriteBuffer`].
@@ -166,8 +169,8 @@ impl FileWriter {
             // The thread has ended, and with it the other reference.
             let mut bytes = Arc::unwrap_or_clone(bytes);
             match stored {
-                Ok(()) => {
-                    self.note(offset, length, piece);
+                Ok(acknowledged) => {
+                    self.note(offset, length, piece, &acknowledged);
                     bytes.clear();
                     buffer.spare = bytes;
                 }
@@ -180,8 +183,8 @@ impl FileWriter {
         }
         if let Some((offset, bytes)) = buffer.failed.as_ref().filter(|(_, bytes)| !bytes.is_empty()) {
             let piece = self.next_piece()?;
-            self.files.store(piece, PIECE, bytes, since)?;
-            self.note(*offset, bytes.len() as u64, piece.rank);
+            let acknowledged = self.files.store(piece, PIECE, bytes, since)?;
+            self.note(*offset, bytes.len() as u64, piece.rank, &acknowledged);
         }
         buffer.failed = None;
         Ok(())
@@ -197,16 +200,17 @@ impl FileWriter {
             return Ok(());
         }
         let piece = self.next_piece()?;
-        self.files.store(piece, PIECE, &buffer.bytes, since)?;
-        self.note(buffer.offset, buffer.bytes.len() as u64, piece.rank);
+        let acknowledged = self.files.store(piece, PIECE, &buffer.bytes, since)?;
+        self.note(buffer.offset, buffer.bytes.len() as u64, piece.rank, &acknowledged);
         // The memory stays for the next piece.
         buffer.bytes.clear();
         Ok(())
     }
 
     /// Adds a stored piece to the index.
-    fn note(&self, offset: u64, bytes: u64, piece: u32) {
+    fn note(&self, offset: u64, bytes: u64, piece: u32, acknowledged: &Acknowledgement) {
         let mut written = lock(&self.written);
+        written.safety.add(acknowledged);
         if bytes > 0 {
             written.index.insert(Span { offset, bytes, piece, at: 0 });
         }
@@ -248,7 +252,8 @@ impl FileWriter {
         };
         self.check_newest()?;
         let object = self.next_index()?;
-        self.files.store(object, FILES | self.claim.files, &index.to_bytes(), since)?;
+        let acknowledged = self.files.store(object, FILES | self.claim.files, &index.to_bytes(), since)?;
+        lock(&self.written).safety.add(&acknowledged);
         self.files.forget(self.checkpoint);
         // An opening that followed meanwhile may not have seen this commit.
         self.check_newest()?;
@@ -273,6 +278,11 @@ impl FileWriter {
     /// Length of the file with the bytes that are in a buffer.
     pub fn length<'a>(&self, buffers: impl Iterator<Item = &'a WriteBuffer>) -> u64 {
         buffers.filter_map(WriteBuffer::reach).max().unwrap_or(0).max(lock(&self.written).index.bytes)
+    }
+
+    /// Safety of all that was stored through this writer, as it was acknowledged then.
+    pub fn safety(&self) -> Safety {
+        lock(&self.written).safety.clone()
     }
 
     /// True if nothing was ever written.

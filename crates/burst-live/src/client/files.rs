@@ -3,7 +3,7 @@
 
 use super::inventory::Found;
 use super::restore::{ROUNDS, Reader};
-use super::{Client, ClientError, Level, Peers, State};
+use super::{Acknowledgement, Client, ClientError, Level, Peers, State};
 use crate::clock;
 use crate::index::{Claim, FILES_MAX, GENERATIONS, Index, slot};
 use crate::layout::{self, Census};
@@ -274,7 +274,13 @@ impl Files {
     }
 
     /// Stores an object. The wait for buffers without progress began at `since`.
-    pub(super) fn store(&self, object: Object, ranks: u32, bytes: &[u8], since: Instant) -> Result<(), FileError> {
+    pub(super) fn store(
+        &self,
+        object: Object,
+        ranks: u32,
+        bytes: &[u8],
+        since: Instant,
+    ) -> Result<Acknowledgement, FileError> {
         let avoided = lock(&self.failed).is_some_and(|failed| clock::elapsed(failed) < AVOIDANCE);
         let patience =
             if avoided { Duration::ZERO } else { self.client.settings.patience.saturating_sub(clock::elapsed(since)) };
@@ -285,7 +291,7 @@ impl Files {
             let is_long = acknowledged.level == Level::Durable && clock::elapsed(begin) >= LONG;
             *lock(&self.failed) = is_long.then(clock::now);
         }
-        Ok(())
+        Ok(acknowledged)
     }
 
     /// True if no other opening for writing has followed.

@@ -14,7 +14,7 @@ pub use figures::{Figures, figures};
 pub use file_reader::FileReader;
 pub use file_writer::{FileWriter, WriteBuffer};
 pub use files::{Committed, FileError, Files};
-pub use put::{Acknowledgement, Level, PutPart};
+pub use put::{Acknowledgement, Level, PutPart, Safety};
 pub use restore::{Restored, RestoredChunk};
 
 use crate::clock;
@@ -46,7 +46,8 @@ pub struct ClientSettings {
     pub patience: Duration,
 }
 
-/// A writer or reader of checkpoints.
+/// A writer or reader of checkpoints. Clones share the memory of nodes that is mapped.
+#[derive(Clone)]
 pub struct Client {
     settings: ClientSettings,
     pfs: Arc<dyn Pfs>,

@@ -12,7 +12,7 @@ use crate::report::report;
 use crate::share::Share;
 use crate::wire::Peer;
 use entresol_burst::{Event, Grant, Lease, Object, Place, Reservation, Role};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,29 @@ impl Acknowledgement {
     fn of(parts: Vec<PutPart>) -> Acknowledgement {
         let level = parts.iter().map(|part| part.level).min().unwrap_or(Level::Durable);
         Acknowledgement { level, parts, failures: Vec::new() }
+    }
+}
+
+/// Safety of what was stored with several acknowledgements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Safety {
+    /// Safety of the weakest part; durable if nothing was stored.
+    pub level: Level,
+    /// The media that have parts.
+    pub media: BTreeSet<String>,
+}
+
+impl Default for Safety {
+    fn default() -> Safety {
+        Safety { level: Level::Durable, media: BTreeSet::new() }
+    }
+}
+
+impl Safety {
+    /// Adds the parts of an acknowledgement.
+    pub fn add(&mut self, acknowledged: &Acknowledgement) {
+        self.level = self.level.min(acknowledged.level);
+        self.media.extend(acknowledged.parts.iter().flat_map(|part| part.media.iter().cloned()));
     }
 }
 
