@@ -201,6 +201,11 @@ bench-burst: deps
 	cargo build --release --locked -p entresol-bench-burst
 	target/release/entresol-bench-burst $(BENCH_BURST)
 
+# Cost of zeroing freed space in the time of a drain into memory, ten pairs (half a minute, 1 GB of memory): docs/burst.md.
+.PHONY: bench-burst-zeroing
+bench-burst-zeroing: deps
+	cargo test --locked -p entresol-burst-live --test zeroing -- --ignored --nocapture
+
 # The burst buffer on an emulated cluster beside the simulation: 46 nodes in network namespaces with token buckets, 320 writers, 21 runs of eight
 # minutes, and the coordinator's messages (root; 2 GB of memory): lab/results/burst-cluster.md. A call that was stopped goes on where it was.
 # Say BENCH_BURST_CLUSTER="--runs 3" for three of the runs.

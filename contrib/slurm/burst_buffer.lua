@@ -54,9 +54,13 @@ local function quoted(word)
   return "'" .. word:gsub("'", "'\\''") .. "'"
 end
 
--- Runs `entresol burst`; true if it succeeds, and what it says.
+-- Runs `entresol burst`; true if it succeeds, and what it says. Under a key slurmctld is an administrator: it sees all jobs.
 local function burst(found, command, job, more)
   local words = { found.PROGRAM, "burst", command, "--coordinator", found.COORDINATOR, "--pfs", found.PFS, "--job", job }
+  if found.ENTRESOL_BURST_KEY then
+    words[#words + 1] = "--key"
+    words[#words + 1] = found.ENTRESOL_BURST_KEY
+  end
   for _, word in ipairs(more or {}) do
     words[#words + 1] = word
   end
@@ -69,12 +73,28 @@ local function burst(found, command, job, more)
   return code == "0", said
 end
 
+-- The fault if a user asks for checkpoints that are another user's: under a key, the folder of a job is its owner's.
+local function foreign(found, job, uid)
+  if not found.ENTRESOL_BURST_KEY or tostring(uid) == "0" then
+    return nil
+  end
+  local pipe = io.popen("stat -c %u -- " .. quoted(found.PFS .. "/job-" .. job) .. " 2>/dev/null")
+  local owner = pipe:read("*l")
+  pipe:close()
+  if owner ~= tostring(uid) then
+    return "entresol: job " .. job .. " has no checkpoints of this user"
+  end
+end
+
 -- Runs a command of the burst buffer for a job. An error is shown as the job's reason.
-local function for_job(command, job_id, job_script, more)
+local function for_job(command, job_id, job_script, uid, more)
   local found, fault = settings()
   local job
   if found then
     job, fault = number(job_script, job_id)
+  end
+  if job and job ~= tostring(job_id) then
+    fault = foreign(found, job, uid)
   end
   if fault then
     return slurm.ERROR, fault
@@ -98,7 +118,7 @@ end
 
 -- Stage-in: a job waits while the burst buffer does not answer. Its program restores what it needs by itself.
 function slurm_bb_data_in(job_id, job_script, uid, gid)
-  return for_job("ls", job_id, job_script)
+  return for_job("ls", job_id, job_script, uid)
 end
 
 -- The settings as variables of the job. slurmctld waits.
@@ -118,13 +138,17 @@ function slurm_bb_paths(job_id, job_script, path_file, uid, gid)
   file:write("ENTRESOL_BURST_COORDINATOR=", found.COORDINATOR, "\n")
   file:write("ENTRESOL_BURST_PFS=", found.PFS, "\n")
   file:write("ENTRESOL_BURST_JOB=", job, "\n")
+  -- For the checkpoints of another job the user names the ticket of that one.
+  if found.ENTRESOL_BURST_KEY and job == tostring(job_id) then
+    file:write("ENTRESOL_BURST_TICKET=", found.ENTRESOL_BURST_RUN or "/run/entresol-burst", "/", job, ".ticket\n")
+  end
   file:close()
   return slurm.SUCCESS
 end
 
 -- Stage-out, before the job's nodes are given to others: waits until all checkpoints are durable, or says what is left.
 function slurm_bb_data_out(job_id, job_script, uid, gid)
-  return for_job("drain", job_id, job_script, function(found)
+  return for_job("drain", job_id, job_script, uid, function(found)
     return { "--for", found.DRAIN_FOR }
   end)
 end
@@ -137,6 +161,10 @@ function slurm_bb_get_status(uid, gid, name, job)
   end
   if name ~= "entresol" or not (job or ""):match("^%d+$") then
     return slurm.ERROR, "usage: scontrol show bbstat entresol JOB"
+  end
+  fault = foreign(found, job, uid)
+  if fault then
+    return slurm.ERROR, fault
   end
   local succeeds, said = burst(found, "ls", job)
   return succeeds and slurm.SUCCESS or slurm.ERROR, said

@@ -6,6 +6,15 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+#[cfg(feature = "measure")]
+static NOT_ZEROED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Measurement without zeroing: from now on nodes of this process leave freed space as it is, or they zero it again.
+#[cfg(feature = "measure")]
+pub fn without_zeroing(left_out: bool) {
+    NOT_ZEROED.store(left_out, std::sync::atomic::Ordering::Relaxed);
+}
+
 /// A shared mapping of a file in memory. Its pages are there from the start: the first touch of memory is about ten times slower
 /// than a copy into warm pages.
 pub struct Arena {
@@ -65,6 +74,22 @@ impl Arena {
             unsafe { span.copy_from_nonoverlapping(part.as_ptr(), length) };
             bytes = rest;
         }
+        Ok(())
+    }
+
+    /// Overwrites bytes with zeros.
+    ///
+    /// # Errors
+    /// When they are not within the buffer.
+    pub fn zero(&mut self, extent: Extent) -> io::Result<()> {
+        let length = usize::try_from(extent.bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let span = self.span(extent.offset as usize, length)?;
+        #[cfg(feature = "measure")]
+        if NOT_ZEROED.load(std::sync::atomic::Ordering::Relaxed) {
+            return Ok(());
+        }
+        // SAFETY: the span is within the mapping, which nothing in this process refers to; `&mut self` is exclusive.
+        unsafe { span.write_bytes(0, length) };
         Ok(())
     }
 

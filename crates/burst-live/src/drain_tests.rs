@@ -6,7 +6,7 @@ use crate::node::drain::WAY_MAX;
 use crate::pfs::Directory;
 use crate::wire::Peer;
 use crate::{CoordinatorDaemon, CoordinatorSettings, NodeDaemon, NodeSettings};
-use entresol_burst::{CheckpointId, Event, JobId, NodeId, Object};
+use entresol_burst::{CheckpointId, Event, JobId, NodeId, Object, Owner};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,7 @@ fn a_drain_of_low_priority_makes_way_to_a_writer_on_the_pfs() {
         advertise: None,
         coordinator: address.clone(),
         capacity: 1 << 20,
+        key: None,
     };
     let node = NodeDaemon::start(&settings, pfs.clone()).expect("a node");
     let large = Object { job: JobId(1), checkpoint: CheckpointId(1), rank: 0 };
@@ -41,13 +42,19 @@ fn a_drain_of_low_priority_makes_way_to_a_writer_on_the_pfs() {
         let peer = Peer::connect(&address, MINUTE).expect("a connection");
         peer.call::<FromCoordinator>(&ToCoordinator::Writer(event), &[], MINUTE).expect("an answer").0
     };
-    let open = || tell(Event::Open { object: large, ranks: 1, node: NodeId(0), bytes: 2 << 20 });
+    let owner = Owner::default();
+    let open = || tell(Event::Open { object: large, ranks: 1, node: NodeId(0), bytes: 2 << 20, owner });
     wait_until(|| matches!(open(), FromCoordinator::Grants { .. }), "the node does not join");
     let is_direct = || node.makes_way();
     wait_until(is_direct, "the node does not hear of the writer");
 
-    let settings =
-        ClientSettings { coordinator: Some(address.clone()), nodes: Vec::new(), node: NodeId(0), patience: MINUTE };
+    let settings = ClientSettings {
+        coordinator: Some(address.clone()),
+        nodes: Vec::new(),
+        node: NodeId(0),
+        patience: MINUTE,
+        credential: None,
+    };
     let small = Object { job: JobId(2), ..large };
     let bytes = vec![7; 1 << 19];
     let begin = Instant::now();

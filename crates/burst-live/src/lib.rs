@@ -8,10 +8,12 @@ mod checksum;
 pub mod client;
 mod clock;
 mod coordinate;
+pub mod credentials;
 #[cfg(test)]
 mod drain_tests;
 #[cfg(test)]
 mod faults;
+pub mod handshake;
 pub mod index;
 pub mod layout;
 pub mod message;
@@ -26,10 +28,13 @@ mod share;
 mod simulated;
 pub mod wire;
 
+#[cfg(feature = "measure")]
+pub use arena::without_zeroing;
 pub use checksum::CHUNK_BYTES;
 #[cfg(feature = "measure")]
 pub use checksum::without_checksums;
 pub use coordinate::{CoordinatorDaemon, CoordinatorSettings, ReplayError, Replayed, replay};
+pub use credentials::{Claims, Credential, Key, Ticket};
 #[cfg(feature = "mutants")]
 pub use mutant::leave_out;
 pub use node::{NodeDaemon, NodeSettings};

@@ -1,5 +1,6 @@
 //! Messages between writers, nodes and the coordinator, as the wire carries them.
 
+use crate::credentials::Seal;
 use entresol_burst::{Event, Grant, JobId, Lease, NodeId, Object, Order, Report, Reservation, Role};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,6 +67,9 @@ pub enum FromCoordinator {
         /// Identity of the directory on the PFS to which these nodes drain.
         #[serde(default)]
         pfs: Option<String>,
+        /// Seals of the reservations, if the coordinator has a key.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        seals: Vec<(Lease, Seal)>,
     },
     /// The event was refused.
     Refused {
@@ -90,7 +94,7 @@ pub enum FromCoordinator {
         settled: bool,
         /// The coordinator's epoch.
         epoch: u32,
-        /// Checkpoints with committed bytes that are not on the PFS.
+        /// Checkpoints with committed bytes that are not on the PFS; 0 for the holder of a ticket.
         #[serde(default)]
         undrained: u64,
         /// Those of them with bytes that one node alone has.
@@ -99,7 +103,7 @@ pub enum FromCoordinator {
         /// Identity of the directory on the PFS to which the nodes drain.
         #[serde(default)]
         pfs: Option<String>,
-        /// Jobs with bytes that are not on the PFS.
+        /// Jobs with bytes that are not on the PFS; for the holder of a ticket, its own at most.
         undrained_jobs: BTreeSet<JobId>,
     },
     /// Answer to `Hello`.
@@ -154,6 +158,9 @@ pub enum ToNode {
         about: About,
         /// Number of the chunk, from the front of the piece.
         chunk: u64,
+        /// Seal of the grant, if the cluster has a key.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seal: Option<Seal>,
     },
     /// A writer on this host is about to fill a piece by itself. `Store` ends that.
     Fill {
@@ -163,6 +170,9 @@ pub enum ToNode {
         about: About,
         /// The writer's share.
         share: ShareId,
+        /// Seal of the grant, if the cluster has a key.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seal: Option<Seal>,
     },
     /// All chunks of a piece were written; the checksums are compared. Those of a piece that the writer has filled were compared by the
     /// writer.
@@ -249,4 +259,7 @@ pub struct NodeStatus {
     pub pfs_failures: u64,
     /// The newest of these failures, until a write succeeds.
     pub failing: Option<String>,
+    /// Job of the piece that could not be written, for the node's own process.
+    #[serde(skip)]
+    pub failing_job: Option<JobId>,
 }

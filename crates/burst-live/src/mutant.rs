@@ -24,5 +24,11 @@ entresol_core::fault_points! {
         ManifestEarly,
         /// A writer waits for a silent node as long as it takes.
         PatienceEndless,
+        /// A node takes a grant without comparing its seal.
+        SealNotCompared,
+        /// The job of a ticket is not compared with that of a request.
+        JobNotCompared,
+        /// Space is free before it is zeroed.
+        SpaceNotZeroed,
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::mutant::{self, Mutant};
 use crate::server::lock;
+use rustix::process::geteuid;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,11 +53,11 @@ pub const TEMPORARY: &str = ".tmp-";
 
 /// The calls of a file system that [`Directory`] and [`replace`] make, behind a trait that tests fail one by one.
 pub trait FileSystem: Send + Sync {
-    /// Creates a directory.
+    /// Creates a directory with these permissions, of which the process's mask is taken away.
     ///
     /// # Errors
     /// `AlreadyExists`, or when the call fails.
-    fn create_directory(&self, path: &Path) -> io::Result<()>;
+    fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()>;
 
     /// Makes the names in a directory durable.
     ///
@@ -115,8 +116,8 @@ impl NewFile for File {
 }
 
 impl FileSystem for Mounted {
-    fn create_directory(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir(path)
+    fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
+        fs::DirBuilder::new().mode(mode).create(path)
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
@@ -158,6 +159,8 @@ pub struct Directory {
     next: AtomicU64,
     /// Folders whose names this process has made durable.
     synced: Mutex<BTreeSet<PathBuf>>,
+    /// True if the folders of jobs are for their owners alone.
+    is_private: bool,
 }
 
 impl Directory {
@@ -178,7 +181,14 @@ impl Directory {
     /// A directory of any file system. `owner` is a part of temporary names that no other process has.
     pub fn over(files: Box<dyn FileSystem>, root: &Path, owner: String) -> Directory {
         let (next, synced) = (AtomicU64::new(0), Mutex::default());
-        Directory { files, root: root.to_owned(), owner, identity: None, next, synced }
+        Directory { files, root: root.to_owned(), owner, identity: None, next, synced, is_private: false }
+    }
+
+    /// The directory with folders of jobs that nobody but their owners may use. One that others may use is refused: another
+    /// user may have made it, to read what is written there.
+    #[must_use]
+    pub fn into_private(self) -> Directory {
+        Directory { is_private: true, ..self }
     }
 
     /// Path of the directory itself.
@@ -210,13 +220,17 @@ impl Directory {
     /// Creates a folder. Its name is durable afterwards.
     pub(crate) fn create_folder(&self, folder: &str) -> io::Result<PathBuf> {
         let mut path = self.root.clone();
-        for name in folder.split('/') {
+        for (depth, name) in folder.split('/').enumerate() {
             path.push(name);
-            let created = match self.files.create_directory(&path) {
+            let is_of_job = self.is_private && depth == 0;
+            let created = match self.files.create_directory(&path, if is_of_job { 0o700 } else { 0o777 }) {
                 Ok(()) => self.check_identity().inspect_err(|_| drop(fs::remove_dir(&path))).map(|()| true)?,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
             };
+            if is_of_job {
+                check_private(&path)?;
+            }
             // An existing folder may be one that another process has not synced yet.
             if created || !lock(&self.synced).contains(&path) {
                 self.files.sync_directory(path.parent().unwrap_or(&self.root))?;
@@ -248,6 +262,14 @@ fn linked(root: &Path) -> io::Result<Option<String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Checks that a path is a directory of the calling thread's user, which nobody else may use. A link is none.
+fn check_private(path: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path)?;
+    let is_own = metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o077 == 0;
+    let why = || format!("{}: not a directory of this user alone (chmod 700)", path.display());
+    is_own.then_some(()).ok_or_else(|| io::Error::new(io::ErrorKind::PermissionDenied, why()))
 }
 
 /// Writes a file under a temporary name, syncs it, renames it, and syncs the directory.
@@ -322,6 +344,7 @@ impl Pfs for Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_directory_that_is_mounted_no_more_is_not_filled() {
@@ -343,5 +366,29 @@ mod tests {
         fs::remove_dir_all(&root).expect("removed");
         fs::rename(&mounted, &root).expect("renamed");
         directory.create("job-1/checkpoint-2", "part", &mut &b"bytes"[..]).expect("stored");
+    }
+
+    #[test]
+    fn a_private_folder_of_a_job_is_its_users_alone() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let pfs = Directory::open(scratch.path()).expect("a directory").into_private();
+        let create = |folder: &str| pfs.create(folder, "name", &mut &b"bytes"[..]);
+        create("job-1/checkpoint-1").expect("a new folder");
+        let job = scratch.path().join("job-1");
+        assert_eq!(fs::metadata(&job).expect("it is there").mode() & 0o777, 0o700);
+        fs::set_permissions(&job, fs::Permissions::from_mode(0o750)).expect("its owner may");
+        let why = create("job-1/checkpoint-2").expect_err("others may read it").to_string();
+        assert!(why.ends_with("not a directory of this user alone (chmod 700)"), "{why}");
+        fs::set_permissions(&job, fs::Permissions::from_mode(0o700)).expect("its owner may");
+        symlink(&job, scratch.path().join("job-2")).expect("a link");
+        create("job-2/checkpoint-1").expect_err("a link");
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&job, Some(12_345), None).expect("root may");
+            create("job-1/checkpoint-1").expect_err("another user's");
+        } else {
+            entresol_skip::skipped!("root", "only root can give a directory away");
+        }
+        let open = Directory::open(scratch.path()).expect("a directory");
+        open.create("job-1/checkpoint-1", "name", &mut &b"other"[..]).expect("without a key all are the same user");
     }
 }

@@ -11,16 +11,20 @@
 //! Both lengths are bounded, and memory grows only as bytes arrive. Every transfer has a deadline for the message as a
 //! whole, so that a peer that sends one byte at a time cannot hold it up.
 
+use crate::clock;
+use crate::credentials::{Bearer, Credential, Key};
+use crate::handshake::{self, HandshakeError};
 #[cfg(test)]
 use crate::simulated;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 #[cfg(test)]
 use std::cell::RefCell;
 #[cfg(test)]
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 4] = *b"EBL1";
@@ -47,9 +51,21 @@ pub enum WireError {
     /// A length is above its bound.
     #[error("a message of {0} + {1} bytes is too long")]
     TooLong(u64, u64),
+    /// The peer is none of this cluster, or does not take the credential.
+    #[error(transparent)]
+    Handshake(HandshakeError),
     /// The control message cannot be read.
     #[error("a control message cannot be read: {0}")]
     Malformed(serde_json::Error),
+}
+
+impl From<HandshakeError> for WireError {
+    fn from(error: HandshakeError) -> WireError {
+        match error {
+            HandshakeError::Io(error) => WireError::Io(error),
+            error => WireError::Handshake(error),
+        }
+    }
 }
 
 /// Writes one message.
@@ -239,6 +255,26 @@ pub fn receive_next<T: DeserializeOwned>(
     decode_into(&mut Deadlined { stream, until: Instant::now() + within }, payload)
 }
 
+/// Finds out within a time who the client of a new connection is. A client without credential is answered.
+///
+/// # Errors
+/// When there is a key, and the client has no credential of it.
+pub fn admit(stream: &TcpStream, key: Option<&Key>, within: Duration) -> Result<Bearer, WireError> {
+    let Some(key) = key else { return Ok(Bearer::Anyone) };
+    let until = Instant::now() + within;
+    let at = stream.local_addr()?;
+    let admitted = handshake::admit(&mut Deadlined { stream, until }, key, at, clock::now_ns());
+    if let Err(error @ HandshakeError::NoCredential) = &admitted {
+        // The coordinator's refusal and a node's have the same form.
+        send(stream, &json!({"Refused": {"why": error.to_string()}}), &[], within)?;
+        stream.shutdown(Shutdown::Write)?;
+        // To close a connection with bytes that were not read would take the answer back.
+        let rest = u64::from(CONTROL_BYTES_MAX + PAYLOAD_BYTES_MAX);
+        let _ = io::copy(&mut Deadlined { stream, until }.take(rest), &mut io::sink());
+    }
+    Ok(admitted?)
+}
+
 /// A connection on which each message is answered by one.
 pub struct Peer {
     transport: Transport,
@@ -263,6 +299,25 @@ impl Peer {
             return Ok(Peer { transport: Transport::Simulated(connection, RefCell::default()) });
         }
         Ok(Peer { transport: Transport::Tcp(connect(address, within)?) })
+    }
+
+    /// Connects within a time, and proves this client and the server to each other if there is a credential.
+    ///
+    /// # Errors
+    /// When nothing answers at the address, or the handshake fails.
+    pub fn connect_as(address: &str, within: Duration, credential: Option<&Credential>) -> Result<Peer, WireError> {
+        let until = Instant::now() + within;
+        let peer = Peer::connect(address, within)?;
+        if let Some(credential) = credential {
+            match &peer.transport {
+                Transport::Tcp(stream) => {
+                    handshake::join(&mut Deadlined { stream, until }, credential, stream.peer_addr()?)?;
+                }
+                #[cfg(test)]
+                Transport::Simulated(..) => unreachable!("schedules have no key"),
+            }
+        }
+        Ok(peer)
     }
 
     /// Sends a message and receives its answer, both within one time. After an error the connection is of no use: an

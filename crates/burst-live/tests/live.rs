@@ -3,7 +3,7 @@
 mod common;
 
 use common::{JOB, MIB, Testbed, contents, object};
-use entresol_burst::{CheckpointId, Epoch, Event, Lease, NodeId, Place, Role};
+use entresol_burst::{CheckpointId, Epoch, Event, Lease, NodeId, Owner, Place, Role};
 use entresol_burst_live::client::{
     Client, ClientError, ClientSettings, FileReader, FileWriter, Files, Level, State, WriteBuffer,
 };
@@ -186,6 +186,7 @@ fn bytes_do_not_go_to_nodes_that_drain_to_another_directory() {
             advertise: None,
             coordinator: address.clone(),
             capacity: MIB,
+            key: None,
         };
         NodeDaemon::start(&settings, directory(name)).expect("a node")
     };
@@ -195,6 +196,7 @@ fn bytes_do_not_go_to_nodes_that_drain_to_another_directory() {
             nodes: Vec::new(),
             node: NodeId(number),
             patience: MINUTE,
+            credential: None,
         };
         Client::new(settings, directory(name))
     };
@@ -227,7 +229,8 @@ fn a_coordinator_that_restarts_has_a_higher_epoch_and_the_same_checkpoints() {
     let second = Duration::from_secs(1);
     let address = testbed.coordinator.as_ref().expect("it runs").address().to_string();
     let peer = Peer::connect(&address, second).expect("the coordinator");
-    let open = Event::Open { object: object(2, 0), ranks: 3, node: NodeId(0), bytes: 10 };
+    let owner = Owner::default();
+    let open = Event::Open { object: object(2, 0), ranks: 3, node: NodeId(0), bytes: 10, owner };
     let (answer, _) = peer.call(&ToCoordinator::Writer(open), &[], second).expect("an answer");
     let FromCoordinator::Grants { mut grants, addresses, .. } = answer else { panic!("{answer:?}") };
     let Place::Buffer { primary, .. } = grants.remove(0).place else { panic!("a buffer has space") };
@@ -242,7 +245,7 @@ fn a_coordinator_that_restarts_has_a_higher_epoch_and_the_same_checkpoints() {
 
     let node = Peer::connect(&addresses[&primary.node.0], second).expect("the node");
     let about = About { ranks: 3, total: 10, attempt: 1 };
-    let write = ToNode::Write { grant: primary, about, chunk: 0 };
+    let write = ToNode::Write { grant: primary, about, chunk: 0, seal: None };
     let (answer, _) = node.call::<FromNode>(&write, &[0; 10], second).expect("an answer");
     let FromNode::Refused { why } = answer else { panic!("{answer:?}") };
     assert!(why.contains("the grant is of epoch 1, this node is in epoch 2"), "{why}");
@@ -299,7 +302,8 @@ fn a_writer_that_dies_as_it_puts_a_rank_again_loses_nothing() {
     let testbed = Testbed::new("cdbb", 2, 16 * MIB);
     testbed.pfs.set_full(true);
     put(&testbed, 1, MIB);
-    let open = Event::Open { object: object(1, 0), ranks: 2, node: NodeId(0), bytes: MIB };
+    let owner = Owner::default();
+    let open = Event::Open { object: object(1, 0), ranks: 2, node: NodeId(0), bytes: MIB, owner };
     let abandon = Event::Abandon { object: object(1, 0) };
     let coordinator = testbed.coordinator.as_ref().expect("it runs").address().to_string();
     for event in [open, abandon] {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{JOB, MIB, Testbed, object};
-use entresol_burst::{Event, Extent, NodeId, Place, Reservation};
+use entresol_burst::{Event, Extent, NodeId, Owner, Place, Reservation};
 use entresol_burst_live::message::{About, FromCoordinator, FromNode, ToCoordinator, ToNode};
 use entresol_burst_live::wire::Peer;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const DIGITS: u32 = 0xE306_9283;
 fn open(testbed: &Testbed, checkpoint: u64, bytes: u64) -> Reservation {
     let address = testbed.coordinator.as_ref().expect("it runs").address().to_string();
     let peer = Peer::connect(&address, SECOND).expect("the coordinator");
-    let open = Event::Open { object: object(checkpoint, 0), ranks: 1, node: NodeId(0), bytes };
+    let open = Event::Open { object: object(checkpoint, 0), ranks: 1, node: NodeId(0), bytes, owner: Owner::default() };
     match peer.call(&ToCoordinator::Writer(open), &[], SECOND).expect("an answer").0 {
         FromCoordinator::Grants { mut grants, .. } => match grants.remove(0).place {
             Place::Buffer { primary, .. } => primary,
@@ -51,7 +51,7 @@ fn a_piece_is_readable_when_all_of_it_was_written_and_compared() {
     let peer = node(&testbed);
     let about = About { ranks: 1, total: MIB + 9, attempt: 1 };
     let lease = grant.lease;
-    let write = |chunk| ToNode::Write { grant: grant.clone(), about, chunk };
+    let write = |chunk| ToNode::Write { grant: grant.clone(), about, chunk, seal: None };
     let read = |chunk| ToNode::Read { lease, chunk };
     let store = |crcs: &[u32]| ToNode::Store { lease, crcs: crcs.to_vec() };
     assert!(refused(&peer, &read(0), &[]).contains("no such piece"));
@@ -85,7 +85,8 @@ fn a_forged_or_ended_grant_is_refused() {
     let peer = node(&testbed);
     let grant = open(&testbed, 1, 9);
     let about = About { ranks: 1, total: 9, attempt: 1 };
-    let write = |grant: Reservation| refused(&peer, &ToNode::Write { grant, about, chunk: 0 }, b"123456789");
+    let request = |grant: Reservation| ToNode::Write { grant, about, chunk: 0, seal: None };
+    let write = |grant: Reservation| refused(&peer, &request(grant), b"123456789");
     let forged = |extents: &[(u64, u64)]| {
         let extents = extents.iter().map(|&(offset, bytes)| Extent { offset, bytes }).collect();
         write(Reservation { extents, ..grant.clone() })
@@ -99,13 +100,12 @@ fn a_forged_or_ended_grant_is_refused() {
     assert!(write(Reservation { incarnation: 1, ..grant.clone() }).contains("of start 1 of this node"));
     // Its bytes are another piece's.
     let other = open(&testbed, 2, 9);
-    let write_other = ToNode::Write { grant: other.clone(), about, chunk: 0 };
-    assert!(matches!(ask(&peer, &write_other, b"123456789").0, FromNode::Done));
+    assert!(matches!(ask(&peer, &request(other.clone()), b"123456789").0, FromNode::Done));
     assert!(write(Reservation { extents: other.extents, ..grant.clone() }).contains("are not free here"));
     // The coordinator orders it back, which takes a moment.
     let _ = open(&testbed, 1, 9);
     let until = Instant::now() + Duration::from_secs(20);
-    let request = ToNode::Write { grant, about, chunk: 0 };
+    let request = request(grant);
     let why = loop {
         match ask(&peer, &request, b"123456789").0 {
             FromNode::Refused { why } => break why,

@@ -15,6 +15,9 @@ mod policy;
 mod protocol;
 #[cfg(test)]
 mod schedules;
+#[cfg(test)]
+mod share_tests;
+mod shares;
 pub mod simulate;
 mod space;
 
@@ -28,7 +31,8 @@ pub use policy::{
     Splitting,
 };
 pub use protocol::{
-    Answer, CheckpointId, Epoch, Event, Extent, Grant, HeldState, JobId, Lease, NodeId, Object, Order, Place, Refused,
-    Report, Reservation, Role,
+    Answer, CheckpointId, Epoch, Event, Extent, Grant, HeldState, JobId, Lease, NodeId, Object, Order, Owner, Place,
+    Refused, Report, Reservation, Role,
 };
+pub use shares::Share;
 pub use space::StatusStore;

@@ -48,5 +48,11 @@ entresol_core::fault_points! {
         OldParityFreed,
         /// A new coordinator gives back a parity that has no member, though a lost piece may need it.
         OrphanParityFreed,
+        /// The coordinator counts no copies among the bytes of an owner.
+        ShareCopiesUncounted,
+        /// The coordinator counts bytes of an owner after they were drained.
+        ShareNotReturned,
+        /// The coordinator grants beyond the share of an owner.
+        ShareIgnored,
     }
 }

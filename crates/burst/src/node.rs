@@ -220,21 +220,39 @@ impl NodeStore {
 
     /// Begins the drain of the next piece.
     pub fn next_drain(&mut self, order: DrainOrder) -> Option<&Reservation> {
+        self.next_drain_among(order, |_| true)
+    }
+
+    /// Begins the drain of the next piece among those that `allowed` admits.
+    pub fn next_drain_among(
+        &mut self,
+        order: DrainOrder,
+        allowed: impl Fn(&Reservation) -> bool,
+    ) -> Option<&Reservation> {
         let age = |lease: &Lease| {
             let reservation = &self.pieces[lease].reservation;
             (reservation.opened_ns, reservation.object.job, reservation.object.checkpoint)
         };
+        let mut waiting = (0..self.queue.len()).filter(|&at| allowed(&self.pieces[&self.queue[at]].reservation));
         let at = match order {
-            DrainOrder::Fifo if mutant::is(Mutant::FifoBroken) => self.queue.len().checked_sub(1)?,
-            DrainOrder::Fifo => 0,
-            DrainOrder::Oldest if mutant::is(Mutant::OldestBroken) => 0,
+            DrainOrder::Fifo if mutant::is(Mutant::FifoBroken) => waiting.last()?,
+            DrainOrder::Fifo => waiting.next()?,
+            DrainOrder::Oldest if mutant::is(Mutant::OldestBroken) => waiting.next()?,
             // The first of equals.
-            DrainOrder::Oldest => (0..self.queue.len()).min_by_key(|&at| age(&self.queue[at]))?,
+            DrainOrder::Oldest => waiting.min_by_key(|&at| age(&self.queue[at]))?,
         };
         let lease = self.queue.remove(at)?;
         let held = self.pieces.get_mut(&lease).expect("what is queued is here");
         held.stage = Stage::Draining;
         Some(&held.reservation)
+    }
+
+    /// Gives up the drain of a piece for now. It is the first in the queue again.
+    pub fn postpone(&mut self, lease: Lease) {
+        if let Some(held) = self.pieces.get_mut(&lease).filter(|held| held.stage == Stage::Draining) {
+            held.stage = Stage::Stored;
+            self.queue.push_front(lease);
+        }
     }
 
     /// The next `bytes` of a piece being drained are durable on the PFS; their space in the buffer is free.

@@ -38,6 +38,23 @@ pub struct Lease {
     pub number: u64,
 }
 
+/// The user to whom an object belongs: root where users are not told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Owner {
+    /// The user's number. Its bytes are counted by it.
+    pub uid: u32,
+    /// The group of the user's files.
+    pub gid: u32,
+}
+
+impl Owner {
+    /// True for root.
+    pub fn is_root(&self) -> bool {
+        *self == Owner::default()
+    }
+}
+
 /// Bytes that one rank writes for one checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -96,6 +113,9 @@ pub struct Reservation {
     pub role: Role,
     /// The object; of a parity, the first object that it protects.
     pub object: Object,
+    /// The object's owner.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Owner::is_root"))]
+    pub owner: Owner,
     /// Offset in the object of the first of these bytes.
     pub offset: u64,
     /// The reservation that protects this one: a copy, or a parity shared with others.
@@ -198,6 +218,9 @@ pub enum Event {
         node: NodeId,
         /// Length of the object in bytes.
         bytes: u64,
+        /// The object's owner.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Owner::is_root"))]
+        owner: Owner,
     },
     /// A slow writer asks for more time; the answer repeats its unfinished grants with later ends.
     Renew {

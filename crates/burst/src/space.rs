@@ -92,6 +92,8 @@ pub struct StatusStore {
     nodes: BTreeMap<NodeId, Space>,
     /// Present nodes with free space, the emptiest last; among equals the lowest number last.
     by_free: BTreeSet<(u64, Reverse<NodeId>)>,
+    /// Size of all buffers in bytes.
+    capacity: u64,
 }
 
 impl StatusStore {
@@ -115,6 +117,11 @@ impl StatusStore {
         self.nodes.get(&node).map(|space| (space.free.bytes, space.capacity))
     }
 
+    /// Size in bytes of the buffers of all nodes that have reported in this epoch, connected or not.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
     /// The connected node with most free space among those that `allowed` admits; among equals the lowest number.
     pub fn emptiest(&self, allowed: impl Fn(NodeId) -> bool) -> Option<NodeId> {
         self.by_free.iter().rev().map(|&(_, Reverse(node))| node).find(|&node| allowed(node))
@@ -135,7 +142,8 @@ impl StatusStore {
     pub(crate) fn join(&mut self, node: NodeId, incarnation: u64, capacity: u64) {
         self.depart(node);
         let free = FreeList::of(capacity);
-        self.nodes.insert(node, Space { capacity, incarnation, free, present: false });
+        let earlier = self.nodes.insert(node, Space { capacity, incarnation, free, present: false });
+        self.capacity = self.capacity - earlier.map_or(0, |space| space.capacity) + capacity;
         self.arrive(node, incarnation);
     }
 

@@ -4,6 +4,7 @@ mod common;
 
 use common::burst::Daemon;
 use common::{PROGRAM, Scratch, says};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -90,6 +91,59 @@ fn a_job_is_staged_out_or_its_reason_says_what_is_left() {
     for function in ["pools", "setup", "real_size", "pre_run", "post_run", "job_teardown"] {
         assert_eq!(called(&format!("slurm_bb_{function}"), &with_script).0, 0, "{function}");
     }
+}
+
+/// Under a key, slurmctld's host has the key, and each job the ticket of its prolog.
+#[test]
+fn a_job_under_a_key_has_a_ticket_and_sees_no_other_users_checkpoints() {
+    let scratch = Scratch::new();
+    scratch.ok(&["burst", "key", "key"]);
+    let coordinator = ["coordinate", "--listen", "127.0.0.1:0", "--state", "state", "--nodes", "1", "--key", "key"];
+    let coordinator = Daemon::start(&scratch, &[&coordinator[..], &["--policy", "cdbb"]].concat());
+    prepare(&scratch, &coordinator.address, "#BB_LUA entresol");
+    let key = scratch.path("key").display().to_string();
+    let settings = format!("{}ENTRESOL_BURST_KEY={key}\nENTRESOL_BURST_RUN=/run/burst\n", scratch.read("burst.env"));
+    scratch.file("burst.env", &settings);
+    let place = ["serve", "--node", "0", "--listen", "127.0.0.1:0", "--memory", "8MiB", "--pfs", "pfs", "--key", "key"];
+    let _node = Daemon::start(&scratch, &[&place[..], &["--coordinator", &coordinator.address]].concat());
+    let Some((code, said)) = call(&scratch, "slurm_bb_data_in", &["77", "job.sh", "1000", "1000"]) else { return };
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(call(&scratch, "slurm_bb_paths", &["77", "job.sh", "paths", "1000", "1000"]).expect("Lua").0, 0);
+    says(&scratch.read("paths"), &["ENTRESOL_BURST_JOB=77\nENTRESOL_BURST_TICKET=/run/burst/77.ticket\n"]);
+    // The checkpoints of job 9 are root's.
+    std::fs::create_dir(scratch.path("pfs/job-9")).expect("a directory");
+    let owner = std::fs::metadata(scratch.path("pfs/job-9")).expect("it is there").uid();
+    let other = (owner + 1000).to_string();
+    scratch.file("job.sh", "#BB_LUA entresol job=9\n");
+    for (uid, code) in [(owner.to_string(), 0), (other.clone(), -1)] {
+        for (function, arguments) in [
+            ("data_in", ["77", "job.sh", &uid, "1000"]),
+            ("data_out", ["77", "job.sh", &uid, "1000"]),
+            ("get_status", [&uid, "1000", "entresol", "9"]),
+        ] {
+            let called = call(&scratch, &format!("slurm_bb_{function}"), &arguments).expect("Lua");
+            assert_eq!(called.0, code, "{function} of user {uid}: {}", called.1);
+            assert!(code == 0 || called.1 == "entresol: job 9 has no checkpoints of this user", "{}", called.1);
+        }
+    }
+    assert_eq!(call(&scratch, "slurm_bb_paths", &["77", "job.sh", "paths", "1000", "1000"]).expect("Lua").0, 0);
+    assert!(!scratch.read("paths").contains("TICKET"), "the ticket of job 77 is none for job 9");
+
+    scratch.file("burst.env", settings.replace("ENTRESOL_BURST_RUN=/run/burst\n", ""));
+    let ticket = scratch.path("run/77.ticket");
+    for (script, there) in [("prolog.sh", true), ("prolog.sh", true), ("epilog.sh", false), ("epilog.sh", false)] {
+        let output = on_node(&scratch, script, &[]).output().expect("the script runs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{script}: {}", text(&output));
+        assert_eq!((ticket.exists(), scratch.path("run/77").exists()), (there, there), "{script}");
+        assert_eq!(std::fs::read_dir(scratch.path("run")).expect("names").count(), if there { 2 } else { 0 });
+        if there {
+            let metadata = std::fs::metadata(&ticket).expect("it is there");
+            assert_eq!((metadata.mode() & 0o7777, metadata.uid()), (0o400, 0));
+            says(&scratch.read("run/77.ticket"), &["job 77\nuid 0\n"]);
+        }
+    }
+    let folder = std::fs::metadata(scratch.path("pfs/job-77")).expect("the folder of the job");
+    assert_eq!((folder.mode() & 0o7777, folder.uid()), (0o700, 0));
 }
 
 #[test]

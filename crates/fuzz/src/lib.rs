@@ -53,6 +53,7 @@ pub const TARGETS: &[Target] = &[
     ("resumed", program::resumed),
     ("specs", texts::specs),
     ("store", store::store),
+    ("tickets", wire::tickets),
 ];
 
 /// Choices taken from bytes, in order; zeros after their end.

@@ -1,9 +1,13 @@
-//! Targets for input from a socket: hints of databases, and the NBD protocol.
+//! Targets for input from a socket: hints of databases, the NBD protocol, and the handshake of a burst buffer.
 
 use crate::memory::MemoryBlock;
+use entresol_burst_live::handshake::{admit, join};
+use entresol_burst_live::{Credential, Key, Ticket};
 use entresol_files::{Advised, FileId};
 use entresol_hints::{Hints, Served, parse_audit_line};
 use entresol_nbd::{Export, Limits, serve_stream};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 struct Nobody;
@@ -51,4 +55,52 @@ pub(crate) fn nbd(data: &[u8]) {
     let mut output = Vec::new();
     let _ = serve_stream(&*input, &mut output, &export, &limits);
     assert!(output.starts_with(b"NBDMAGIC"));
+}
+
+/// A peer that has sent these bytes, and the number of those that were sent to it.
+struct Recorded<'a> {
+    bytes: &'a [u8],
+    answered: usize,
+}
+
+impl Read for Recorded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.bytes.read(buffer)
+    }
+}
+
+impl Write for Recorded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.answered += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A ticket, or a peer of one end of the handshake of a burst buffer; the first byte chooses. No bytes that were known before
+/// are a proof.
+pub(crate) fn tickets(data: &[u8]) {
+    let Some((&choice, bytes)) = data.split_first() else { return };
+    let key = Key::of([7; 32]);
+    let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
+    let mut peer = Recorded { bytes, answered: 0 };
+    match choice % 3 {
+        0 => {
+            let text = String::from_utf8_lossy(bytes);
+            if let Ok(ticket) = Ticket::parse(&text) {
+                assert_eq!(ticket.to_text(), text);
+            }
+        }
+        1 => {
+            assert!(admit(&mut peer, &key, at, 0).is_err());
+            assert!(peer.answered <= 69, "one answer");
+        }
+        _ => {
+            assert!(join(&mut peer, &Credential::Key(key), at).is_err());
+            assert_eq!(peer.answered, 61, "nothing follows the first message");
+        }
+    }
 }

@@ -40,12 +40,13 @@ pub fn bytes_or_none(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a time: 90, 90s, 15m, 2h.
+/// Parses a time: 90, 90s, 15m, 2h, 30d.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, seconds) = match text.char_indices().last() {
         Some((at, 's')) => (&text[..at], 1.0),
         Some((at, 'm')) => (&text[..at], 60.0),
         Some((at, 'h')) => (&text[..at], 3600.0),
+        Some((at, 'd')) => (&text[..at], 86_400.0),
         _ => (text, 1.0),
     };
     let seconds = number.parse::<f64>().ok().map(|number| number * seconds).filter(|seconds| *seconds > 0.0);

@@ -4,6 +4,7 @@ use crate::error::{of_client, of_file};
 use crate::file::{Reader, Writer};
 use crate::memory;
 use entresol_burst::{CheckpointId, JobId, NodeId, Object};
+use entresol_burst_live::Credential;
 use entresol_burst_live::client::{self, ClientSettings, FileReader, FileWriter, Files, PATIENCE, Safety};
 use entresol_burst_live::pfs::Directory;
 use pyo3::buffer::PyUntypedBuffer;
@@ -43,9 +44,18 @@ impl Client {
 #[pymethods]
 impl Client {
     #[new]
-    fn new(coordinator: Option<String>, pfs: PathBuf, node: u32, node_addresses: Vec<String>) -> PyResult<Client> {
-        let directory = Arc::new(Directory::open(&pfs)?);
-        let settings = ClientSettings { coordinator, nodes: node_addresses, node: NodeId(node), patience: PATIENCE };
+    fn new(
+        coordinator: Option<String>,
+        pfs: PathBuf,
+        node: u32,
+        node_addresses: Vec<String>,
+        ticket: Option<PathBuf>,
+    ) -> PyResult<Client> {
+        let credential = ticket.map(|file| Credential::ticket(&file)).transpose()?;
+        let directory = Directory::open(&pfs)?;
+        let directory = Arc::new(if credential.is_some() { directory.into_private() } else { directory });
+        let (nodes, node) = (node_addresses, NodeId(node));
+        let settings = ClientSettings { coordinator, nodes, node, patience: PATIENCE, credential };
         let client = client::Client::new(settings, Arc::clone(&directory) as _);
         Ok(Client { client, directory, files: Mutex::default() })
     }

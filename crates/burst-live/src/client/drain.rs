@@ -60,7 +60,7 @@ impl Client {
     /// The states, the nodes that could not be asked, and the failures of the PFS that nodes report.
     #[allow(clippy::type_complexity, reason = "three lists that are used once")]
     fn states(&self, job: JobId) -> Result<(Vec<CheckpointState>, Vec<String>, Vec<String>), ClientError> {
-        let mut peers = Peers::default();
+        let mut peers = self.peers();
         let inventory = self.inventory(job, &mut peers)?;
         let mut states = Vec::new();
         for (&checkpoint, found) in inventory.checkpoints.iter().filter(|(_, found)| !found.parts.is_empty()) {
@@ -132,7 +132,10 @@ impl Client {
         let asked = |state: &&CheckpointState| checkpoint.is_none_or(|checkpoint| checkpoint == state.checkpoint);
         for state in states.iter().filter(asked).filter(|state| !is_durable(state)) {
             // The last part may have come from a process that ended before it wrote the manifest.
-            let finished = layout::finish(&*self.pfs, job, state.checkpoint);
+            let finished = match self.may_finish() {
+                true => layout::finish(&*self.pfs, job, state.checkpoint),
+                false => Ok(false),
+            };
             if matches!(finished, Ok(true)) && state.undrained == 0 {
                 continue;
             }

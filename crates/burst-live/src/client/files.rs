@@ -335,7 +335,7 @@ impl Files {
             return Ok(Arc::clone(seen));
         }
         let taken = clock::now();
-        let mut peers = Peers::default();
+        let mut peers = self.client.peers();
         let none = BTreeMap::new();
         let known = before.as_ref().map_or(&none, |before| &before.indexes);
         let (found, indexes, partial) = self.client.found_files(self.job, checkpoint, known, &mut peers)?;

@@ -6,7 +6,6 @@ use crate::index::PIECE;
 use crate::layout::{self, Census};
 use crate::message::{FromCoordinator, FromNode, NodeEntry, Part, StoredPiece, ToCoordinator, ToNode};
 use crate::mutant::{self, Mutant};
-use crate::wire::Peer;
 use entresol_burst::{CheckpointId, JobId, Lease, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -159,11 +158,11 @@ impl Client {
         }
     }
 
-    /// Addresses of the nodes that may have bytes of a job, once the coordinator waits for no more. A node that is lost has none
-    /// if all bytes of the job are on the PFS.
+    /// Addresses of the nodes that may have bytes of a job, once the coordinator waits for no more. A node that is lost has
+    /// none if all bytes of the job are on the PFS.
     fn coordinator_nodes(&self, address: &str, job: JobId) -> Result<Vec<String>, ClientError> {
         let until = clock::now() + SETTLE;
-        let peer = Peer::connect(address, MESSAGE).map_err(|error| ClientError::Wire(address.to_owned(), error))?;
+        let peer = self.connect(address, MESSAGE)?;
         loop {
             match ask(&peer, address, &ToCoordinator::Nodes, MESSAGE)? {
                 FromCoordinator::Nodes { nodes, settled: true, undrained_jobs, pfs, .. } => {

@@ -18,6 +18,7 @@ pub use put::{Acknowledgement, Level, PutPart, Safety};
 pub use restore::{Restored, RestoredChunk};
 
 use crate::clock;
+use crate::credentials::Credential;
 use crate::message::{FromCoordinator, FromNode, ToCoordinator, ToNode};
 use crate::pfs::Pfs;
 use crate::share::Shares;
@@ -44,6 +45,8 @@ pub struct ClientSettings {
     pub node: NodeId,
     /// Longest time without progress.
     pub patience: Duration,
+    /// The ticket of this process, or the key, if the cluster has one.
+    pub credential: Option<Credential>,
 }
 
 /// A writer or reader of checkpoints. Clones share the memory of nodes that is mapped.
@@ -134,12 +137,42 @@ impl Client {
             _ => Ok(()),
         }
     }
+
+    /// Connects to a daemon.
+    fn connect(&self, address: &str, within: Duration) -> Result<Peer, ClientError> {
+        let peer = Peer::connect_as(address, within, self.settings.credential.as_ref());
+        peer.map_err(|error| ClientError::Wire(address.to_owned(), error))
+    }
+
+    /// True if this process may write the manifest of a checkpoint. An administrator writes nothing into folders of users: they
+    /// may have planted links there.
+    fn may_finish(&self) -> bool {
+        !matches!(self.settings.credential, Some(Credential::Key(_)))
+    }
+
+    /// No connections yet.
+    fn peers(&self) -> Peers {
+        Peers { credential: self.settings.credential.clone(), ..Peers::default() }
+    }
+}
+
+impl ClientError {
+    /// True if another attempt is of no use: the object is in buffers already, a daemon does not take the credential or is none of
+    /// its cluster, or the nodes drain to another directory.
+    fn is_final(&self) -> bool {
+        match self {
+            ClientError::Kept(..) | ClientError::OtherDirectory(_) => true,
+            ClientError::Wire(_, WireError::Handshake(_)) => true,
+            _ => false,
+        }
+    }
 }
 
 /// Connections that are kept for further messages.
 #[derive(Default)]
 struct Peers {
     open: BTreeMap<String, Peer>,
+    credential: Option<Credential>,
 }
 
 impl Peers {
@@ -160,7 +193,7 @@ impl Peers {
             Some(answered) => answered,
             None => {
                 let left = || until.saturating_duration_since(clock::now());
-                let peer = Peer::connect(address, left()).map_err(failed)?;
+                let peer = Peer::connect_as(address, left(), self.credential.as_ref()).map_err(failed)?;
                 let answer = peer.call(request, payload, left()).map_err(failed)?;
                 (peer, answer)
             }

@@ -4,14 +4,14 @@
 use super::{Client, ClientError, MESSAGE, Peers, ask};
 use crate::checksum::{CHUNK_BYTES, crc32c, of_chunks};
 use crate::clock;
+use crate::credentials::Seal;
 use crate::index::FILES;
 use crate::layout;
 use crate::message::{About, FromCoordinator, FromNode, Part, ToCoordinator, ToNode};
 use crate::mutant::{self, Mutant};
 use crate::report::report;
 use crate::share::Share;
-use crate::wire::Peer;
-use entresol_burst::{Event, Grant, Lease, Object, Place, Reservation, Role};
+use entresol_burst::{Event, Grant, Lease, Object, Owner, Place, Reservation, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -100,6 +100,8 @@ impl Safety {
         self.media.extend(acknowledged.parts.iter().flat_map(|part| part.media.iter().cloned()));
     }
 }
+/// Grants, and the seals of their reservations if there is a key.
+type Granted = (Vec<Grant>, Vec<(Lease, Seal)>);
 
 /// Time that is left until a writer gives up the buffers.
 struct Patience {
@@ -133,8 +135,8 @@ struct Attempt<'a> {
     addresses: BTreeMap<u32, String>,
     /// Time at which the leases are renewed.
     renew_ns: u64,
-    /// Later ends of leases that were renewed.
-    ends: BTreeMap<Lease, u64>,
+    /// Newest ends of the leases, and the seals of the grants with these ends.
+    leases: BTreeMap<Lease, (u64, Option<Seal>)>,
     /// True if a byte has arrived at a node.
     progress: bool,
 }
@@ -174,7 +176,7 @@ impl Client {
                     Ok(acknowledgement) => return Ok(Acknowledgement { failures, ..acknowledgement }),
                     Err(error) => {
                         let is_absent = matches!(error, ClientError::Absent(..));
-                        let is_final = matches!(error, ClientError::Kept(..) | ClientError::OtherDirectory(_));
+                        let is_final = error.is_final();
                         absent = if is_absent { absent.or(Some(clock::now())) } else { None };
                         failures.push(error.to_string());
                         if is_final {
@@ -193,12 +195,19 @@ impl Client {
                 clock::sleep(PAUSE.min(patience.message()));
             }
             if !failures.is_empty() {
-                abandon(address, object);
+                self.abandon(address, object);
             }
         }
         match self.put_on_pfs(object, ranks, bytes) {
             Ok(part) => Ok(Acknowledgement { failures, ..Acknowledgement::of(vec![part]) }),
             Err(pfs) => Err(ClientError::NotStored { failures, pfs }),
+        }
+    }
+
+    /// Gives up an object at the coordinator. If the message is lost, the leases end by themselves.
+    fn abandon(&self, address: &str, object: Object) {
+        if let Ok(peer) = self.connect(address, ABANDON) {
+            let _ = ask(&peer, address, &ToCoordinator::Writer(Event::Abandon { object }), ABANDON);
         }
     }
 
@@ -236,21 +245,14 @@ impl Client {
             about,
             bytes,
             patience,
-            peers: Peers::default(),
+            peers: self.peers(),
             addresses: BTreeMap::new(),
             renew_ns: u64::MAX,
-            ends: BTreeMap::new(),
+            leases: BTreeMap::new(),
             progress: false,
         };
         let result = attempt.run();
         (result, attempt.progress)
-    }
-}
-
-/// Gives up an object at the coordinator. If the message is lost, the leases end by themselves.
-fn abandon(address: &str, object: Object) {
-    if let Ok(peer) = Peer::connect(address, ABANDON) {
-        let _ = ask(&peer, address, &ToCoordinator::Writer(Event::Abandon { object }), ABANDON);
     }
 }
 
@@ -261,10 +263,12 @@ fn on_pfs(part: &Part) -> PutPart {
 impl Attempt<'_> {
     fn run(&mut self) -> Result<Acknowledgement, ClientError> {
         let (object, ranks) = (self.object, self.about.ranks);
-        let open = Event::Open { object, ranks, node: self.client.settings.node, bytes: self.about.total };
+        // The coordinator takes the owner from the ticket.
+        let (node, bytes, owner) = (self.client.settings.node, self.about.total, Owner::default());
+        let open = Event::Open { object, ranks, node, bytes, owner };
         let opened_ns = clock::now_ns();
-        let grants = self.ask(open)?;
-        self.note_ends(&grants, opened_ns);
+        let (grants, seals) = self.ask(open)?;
+        self.note_leases(&grants, &seals, opened_ns);
         let mut parts = Vec::new();
         for grant in &grants {
             parts.push(self.write(grant)?);
@@ -278,40 +282,46 @@ impl Attempt<'_> {
         Ok(Acknowledgement::of(parts))
     }
 
-    /// Sends an event to the coordinator and returns its grants. Each event has a connection of its own: between two of
+    /// Sends an event to the coordinator and returns its grants with their seals. Each event has a connection of its own: between two of
     /// them is the time of a write.
-    fn ask(&mut self, event: Event) -> Result<Vec<Grant>, ClientError> {
+    fn ask(&mut self, event: Event) -> Result<Granted, ClientError> {
         let within = self.patience.message();
-        let peer = Peer::connect(self.address, within);
-        let peer = peer.map_err(|error| ClientError::Wire(self.address.to_owned(), error))?;
+        let peer = self.client.connect(self.address, within)?;
         match ask(&peer, self.address, &ToCoordinator::Writer(event), within)? {
-            FromCoordinator::Grants { grants, addresses, pfs } => {
+            FromCoordinator::Grants { grants, addresses, pfs, seals } => {
                 self.client.check_directory(self.address, pfs.as_deref())?;
                 self.addresses.extend(addresses);
-                Ok(grants)
+                Ok((grants, seals))
             }
             _ => Err(ClientError::Unexpected(self.address.to_owned())),
         }
     }
 
-    /// Notes the ends of leases; they are renewed when half of their time has passed.
-    fn note_ends(&mut self, grants: &[Grant], now_ns: u64) {
+    /// Notes the ends of leases and their seals; they are renewed when half of their time has passed.
+    fn note_leases(&mut self, grants: &[Grant], seals: &[(Lease, Seal)], now_ns: u64) {
         let buffers = grants.iter().filter_map(|grant| match &grant.place {
             Place::Buffer { primary, guard } => Some([Some(primary), guard.as_ref()]),
             Place::Pfs => None,
         });
-        self.ends.extend(buffers.flatten().flatten().map(|it| (it.lease, it.expires_ns)));
-        let first = self.ends.values().min();
-        self.renew_ns = first.map_or(u64::MAX, |&end| now_ns + end.saturating_sub(now_ns) / 2);
+        let seals: BTreeMap<Lease, Seal> = seals.iter().copied().collect();
+        let granted: Vec<&Reservation> = buffers.flatten().flatten().collect();
+        self.leases.extend(granted.iter().map(|it| (it.lease, (it.expires_ns, seals.get(&it.lease).copied()))));
+        // Leases of finished pieces are not renewed.
+        let first = granted.iter().map(|it| it.expires_ns).min();
+        self.renew_ns = first.map_or(u64::MAX, |end| now_ns + end.saturating_sub(now_ns) / 2);
+    }
+
+    /// A grant with the newest end of its lease, and its seal.
+    fn newest(&self, reservation: &Reservation) -> (Reservation, Option<Seal>) {
+        let (expires_ns, seal) = self.leases.get(&reservation.lease).copied().unwrap_or((reservation.expires_ns, None));
+        (Reservation { expires_ns, ..reservation.clone() }, seal)
     }
 
     fn renew_if_due(&mut self) -> Result<(), ClientError> {
         let now_ns = clock::now_ns();
         if now_ns >= self.renew_ns {
-            let grants = self.ask(Event::Renew { object: self.object })?;
-            // Leases of finished pieces are not renewed.
-            self.ends.clear();
-            self.note_ends(&grants, now_ns);
+            let (grants, seals) = self.ask(Event::Renew { object: self.object })?;
+            self.note_leases(&grants, &seals, now_ns);
         }
         Ok(())
     }
@@ -361,15 +371,12 @@ impl Attempt<'_> {
                 return Ok(());
             }
         }
-        let mut grant = reservation.clone();
         let known = crcs.take();
         let mut own = Vec::new();
         for (chunk, part) in bytes.chunks(CHUNK_BYTES as usize).enumerate() {
             self.renew_if_due()?;
-            if let Some(&end) = self.ends.get(&grant.lease) {
-                grant.expires_ns = end;
-            }
-            let write = ToNode::Write { grant: grant.clone(), about: self.about, chunk: chunk as u64 };
+            let (grant, seal) = self.newest(reservation);
+            let write = ToNode::Write { grant, about: self.about, chunk: chunk as u64, seal };
             // The first chunk may need a new connection. The node has one chunk while the next one is sent.
             if chunk == 0 {
                 self.node(&address, &write, part)?;
@@ -388,7 +395,7 @@ impl Attempt<'_> {
             self.written(&address)?;
         }
         let known = crcs.insert(known.unwrap_or(own)).clone();
-        self.node(&address, &ToNode::Store { lease: grant.lease, crcs: known }, &[])
+        self.node(&address, &ToNode::Store { lease: reservation.lease, crcs: known }, &[])
     }
 
     /// Receives the answer to a chunk that was sent before the last one, or to the last one.
@@ -424,9 +431,8 @@ impl Attempt<'_> {
         bytes: &[u8],
     ) -> Result<Option<Vec<u32>>, ClientError> {
         self.renew_if_due()?;
-        let mut grant = reservation.clone();
-        grant.expires_ns = self.ends.get(&grant.lease).copied().unwrap_or(grant.expires_ns);
-        let fill = ToNode::Fill { grant, about: self.about, share: share.id };
+        let (grant, seal) = self.newest(reservation);
+        let fill = ToNode::Fill { grant, about: self.about, share: share.id, seal };
         match self.peers.node(address, &fill, &[], self.patience.message())? {
             (FromNode::Done, _) => {}
             (FromNode::Elsewhere, _) => {
@@ -477,6 +483,7 @@ mod tests {
             advertise: None,
             coordinator: coordinator.address().to_string(),
             capacity: 1 << 20,
+            key: None,
         };
         let node = NodeDaemon::start(&settings, pfs.clone()).expect("a node");
         let address = node.address().to_string();
@@ -485,6 +492,7 @@ mod tests {
             nodes: Vec::new(),
             node: NodeId(0),
             patience: MINUTE,
+            credential: None,
         };
         let client = Client::new(settings, pfs);
         // Not a multiple of the length of a chunk, nor of a part that is copied.

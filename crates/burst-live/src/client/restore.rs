@@ -45,7 +45,7 @@ impl Client {
     /// # Errors
     /// When no such checkpoint is complete, or a chunk has no source with its checksum.
     pub fn restore(&self, job: JobId, checkpoint: Option<CheckpointId>, rank: u32) -> Result<Restored, ClientError> {
-        let mut peers = Peers::default();
+        let mut peers = self.peers();
         let mut round = 1;
         loop {
             let inventory = self.inventory(job, &mut peers)?;

@@ -1,7 +1,7 @@
 //! The grant log: every event that a coordinator has applied, and its grants. A new [`Coordinator`] that is fed with it
 //! gives the same destinations again.
 
-use entresol_burst::{Answer, Coordinator, Epoch, Event, Grant, Policy};
+use entresol_burst::{Answer, Coordinator, Epoch, Event, Grant, Policy, Share};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufRead, BufWriter, Write};
@@ -13,6 +13,8 @@ struct Head {
     policy: String,
     epoch: u32,
     lease_ns: u64,
+    #[serde(default)]
+    share: Share,
 }
 
 /// One applied event. `AllReported` is the end of the wait for nodes.
@@ -48,9 +50,9 @@ pub(crate) struct GrantLog {
 
 impl GrantLog {
     /// Begins the log of one start. An existing file is replaced.
-    pub fn create(path: &Path, policy: &Policy, epoch: Epoch, lease_ns: u64) -> io::Result<GrantLog> {
+    pub fn create(path: &Path, policy: &Policy, epoch: Epoch, lease_ns: u64, share: Share) -> io::Result<GrantLog> {
         let mut log = GrantLog { file: BufWriter::new(File::create(path)?) };
-        log.line(&Head { policy: policy.to_string(), epoch: epoch.0, lease_ns })?;
+        log.line(&Head { policy: policy.to_string(), epoch: epoch.0, lease_ns, share })?;
         Ok(log)
     }
 
@@ -105,6 +107,7 @@ pub fn replay(log: impl BufRead) -> Result<Replayed, ReplayError> {
     let policy: Policy =
         head.policy.parse().map_err(|error: entresol_burst::PolicyError| unreadable(0, &error.to_string()))?;
     let mut coordinator = Coordinator::new(policy, Epoch(head.epoch), head.lease_ns);
+    coordinator.set_share(head.share);
     let mut replayed = Replayed::default();
     let mut damaged = None;
     for (number, line) in lines {

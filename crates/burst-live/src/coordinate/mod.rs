@@ -1,16 +1,20 @@
 //! The coordinator daemon: it raises its epoch, waits for the nodes' reports, and answers writers.
 
+mod authority;
 mod epoch;
 mod log;
 mod state;
+#[cfg(test)]
+mod user_tests;
 
 pub use log::{ReplayError, Replayed, replay};
 
 use crate::clock;
+use crate::credentials::{Bearer, Key};
 use crate::message::{FromCoordinator, ToCoordinator};
 use crate::server::{Server, listen, lock};
 use crate::wire::{self, WireError};
-use entresol_burst::{Coordinator, Epoch, Event, LEASE_NS, NodeId, Policy, Redundancy};
+use entresol_burst::{Coordinator, Epoch, Event, LEASE_NS, NodeId, Owner, Place, Policy, Redundancy, Share};
 use log::GrantLog;
 use state::State;
 use std::io;
@@ -50,6 +54,10 @@ pub struct CoordinatorSettings {
     pub lease_ns: u64,
     /// File for every event and its grants.
     pub grant_log: Option<PathBuf>,
+    /// Key of the cluster. None is to serve every process as the same user.
+    pub key: Option<Key>,
+    /// Largest part of all buffer space that one user may have.
+    pub share: Share,
 }
 
 impl CoordinatorSettings {
@@ -63,6 +71,8 @@ impl CoordinatorSettings {
             wait: Duration::from_secs(10),
             lease_ns: LEASE_NS,
             grant_log: None,
+            key: None,
+            share: Share::ALL,
         }
     }
 }
@@ -72,14 +82,17 @@ pub(crate) struct Shared {
     /// Notified when a node's events were applied.
     pub(crate) applied: Condvar,
     pub(crate) stopping: AtomicBool,
+    key: Option<Key>,
 }
 
 impl Shared {
     pub(crate) fn new(settings: &CoordinatorSettings, epoch: Epoch, log: Option<GrantLog>) -> Shared {
-        let coordinator = Coordinator::new(settings.policy, epoch, settings.lease_ns);
+        let mut coordinator = Coordinator::new(settings.policy, epoch, settings.lease_ns);
+        coordinator.set_share(settings.share);
         let direct_max = DIRECT_MAX.min(Duration::from_nanos(settings.lease_ns));
         let state = State::new(coordinator, settings.policy, log, settings.nodes, settings.wait, direct_max);
-        Shared { state: Mutex::new(state), applied: Condvar::new(), stopping: AtomicBool::new(false) }
+        let (applied, stopping) = (Condvar::new(), AtomicBool::new(false));
+        Shared { state: Mutex::new(state), applied, stopping, key: settings.key.clone() }
     }
 }
 
@@ -112,7 +125,7 @@ impl CoordinatorDaemon {
         }
         let (held, epoch) = epoch::raise(&settings.state)?;
         let log = match &settings.grant_log {
-            Some(path) => Some(GrantLog::create(path, &settings.policy, epoch, settings.lease_ns)?),
+            Some(path) => Some(GrantLog::create(path, &settings.policy, epoch, settings.lease_ns, settings.share)?),
             None => None,
         };
         let listener = listen(&settings.listen)?;
@@ -164,15 +177,51 @@ fn serve(shared: &Shared, stream: &TcpStream) {
 }
 
 fn exchange(shared: &Shared, stream: &TcpStream, node: &mut Option<(NodeId, u64)>) -> Result<(), WireError> {
+    let bearer = wire::admit(stream, shared.key.as_ref(), MESSAGE)?;
     loop {
         let idle = if node.is_some() { NODE_SILENCE } else { WRITER_SILENCE };
         let request = wire::receive_next::<ToCoordinator>(stream, &mut Vec::new(), idle, MESSAGE)?;
-        wire::send(stream, &answer(shared, request, node), &[], MESSAGE)?;
+        wire::send(stream, &answer(shared, bearer, request, node), &[], MESSAGE)?;
     }
 }
 
-/// Answers one request of a connection. `node` is the node that it belongs to, and the number of the connection.
-pub(crate) fn answer(shared: &Shared, request: ToCoordinator, node: &mut Option<(NodeId, u64)>) -> FromCoordinator {
+/// Answers one request of a peer's connection. `node` is the node that it belongs to, and the number of the connection.
+pub(crate) fn answer(
+    shared: &Shared,
+    bearer: Bearer,
+    mut request: ToCoordinator,
+    node: &mut Option<(NodeId, u64)>,
+) -> FromCoordinator {
+    if let Err(why) = authority::authorise(bearer, &request, clock::now_ns()) {
+        return FromCoordinator::Refused { why: why.to_owned() };
+    }
+    if let ToCoordinator::Writer(Event::Open { owner, .. }) = &mut request {
+        // Only a ticket says whose the bytes are.
+        *owner = match bearer {
+            Bearer::Anyone | Bearer::Cluster => Owner::default(),
+            Bearer::User(claims) => claims.owner,
+        };
+    }
+    let answer = authority::visible(bearer, obey(shared, request, node));
+    match &shared.key {
+        Some(key) => sealed(key, answer),
+        None => answer,
+    }
+}
+
+/// Adds the seals of granted reservations.
+fn sealed(key: &Key, mut answer: FromCoordinator) -> FromCoordinator {
+    if let FromCoordinator::Grants { grants, seals, .. } = &mut answer {
+        for grant in grants {
+            let Place::Buffer { primary, guard } = &grant.place else { continue };
+            let both = [Some(primary), guard.as_ref()].into_iter().flatten();
+            seals.extend(both.map(|reservation| (reservation.lease, key.seal(reservation))));
+        }
+    }
+    answer
+}
+
+fn obey(shared: &Shared, request: ToCoordinator, node: &mut Option<(NodeId, u64)>) -> FromCoordinator {
     let refused = |why: &str| FromCoordinator::Refused { why: why.to_owned() };
     match (request, *node) {
         (ToCoordinator::Writer(event @ Event::Commit { .. }), _) => commit(shared, &event),

@@ -103,7 +103,8 @@ impl State {
         match self.apply(&Applied::Event(event.clone())) {
             Ok(grants) => {
                 self.note_direct(event, &grants);
-                FromCoordinator::Grants { addresses: self.addresses(&grants), grants, pfs: self.pfs() }
+                let (addresses, pfs) = (self.addresses(&grants), self.pfs());
+                FromCoordinator::Grants { addresses, grants, pfs, seals: Vec::new() }
             }
             Err(absent @ Refused::UnknownNode(_)) => FromCoordinator::Absent { why: absent.to_string() },
             Err(refused) => FromCoordinator::Refused { why: refused.to_string() },
@@ -115,7 +116,7 @@ impl State {
         match self.apply(&Applied::Event(event.clone())) {
             Ok(grants) => {
                 self.note_direct(event, &grants);
-                Some(FromCoordinator::Grants { addresses: BTreeMap::new(), grants, pfs: None })
+                Some(FromCoordinator::Grants { addresses: BTreeMap::new(), grants, pfs: None, seals: Vec::new() })
             }
             Err(Refused::Incomplete(_)) => None,
             Err(refused) => Some(FromCoordinator::Refused { why: refused.to_string() }),

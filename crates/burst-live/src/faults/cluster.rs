@@ -6,6 +6,7 @@ use super::oracle::Oracle;
 use super::schedule::{Caught, Process, Schedule};
 use crate::client::{Client, ClientSettings, PATIENCE};
 use crate::coordinate::{self, CoordinatorSettings};
+use crate::credentials::Bearer;
 use crate::message::{FromCoordinator, FromNode, ToCoordinator, ToNode};
 use crate::node::{self, NodeSettings};
 use crate::pfs::Directory;
@@ -299,6 +300,7 @@ impl Cluster {
             advertise: None,
             coordinator: "coordinator".to_owned(),
             capacity: self.capacity,
+            key: None,
         };
         let state = &mut *lock(&self.state);
         let start = state.nodes.get(node).map_or(0, |node| node.start + 1);
@@ -375,6 +377,7 @@ impl Cluster {
             nodes: Vec::new(),
             node: NodeId(node.unwrap_or(0) as u32),
             patience: PATIENCE,
+            credential: None,
         };
         Client::new(settings, Arc::new(self.directory(node.unwrap_or(DRIVER))))
     }
@@ -428,9 +431,9 @@ impl Cluster {
         match (request, server) {
             (Request::Node(request, payload), Process::Node(of, _)) => {
                 let shared = Arc::clone(&lock(&self.state).nodes[of].shared);
-                let (status, _) = node::answer(&shared, ToNode::Status, &[]);
+                let (status, _) = node::answer(&shared, Bearer::Anyone, ToNode::Status, &[]);
                 let asked = request.clone();
-                let (answer, bytes) = node::answer(&shared, request, &payload);
+                let (answer, bytes) = node::answer(&shared, Bearer::Anyone, request, &payload);
                 let admitted = matches!((&asked, &answer), (ToNode::Write { .. }, FromNode::Done));
                 if let (ToNode::Write { grant, .. }, FromNode::Status(status)) = (&asked, status)
                     && admitted
@@ -446,7 +449,7 @@ impl Cluster {
             }
             (Request::Coordinator(request), Process::Coordinator(of)) => {
                 let shared = self.coordinator(of);
-                let answer = coordinate::answer(&shared, request, &mut node);
+                let answer = coordinate::answer(&shared, Bearer::Anyone, request, &mut node);
                 encode(&mut message, &answer, &[]).expect("it is short");
             }
             (_, server) => panic!("a request that {server:?} does not serve"),

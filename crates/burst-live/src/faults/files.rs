@@ -245,7 +245,7 @@ impl OnHost {
 }
 
 impl FileSystem for OnHost {
-    fn create_directory(&self, path: &Path) -> io::Result<()> {
+    fn create_directory(&self, path: &Path, _mode: u32) -> io::Result<()> {
         self.step("folder")?;
         let state = &mut *self.state();
         let (parent, name) = split(path);

@@ -39,6 +39,9 @@ const OF_PROTOCOL: [Protocol; 5] = [
     Protocol::PromoteOnce,
 ];
 
+/// Steps that keep users apart. Schedules have one user; `user_tests` and the tests of the buffer find the loss of these.
+const OF_USERS: [Mutant; 3] = [Mutant::SealNotCompared, Mutant::JobNotCompared, Mutant::SpaceNotZeroed];
+
 /// Keeps this thread, and those that it starts, on one processor: one runs at a time, and to wake a thread on another
 /// processor takes several times as long.
 fn stay_on_one_processor() {
@@ -100,7 +103,9 @@ fn a_seed_gives_the_same_schedule_again() {
 #[ignore = "its mutants take a minute: `make test-long` runs it"]
 fn the_schedules_find_every_mutant() {
     stay_on_one_processor();
-    let live = Mutant::ALL.into_iter().map(|mutant| Mutants { live: Some(mutant), protocol: None });
+    let is_of_users = |mutant: &Mutant| OF_USERS.contains(mutant);
+    let live = Mutant::ALL.into_iter().filter(|mutant| !is_of_users(mutant));
+    let live = live.map(|mutant| Mutants { live: Some(mutant), protocol: None });
     let protocol = OF_PROTOCOL.into_iter().map(|mutant| Mutants { live: None, protocol: Some(mutant) });
     let mut missed = Vec::new();
     for mutants in live.chain(protocol) {

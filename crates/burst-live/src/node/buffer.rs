@@ -7,12 +7,16 @@ use crate::layout;
 use crate::message::{About, NodeStatus, Part, ShareId, StoredPiece};
 use crate::mutant::{self, Mutant};
 use entresol_burst::{
-    DrainOrder, Epoch, Event, Extent, JobId, Lease, NodeId, NodeStore, NotAdmitted, Order, Report, Reservation, Role,
+    DrainOrder, Epoch, Event, Extent, JobId, Lease, NodeId, NodeStore, NotAdmitted, Order, Owner, Report, Reservation,
+    Role,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
+
+/// Bytes that are zeroed at a time, while the writers wait.
+const ZEROED_BYTES: u64 = 1 << 20;
 
 /// Reason why a node refuses a request.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +84,7 @@ impl Contents {
 pub(super) struct Drain {
     pub lease: Lease,
     pub part: Part,
+    pub owner: Owner,
     pub crcs: Vec<u32>,
 }
 
@@ -94,6 +99,8 @@ pub(super) struct Buffer {
     /// Space that the process behind a share may write to at any time. It has no other owner before the piece is stored, or the process
     /// has closed the share or ended: a process that was stopped does not see that its lease has ended.
     filling: BTreeMap<(Lease, ShareId), Vec<Extent>>,
+    /// Space of dropped pieces that is to be zeroed before the coordinator hears that it is free.
+    unzeroed: Vec<Extent>,
     /// Events that the coordinator has not acknowledged, with their numbers.
     outbox: VecDeque<(u64, Event)>,
     next_event: u64,
@@ -113,6 +120,7 @@ impl Buffer {
             contents: BTreeMap::new(),
             shares: BTreeSet::new(),
             filling: BTreeMap::new(),
+            unzeroed: Vec::new(),
             outbox: VecDeque::new(),
             next_event: 1,
             last_write: None,
@@ -205,10 +213,52 @@ impl Buffer {
         Ok(memory)
     }
 
-    /// Notes that the process behind a share writes no more.
+    /// Notes that the process behind a share writes no more. Space of dropped pieces that it could write to until now is zeroed
+    /// at once: the coordinator may know that it is free.
     pub fn close_share(&mut self, share: ShareId) {
         self.shares.remove(&share);
-        self.filling.retain(|(_, by), _| *by != share);
+        let mut closed = Vec::new();
+        self.filling.retain(|(lease, by), extents| {
+            let stays = *by != share;
+            if !stays {
+                closed.push((*lease, std::mem::take(extents)));
+            }
+            stays
+        });
+        for (lease, extents) in closed {
+            if !self.contents.contains_key(&lease) && !self.is_filled(lease) {
+                extents.into_iter().for_each(|extent| self.zero(extent));
+            }
+        }
+    }
+
+    /// True if a process may write to the space of a piece at any time.
+    fn is_filled(&self, lease: Lease) -> bool {
+        self.filling.keys().any(|(filled, _)| *filled == lease)
+    }
+
+    fn zero(&mut self, extent: Extent) {
+        if !mutant::is(Mutant::SpaceNotZeroed) {
+            self.arena.zero(extent).expect("the space of a piece is within the buffer");
+        }
+    }
+
+    /// Zeroes a part of the space that has no owner any more; false if all of it is zero.
+    pub fn zero_next(&mut self) -> bool {
+        let Some(extent) = self.unzeroed.last_mut() else { return false };
+        let part = Extent { offset: extent.offset, bytes: extent.bytes.min(ZEROED_BYTES) };
+        extent.offset += part.bytes;
+        extent.bytes -= part.bytes;
+        if extent.bytes == 0 {
+            self.unzeroed.pop();
+        }
+        self.zero(part);
+        true
+    }
+
+    /// The job of a piece that is here.
+    pub fn job_of(&self, lease: Lease) -> Option<JobId> {
+        self.contents.get(&lease).map(|contents| contents.reservation.object.job)
     }
 
     /// Stores a piece whose chunks have all been written with these checksums.
@@ -217,7 +267,8 @@ impl Buffer {
         if contents.crcs.len() != crcs.len() {
             return Err(Refusal::Length);
         }
-        if self.filling.keys().any(|(filled, _)| *filled == lease) && !contents.is_stored {
+        let is_filled = self.filling.keys().any(|(filled, _)| *filled == lease);
+        if is_filled && !contents.is_stored {
             contents.crcs = crcs.iter().copied().map(Some).collect();
         }
         for (chunk, (&own, &writers)) in contents.crcs.iter().zip(crcs).enumerate() {
@@ -291,10 +342,18 @@ impl Buffer {
         self.next_event += 1;
     }
 
-    /// Forgets the bytes of pieces that the store has dropped.
+    /// Forgets pieces that the store has dropped. Their space is to be zeroed: by and by, or when the process has ended that
+    /// may still write to it.
     fn forget_dropped(&mut self) {
         let kept: BTreeSet<Lease> = self.store.pieces().map(|piece| piece.lease).collect();
-        self.contents.retain(|lease, _| kept.contains(lease));
+        let (filling, unzeroed) = (&self.filling, &mut self.unzeroed);
+        self.contents.retain(|lease, contents| {
+            let stays = kept.contains(lease);
+            if !stays && !filling.keys().any(|(filled, _)| filled == lease) {
+                unzeroed.append(&mut contents.reservation.extents);
+            }
+            stays
+        });
     }
 
     /// Drops writes whose leases have ended.
@@ -336,11 +395,17 @@ impl Buffer {
         }
     }
 
-    /// Begins the drain of the next piece.
-    pub fn next_drain(&mut self, order: DrainOrder) -> Option<Drain> {
-        let lease = self.store.next_drain(order)?.lease;
+    /// Begins the drain of the next piece among those of owners that `allowed` admits.
+    pub fn next_drain(&mut self, order: DrainOrder, allowed: impl Fn(Owner) -> bool) -> Option<Drain> {
+        let lease = self.store.next_drain_among(order, |reservation| allowed(reservation.owner))?.lease;
         let contents = self.contents.get(&lease)?;
-        Some(Drain { lease, part: contents.part(), crcs: contents.stored_crcs() })
+        let owner = contents.reservation.owner;
+        Some(Drain { lease, part: contents.part(), owner, crcs: contents.stored_crcs() })
+    }
+
+    /// Gives up a drain for now.
+    pub fn postpone(&mut self, drain: &Drain) {
+        self.store.postpone(drain.lease);
     }
 
     /// Ends a drain: the piece is durable on the PFS, and its space free.
@@ -352,13 +417,15 @@ impl Buffer {
         Ok(())
     }
 
-    pub fn note_failure(&mut self, why: String) {
+    pub fn note_failure(&mut self, job: Option<JobId>, why: String) {
         self.status.pfs_failures += 1;
         self.status.failing = Some(why);
+        self.status.failing_job = job;
     }
 
     pub fn note_success(&mut self) {
         self.status.failing = None;
+        self.status.failing_job = None;
     }
 }
 
@@ -375,9 +442,19 @@ mod tests {
         let extents = vec![Extent { offset, bytes }];
         let about = About { ranks: 1, total: bytes, attempt: number };
         let role = Role::Primary;
-        let (node, incarnation, offset, guard, opened_ns) = (NodeId(0), 7, 0, None, 0);
-        let grant =
-            Reservation { lease, node, incarnation, extents, role, object, offset, guard, opened_ns, expires_ns };
+        let grant = Reservation {
+            lease,
+            node: NodeId(0),
+            incarnation: 7,
+            extents,
+            role,
+            object,
+            owner: Owner::default(),
+            offset: 0,
+            guard: None,
+            opened_ns: 0,
+            expires_ns,
+        };
         (grant, about)
     }
 
@@ -429,5 +506,86 @@ mod tests {
         assert!(buffer.fill(&lost, about, share).expect("a grant"));
         buffer.close_share(share);
         assert!(matches!(buffer.stored(lost.lease, &[5, 6]), Err(Refusal::Missing(0))), "its process has ended");
+    }
+
+    /// The memory of a node as a process on its host sees it.
+    fn seen(memory: &OwnedFd) -> Vec<u8> {
+        let mut bytes = vec![0xFF; 1000];
+        assert_eq!(rustix::io::pread(memory, &mut bytes[..], 0).expect("memory"), 1000);
+        bytes
+    }
+
+    fn zero_all(buffer: &mut Buffer) {
+        while buffer.zero_next() {}
+    }
+
+    /// Space of a piece that was drained, one that was given back, one whose lease has ended, and one that a process still fills.
+    fn freed_space_is_zero() -> Result<(), String> {
+        let mut buffer = Buffer::new(NodeId(0), 7, 1000).expect("memory");
+        buffer.join(Epoch(1), None).expect("the first epoch");
+        let share = ShareId { incarnation: 7, number: 3 };
+        let memory = buffer.open_share(share).expect("memory");
+        let check = |when: &str, from: usize| match seen(&memory)[from..from + 100].iter().all(|&byte| byte == 0) {
+            true => Ok(()),
+            false => Err(format!("{when}: bytes are left")),
+        };
+        let (hour, moment) = (Duration::from_secs(3600), Duration::from_millis(20));
+        let write = |buffer: &mut Buffer, (grant, about): &(Reservation, About)| {
+            for chunk in 0..chunks(grant.bytes()) {
+                let bytes = vec![7; chunk_length(grant.bytes(), chunk) as usize];
+                buffer.write(grant, *about, chunk, &bytes, 9).expect("a grant");
+            }
+        };
+        let drained = grant(1, 0, 100, hour);
+        write(&mut buffer, &drained);
+        buffer.stored(drained.0.lease, &[9, 9]).expect("all is there");
+        let drain = buffer.next_drain(DrainOrder::Fifo, |_| true).expect("a piece");
+        zero_all(&mut buffer);
+        assert!(check("stored", 0).is_err(), "it is not freed yet");
+        buffer.drained(&drain).expect("its drain");
+        zero_all(&mut buffer);
+        check("drained", 0)?;
+
+        let reclaimed = grant(2, 100, 100, hour);
+        write(&mut buffer, &reclaimed);
+        let lease = reclaimed.0.lease;
+        buffer.obey(Order::Reclaim { node: NodeId(0), lease, expires_ns: reclaimed.0.expires_ns });
+        zero_all(&mut buffer);
+        check("given back", 100)?;
+
+        let late = grant(3, 200, 100, moment);
+        write(&mut buffer, &late);
+        std::thread::sleep(moment * 2);
+        buffer.tick();
+        zero_all(&mut buffer);
+        check("ended", 200)?;
+
+        // The process writes once more after the end of its lease.
+        let filled = grant(4, 300, 100, moment);
+        assert!(buffer.fill(&filled.0, filled.1, share).expect("a grant"));
+        std::thread::sleep(moment * 2);
+        buffer.tick();
+        zero_all(&mut buffer);
+        rustix::io::pwrite(&memory, &[7; 100], 300).expect("its memory");
+        assert!(check("filled", 300).is_err());
+        buffer.close_share(share);
+        check("closed", 300)
+    }
+
+    #[test]
+    fn space_is_zeroed_before_it_is_free() {
+        assert_eq!(freed_space_is_zero(), Ok(()));
+        mutant::activate(Some(Mutant::SpaceNotZeroed));
+        let found = freed_space_is_zero();
+        mutant::activate(None);
+        assert!(found.is_err(), "the mutant is not found");
+    }
+
+    #[test]
+    fn large_space_is_zeroed_in_parts() {
+        let mut buffer = Buffer::new(NodeId(0), 7, 10 * ZEROED_BYTES).expect("memory");
+        buffer.unzeroed = vec![Extent { offset: 5, bytes: 2 * ZEROED_BYTES + 1 }, Extent { offset: 0, bytes: 1 }];
+        let steps = std::iter::from_fn(|| buffer.zero_next().then_some(())).count();
+        assert_eq!((steps, buffer.unzeroed.len()), (4, 0));
     }
 }

@@ -8,11 +8,11 @@ use crate::layout;
 use crate::mutant::{self, Mutant};
 use crate::report::report;
 use crate::server::lock;
-use entresol_burst::{CheckpointId, DrainOrder, DrainPriority, JobId};
-use std::collections::BTreeSet;
+use entresol_burst::{CheckpointId, DrainOrder, DrainPriority, JobId, Owner};
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// First and longest pause after a failure of the PFS.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
@@ -27,28 +27,64 @@ const YIELD_MAX: Duration = Duration::from_millis(50);
 pub(crate) const WAY_MAX: Duration = Duration::from_millis(500);
 const WAY: Duration = Duration::from_millis(10);
 
+/// Owners for whom the PFS has failed. Under a key it may fail one user alone, whose quota is used up or whose folder is not
+/// writable: the pieces of others go on.
+#[derive(Default)]
+struct Failing {
+    /// Time of the next attempt by the owner's number, and the pause before it.
+    owners: BTreeMap<u32, (Instant, Duration)>,
+}
+
+impl Failing {
+    fn note(&mut self, owner: Owner) {
+        let pause = self.owners.get(&owner.uid).map_or(PAUSES.0, |&(_, pause)| (pause * 2).min(PAUSES.1));
+        self.owners.insert(owner.uid, (clock::now() + pause, pause));
+    }
+
+    fn waits(&self, owner: Owner) -> bool {
+        self.owners.get(&owner.uid).is_some_and(|&(until, _)| clock::now() < until)
+    }
+}
+
+/// Pieces and manifests under way.
+#[derive(Default)]
+struct Work {
+    current: Option<Drain>,
+    /// Checkpoints whose manifests may be due, and their owners.
+    unfinished: BTreeMap<(JobId, CheckpointId), Owner>,
+    failing: Failing,
+}
+
 /// Drains until the daemon stops. A failure is reported, and the same piece is tried again.
 pub(crate) fn run(shared: &Shared) {
     let mut pause = PAUSES.0;
-    let mut current: Option<Drain> = None;
-    let mut unfinished: BTreeSet<(JobId, CheckpointId)> = BTreeSet::new();
+    let mut work = Work::default();
     while !shared.is_stopping() {
-        match step(shared, &mut current, &mut unfinished) {
+        match step(shared, &mut work) {
             Ok(true) => pause = PAUSES.0,
             Ok(false) => {
                 pause = PAUSES.0;
-                lock(&shared.buffer).note_success();
+                if work.failing.owners.is_empty() {
+                    lock(&shared.buffer).note_success();
+                }
                 shared.wait_for_work();
             }
             Err(error) => {
-                let of = current.as_ref().map_or_else(String::new, |drain| format!("{}: ", drain.part.object));
+                let of = work.current.as_ref().map_or_else(String::new, |drain| format!("{}: ", drain.part.object));
                 report!("node {}: {of}not on the PFS yet, kept and tried again: {error}", shared.node.0);
-                lock(&shared.buffer).note_failure(format!("{of}{error}"));
+                let job = work.current.as_ref().map(|drain| drain.part.object.job);
+                lock(&shared.buffer).note_failure(job, format!("{of}{error}"));
                 if mutant::is(Mutant::DrainNotRepeated) {
-                    current = None;
+                    work.current = None;
                 }
                 // Damaged bytes do not hold up the others. They stay, and a copy may have them.
-                if error.kind() != io::ErrorKind::InvalidData || current.take().is_none() {
+                let is_damaged = error.kind() == io::ErrorKind::InvalidData && work.current.take().is_some();
+                if shared.key.is_some() {
+                    if let Some(drain) = work.current.take() {
+                        lock(&shared.buffer).postpone(&drain);
+                        work.failing.note(drain.owner);
+                    }
+                } else if !is_damaged {
                     shared.pause(pause);
                     pause = (pause * 2).min(PAUSES.1);
                 }
@@ -59,22 +95,21 @@ pub(crate) fn run(shared: &Shared) {
 
 /// Drains the next piece and writes the manifests that are due. Returns false if no piece was stored. A piece that is
 /// durable is not drained again when its manifest fails.
-fn step(
-    shared: &Shared,
-    current: &mut Option<Drain>,
-    unfinished: &mut BTreeSet<(JobId, CheckpointId)>,
-) -> io::Result<bool> {
-    if current.is_none() {
+fn step(shared: &Shared, work: &mut Work) -> io::Result<bool> {
+    if work.current.is_none() {
         let order = lock(&shared.policy).map_or(DrainOrder::Fifo, |policy| policy.order);
-        *current = lock(&shared.buffer).next_drain(order);
+        work.current = lock(&shared.buffer).next_drain(order, |owner| !work.failing.waits(owner));
     }
-    if let Some(drain) = current {
+    if let Some(drain) = &work.current {
         drain_one(shared, drain)?;
-        unfinished.insert((drain.part.object.job, drain.part.object.checkpoint));
+        work.unfinished.insert((drain.part.object.job, drain.part.object.checkpoint), drain.owner);
     }
-    let drained = current.take().is_some();
-    finish(shared, unfinished)?;
-    Ok(drained)
+    let drained = work.current.take();
+    if let Some(drain) = &drained {
+        work.failing.owners.remove(&drain.owner.uid);
+    }
+    finish(shared, work)?;
+    Ok(drained.is_some())
 }
 
 fn drain_one(shared: &Shared, drain: &Drain) -> io::Result<()> {
@@ -85,7 +120,9 @@ fn drain_one(shared: &Shared, drain: &Drain) -> io::Result<()> {
         free(shared, drain);
         return layout::write_part(&*shared.pfs, &drain.part, &drain.crcs, &mut &bytes[..]);
     }
+    let acting = shared.act_for(drain.owner)?;
     layout::write_part(&*shared.pfs, &drain.part, &drain.crcs, &mut reader)?;
+    drop(acting);
     free(shared, drain);
     Ok(())
 }
@@ -102,11 +139,20 @@ fn free(shared: &Shared, drain: &Drain) {
 
 /// Writes the manifests of checkpoints whose last part this node may have drained. A checkpoint that is not complete is
 /// left to the node or writer that adds its last part. One that fails does not hold up the others.
-fn finish(shared: &Shared, unfinished: &mut BTreeSet<(JobId, CheckpointId)>) -> io::Result<()> {
+fn finish(shared: &Shared, work: &mut Work) -> io::Result<()> {
     let mut failure = None;
-    unfinished.retain(|&(job, checkpoint)| {
-        let finished = layout::finish(&*shared.pfs, job, checkpoint);
+    let failing = &mut work.failing;
+    work.unfinished.retain(|&(job, checkpoint), &mut owner| {
+        if failing.waits(owner) {
+            return true;
+        }
+        let acting = shared.act_for(owner);
+        let finished = acting.and_then(|_acting| layout::finish(&*shared.pfs, job, checkpoint));
         let failed = finished.is_err();
+        match failed && shared.key.is_some() {
+            true => failing.note(owner),
+            false => drop(failing.owners.remove(&owner.uid)),
+        }
         failure = finished.err().or(failure.take());
         failed
     });

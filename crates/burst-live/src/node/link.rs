@@ -55,7 +55,7 @@ fn call(peer: &Peer, request: &ToCoordinator) -> Result<FromCoordinator, LinkErr
 
 /// Talks to one start of the coordinator until the connection fails or the daemon stops.
 fn exchange(shared: &Shared) -> Result<(), LinkError> {
-    let peer = Peer::connect(&shared.coordinator, MESSAGE)?;
+    let peer = Peer::connect_as(&shared.coordinator, MESSAGE, shared.credential().as_ref())?;
     let (node, incarnation) = (shared.node, shared.incarnation);
     let pfs = shared.pfs.identity().map(str::to_owned);
     let hello = ToCoordinator::Hello { node, incarnation, address: shared.advertised.clone(), pfs };
@@ -63,7 +63,8 @@ fn exchange(shared: &Shared) -> Result<(), LinkError> {
         return Err(LinkError::Unexpected);
     };
     let policy: Policy = policy.parse()?;
-    let report = lock(&shared.buffer).join(Epoch(epoch), applied)?;
+    // Space that the report does not name is free.
+    let report = shared.zeroed().join(Epoch(epoch), applied)?;
     *lock(&shared.policy) = Some(policy);
     let mut answer = call(&peer, &ToCoordinator::Report(report))?;
     loop {

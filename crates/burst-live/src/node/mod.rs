@@ -1,24 +1,30 @@
 //! The daemon of a node: a buffer in memory that takes pieces of checkpoints and drains them to the PFS.
 
+mod authority;
 mod buffer;
 pub(crate) mod drain;
 pub(crate) mod link;
+mod owner;
 mod share;
+#[cfg(test)]
+mod user_tests;
 
 use crate::checksum::crc32c;
 use crate::clock;
+use crate::credentials::{Bearer, Credential, Key, Seal};
 use crate::message::{FromNode, NodeStatus, ToNode};
 use crate::pfs::Pfs;
 use crate::report::report;
 use crate::server::{Server, listen, lock};
 use crate::wire::{self, WireError};
 use buffer::Buffer;
-use entresol_burst::{DrainPriority, Event, NodeId, Policy};
+use entresol_burst::{DrainPriority, Event, NodeId, Owner, Policy, Reservation};
+use owner::Acting;
 use share::ShareServer;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -42,6 +48,8 @@ pub struct NodeSettings {
     pub coordinator: String,
     /// Size of the buffer in bytes.
     pub capacity: u64,
+    /// Key of the cluster. None is to serve every process as the same user.
+    pub key: Option<Key>,
 }
 
 /// State that the threads of the daemon share.
@@ -50,6 +58,7 @@ pub(crate) struct Shared {
     incarnation: u64,
     advertised: String,
     coordinator: String,
+    key: Option<Key>,
     pfs: Arc<dyn Pfs>,
     buffer: Mutex<Buffer>,
     /// Notified when there is an event for the coordinator.
@@ -75,6 +84,7 @@ impl Shared {
             incarnation,
             advertised: settings.advertise.clone().unwrap_or(address),
             coordinator: settings.coordinator.clone(),
+            key: settings.key.clone(),
             pfs,
             buffer: Mutex::new(Buffer::new(settings.node, incarnation, settings.capacity)?),
             announced: Condvar::new(),
@@ -113,14 +123,37 @@ impl Shared {
         self.pause(DRAIN_IDLE);
     }
 
-    /// The first events for the coordinator; none after a time without any.
+    /// The credential of this node with its coordinator.
+    fn credential(&self) -> Option<Credential> {
+        self.key.clone().map(Credential::Key)
+    }
+
+    /// The buffer when all space without an owner is zero.
+    fn zeroed(&self) -> MutexGuard<'_, Buffer> {
+        loop {
+            // Writers have the lock between two parts.
+            let mut buffer = lock(&self.buffer);
+            if !buffer.zero_next() {
+                return buffer;
+            }
+        }
+    }
+
+    /// Makes this thread act for a piece's owner, if there is a key and this process is root's.
+    fn act_for(&self, owner: Owner) -> io::Result<Option<Acting>> {
+        let acts = self.key.is_some() && owner::may_act_for_others() && !owner.is_root();
+        acts.then(|| Acting::of(owner)).transpose()
+    }
+
+    /// The first events for the coordinator; none after a time without any. Space that they free is zero.
     fn wait_for_events(&self, most: usize, time: Duration) -> Vec<(u64, Event)> {
-        let buffer = lock(&self.buffer);
+        let buffer = self.zeroed();
         let events = buffer.outbox(most);
         if !events.is_empty() || self.is_stopping() {
             return events;
         }
-        clock::wait(&self.announced, &self.buffer, buffer, time).outbox(most)
+        drop(clock::wait(&self.announced, &self.buffer, buffer, time));
+        self.zeroed().outbox(most)
     }
 }
 
@@ -143,6 +176,9 @@ impl NodeDaemon {
         // A later start has a later time: its number is higher than those of all starts before.
         let incarnation = clock::now_ns();
         let shared = Arc::new(Shared::new(settings, incarnation, address, pfs)?);
+        if shared.key.is_some() && !owner::may_act_for_others() {
+            report!("node {}: not root: what it writes to the PFS belongs to its own user", shared.node.0);
+        }
         let own = Arc::clone(&shared);
         let server = Server::start(listener, Arc::new(move |stream| drop(exchange(&own, &stream))))?;
         let start = |name: &str, work: fn(&Shared)| {
@@ -194,26 +230,41 @@ impl Drop for NodeDaemon {
 
 /// Serves one connection of a writer.
 fn exchange(shared: &Shared, stream: &TcpStream) -> Result<(), WireError> {
+    let bearer = wire::admit(stream, shared.key.as_ref(), MESSAGE)?;
     let mut payload = Vec::new();
     loop {
         let request = wire::receive_next::<ToNode>(stream, &mut payload, SILENCE, MESSAGE)?;
-        let (answer, bytes) = answer(shared, request, &payload);
+        let (answer, bytes) = answer(shared, bearer, request, &payload);
         wire::send(stream, &answer, &bytes, MESSAGE)?;
     }
 }
 
-pub(crate) fn answer(shared: &Shared, request: ToNode, payload: &[u8]) -> (FromNode, Vec<u8>) {
+/// Answers one request of a peer.
+pub(crate) fn answer(shared: &Shared, bearer: Bearer, request: ToNode, payload: &[u8]) -> (FromNode, Vec<u8>) {
+    let refused = |why: &str| (FromNode::Refused { why: why.to_owned() }, Vec::new());
+    let job_of = |lease| lock(&shared.buffer).job_of(lease);
+    if let Err(why) = authority::authorise(bearer, &request, job_of, clock::now_ns()) {
+        return refused(why);
+    }
+    let is_sealed = |grant: &Reservation, seal: &Option<Seal>| {
+        shared.key.as_ref().is_none_or(|key| key.is_sealed(grant, seal.as_ref()))
+    };
+    if let ToNode::Write { grant, seal, .. } | ToNode::Fill { grant, seal, .. } = &request
+        && !is_sealed(grant, seal)
+    {
+        return refused("the grant is not as the coordinator has sealed it");
+    }
     let done = |result: Result<(), buffer::Refusal>| match result {
         Ok(()) => FromNode::Done,
         Err(refusal) => FromNode::Refused { why: refusal.to_string() },
     };
     let answer = match request {
-        ToNode::Write { grant, about, chunk } => {
+        ToNode::Write { grant, about, chunk, .. } => {
             // Other writers have the lock meanwhile.
             let crc = crc32c(payload);
             done(lock(&shared.buffer).write(&grant, about, chunk, payload, crc))
         }
-        ToNode::Fill { grant, about, share } => match lock(&shared.buffer).fill(&grant, about, share) {
+        ToNode::Fill { grant, about, share, .. } => match lock(&shared.buffer).fill(&grant, about, share) {
             Ok(true) => FromNode::Done,
             Ok(false) => FromNode::Elsewhere,
             Err(refusal) => done(Err(refusal)),
@@ -228,7 +279,7 @@ pub(crate) fn answer(shared: &Shared, request: ToNode, payload: &[u8]) -> (FromN
             Err(refusal) => done(Err(refusal)),
         },
         ToNode::Pieces { job } => FromNode::Pieces { node: shared.node, pieces: lock(&shared.buffer).pieces(job) },
-        ToNode::Status => FromNode::Status(lock(&shared.buffer).status()),
+        ToNode::Status => FromNode::Status(authority::visible(bearer, lock(&shared.buffer).status())),
     };
     (answer, Vec::new())
 }

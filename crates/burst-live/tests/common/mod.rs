@@ -123,6 +123,7 @@ impl Testbed {
             advertise: None,
             coordinator: self.address.clone(),
             capacity: self.capacity,
+            key: None,
         };
         self.nodes[node] = Some(NodeDaemon::start(&settings, self.pfs.clone()).expect("a node"));
     }
@@ -173,6 +174,7 @@ impl Testbed {
             nodes: Vec::new(),
             node: NodeId(node as u32),
             patience: Duration::from_secs(3),
+            credential: None,
         }
     }
 

@@ -198,6 +198,7 @@ pub fn play() {
                 advertise: given(advertise),
                 coordinator: coordinator.to_owned(),
                 capacity: CAPACITY,
+                key: None,
             };
             // A node whose socket for shares is taken has writers send their bytes.
             let taken = (shares == "false").then(|| take_share_socket(advertise));
@@ -251,7 +252,8 @@ pub fn contents(object: Object, salt: u64) -> Vec<u8> {
 
 pub fn client(coordinator: &str, node: u32, pfs: Arc<dyn Pfs>) -> Client {
     let coordinator = Some(coordinator.to_owned());
-    let settings = ClientSettings { coordinator, nodes: Vec::new(), node: NodeId(node), patience: PATIENCE };
+    let (nodes, node, patience, credential) = (Vec::new(), NodeId(node), PATIENCE, None);
+    let settings = ClientSettings { coordinator, nodes, node, patience, credential };
     Client::new(settings, pfs)
 }
 

@@ -52,9 +52,9 @@ impl Staged {
 }
 
 impl FileSystem for Staged {
-    fn create_directory(&self, path: &Path) -> io::Result<()> {
+    fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         self.stage.announce("folder", path)?;
-        Mounted.create_directory(path)
+        Mounted.create_directory(path, mode)
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {

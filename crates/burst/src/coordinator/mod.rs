@@ -19,8 +19,10 @@ use crate::location::{LocationStore, Piece, Where};
 use crate::mutant::{self, Mutant};
 use crate::policy::{Choice, Guard, Kind, Policy, Stripe};
 use crate::protocol::{
-    Answer, CheckpointId, Epoch, Event, Grant, JobId, Lease, NodeId, Object, Order, Place, Refused, Reservation, Role,
+    Answer, CheckpointId, Epoch, Event, Grant, JobId, Lease, NodeId, Object, Order, Owner, Place, Refused, Reservation,
+    Role,
 };
+use crate::shares::{Share, UsedBytes};
 use crate::space::StatusStore;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,6 +70,8 @@ pub struct Coordinator {
     homes: BTreeMap<JobId, BTreeSet<NodeId>>,
     /// Orders that were due with a refused event.
     unsent: Vec<Order>,
+    share: Share,
+    used: UsedBytes,
 }
 
 impl Coordinator {
@@ -89,7 +93,19 @@ impl Coordinator {
             stripes: BTreeMap::new(),
             homes: BTreeMap::new(),
             unsent: Vec::new(),
+            share: Share::ALL,
+            used: UsedBytes::default(),
         }
+    }
+
+    /// Bounds the space of each owner from now on. Parts of an object beyond it go to the PFS.
+    pub fn set_share(&mut self, share: Share) {
+        self.share = share;
+    }
+
+    /// Bytes that an owner has reserved or stored, copies included.
+    pub fn used(&self, uid: u32) -> u64 {
+        self.used.of(uid)
     }
 
     /// The coordinator's epoch.
@@ -133,7 +149,9 @@ impl Coordinator {
 
     fn take_in(&mut self, event: &Event, answer: &mut Answer) -> Result<(), Refused> {
         match event {
-            &Event::Open { object, ranks, node, bytes } => self.open(object, ranks, node, bytes, answer)?,
+            &Event::Open { object, ranks, node, bytes, owner } => {
+                self.open(object, ranks, node, bytes, owner, answer)?;
+            }
             &Event::Renew { object } => self.renew(object, answer)?,
             &Event::Commit { object } => self.commit(object, answer)?,
             &Event::Abandon { object } => self.abandon(object, answer)?,
@@ -192,6 +210,7 @@ impl Coordinator {
         ranks: u32,
         node: NodeId,
         bytes: u64,
+        owner: Owner,
         answer: &mut Answer,
     ) -> Result<(), Refused> {
         if bytes == 0 || ranks == 0 {
@@ -209,8 +228,9 @@ impl Coordinator {
             let want = (offset / chunk + 1).saturating_mul(chunk).min(bytes) - offset;
             let stripes = self.stripes.get(&(object.job, object.checkpoint)).map_or(&[][..], Vec::as_slice);
             let own = &self.homes[&object.job];
-            let grant = match self.policy.choose(&self.status, stripes, own, node, want) {
-                Some(choice) => self.reserve(object, offset, choice, opened_ns),
+            let choice = self.policy.choose(&self.status, stripes, own, node, want);
+            let grant = match choice.and_then(|choice| self.within_share(choice, owner)) {
+                Some(choice) => self.reserve(object, owner, offset, choice, opened_ns),
                 None => Grant { offset, bytes: want, place: Place::Pfs },
             };
             offset += grant.bytes;
@@ -218,6 +238,15 @@ impl Coordinator {
             push(&mut answer.grants, grant);
         }
         Ok(())
+    }
+
+    /// Cuts a choice to what is left of the owner's share; none if nothing is left.
+    fn within_share(&self, choice: Choice, owner: Owner) -> Option<Choice> {
+        if self.share == Share::ALL || mutant::is(Mutant::ShareIgnored) {
+            return Some(choice);
+        }
+        let left = self.share.of(self.status.capacity()).saturating_sub(self.used.of(owner.uid));
+        choice.within(left, self.policy.object)
     }
 
     /// Enters a granted part into the `LocationStore`.
@@ -232,7 +261,7 @@ impl Coordinator {
         record.pieces.push(Piece { offset: grant.offset, bytes: grant.bytes, at });
     }
 
-    fn reserve(&mut self, object: Object, offset: u64, choice: Choice, opened_ns: u64) -> Grant {
+    fn reserve(&mut self, object: Object, owner: Owner, offset: u64, choice: Choice, opened_ns: u64) -> Grant {
         let expires_ns = self.now_ns + self.lease_ns;
         let make = |coordinator: &mut Coordinator, node, role, guard| {
             let lease = Lease { epoch: coordinator.epoch, number: coordinator.next };
@@ -240,8 +269,19 @@ impl Coordinator {
             let incarnation =
                 coordinator.status.incarnation(node).expect("the policy chooses nodes that have reported");
             let extents = coordinator.status.take(node, choice.bytes);
-            let reservation =
-                Reservation { lease, node, incarnation, extents, role, object, offset, guard, opened_ns, expires_ns };
+            let reservation = Reservation {
+                lease,
+                node,
+                incarnation,
+                extents,
+                role,
+                object,
+                owner,
+                offset,
+                guard,
+                opened_ns,
+                expires_ns,
+            };
             coordinator.enter(reservation.clone(), State::Reserved);
             reservation
         };
@@ -293,7 +333,10 @@ impl Coordinator {
         if reservation.role != Role::Parity {
             self.by_object.insert((reservation.object, lease));
         }
-        self.leases.insert(lease, Entry { reservation, state, promoted: false });
+        self.used.add(&reservation);
+        if let Some(replaced) = self.leases.insert(lease, Entry { reservation, state, promoted: false }) {
+            self.used.remove(&replaced.reservation, replaced.reservation.bytes());
+        }
     }
 
     fn renew(&mut self, object: Object, answer: &mut Answer) -> Result<(), Refused> {
@@ -395,6 +438,9 @@ impl Coordinator {
         let bytes = if mutant::is(Mutant::PartFreesAll) { entry.reservation.bytes() } else { bytes };
         let cut = entry.reservation.cut_front(bytes);
         let done = entry.reservation.extents.is_empty();
+        if !mutant::is(Mutant::ShareNotReturned) {
+            self.used.remove(&entry.reservation, cut.iter().map(|extent| extent.bytes).sum());
+        }
         self.status.put(node, &cut);
         if done {
             let entry = self.remove(lease).expect("it was just seen");
@@ -419,6 +465,7 @@ impl Coordinator {
     /// Forgets a reservation without freeing its bytes.
     fn remove(&mut self, lease: Lease) -> Option<Entry> {
         let entry = self.leases.remove(&lease)?;
+        self.used.remove(&entry.reservation, entry.reservation.bytes());
         self.expiries.remove(&(entry.reservation.expires_ns, lease));
         self.by_object.remove(&(entry.reservation.object, lease));
         if entry.reservation.role == Role::Parity {
@@ -473,10 +520,11 @@ impl Coordinator {
         self.bereaved.contains(&lease)
     }
 
-    /// Invariant for tests: on every node the granted and the free extents are disjoint and make up the buffer.
+    /// Invariant for tests: on every node the granted and the free extents are disjoint and make up the buffer, and the
+    /// bytes of each owner are those of its reservations.
     ///
     /// # Errors
-    /// The first node that violates it.
+    /// The first node or the owners that violate it.
     pub fn check(&self) -> Result<(), String> {
         for node in self.status.nodes() {
             let (free, capacity) = self.status.space(node).expect("it has reported");
@@ -489,6 +537,10 @@ impl Coordinator {
             if listed != free || granted + free != capacity || end != Some(capacity) {
                 return Err(format!("node {}: {granted} granted + {free} free of {capacity}: {extents:?}", node.0));
             }
+        }
+        let used = UsedBytes::sum(self.leases.values().map(|entry| &entry.reservation));
+        if used != self.used {
+            return Err(format!("{:?} are counted, and {used:?} reserved", self.used));
         }
         Ok(())
     }

@@ -18,6 +18,8 @@ const NODES: usize = 3;
 const STEPS: usize = 80;
 /// Rounds of the calm at the end. Each delivers the messages that the one before has caused, and lets leases end.
 const CALM_ROUNDS: usize = 30;
+/// Shares of an owner, as often as they are here.
+const SHARES: [&str; 6] = ["100%", "100%", "100%", "60%", "40%", "20%"];
 /// Chunks of `chunked` have four bytes here.
 const POLICIES: [&str; 10] = [
     "ldbb",
@@ -35,6 +37,7 @@ const POLICIES: [&str; 10] = [
 struct Testbed {
     random: Random,
     policy: Policy,
+    share: Share,
     now: u64,
     skew: [u64; NODES],
     current: Coordinator,
@@ -61,12 +64,15 @@ impl Testbed {
         if policy.kind == Kind::Chunked {
             policy.chunk_bytes = Some(4);
         }
+        let text = SHARES[random.below(SHARES.len() as u64) as usize];
+        let share = text.parse().expect(text);
         let mut testbed = Testbed {
             skew: [random.below(8), random.below(8), 0],
             random,
             policy,
+            share,
             now: 0,
-            current: Coordinator::new(policy, Epoch(1), LEASE),
+            current: coordinator(policy, share, 1),
             older: None,
             nodes: (0..NODES as u32).map(|node| NodeStore::new(NodeId(node), 0, CAPACITY)).collect(),
             incarnation: [0; NODES],
@@ -75,7 +81,7 @@ impl Testbed {
             to_nodes: vec![VecDeque::new(); NODES],
             known: [false; NODES],
             settled: false,
-            oracle: Oracle::new(policy),
+            oracle: Oracle::new(policy, share),
         };
         (0..NODES).for_each(|node| testbed.join(node).expect("nothing is granted yet"));
         testbed
@@ -115,7 +121,7 @@ impl Testbed {
     }
 
     fn replace_coordinator(&mut self) -> Checked {
-        let next = Coordinator::new(self.policy, Epoch(self.current.epoch().0 + 1), LEASE);
+        let next = coordinator(self.policy, self.share, self.current.epoch().0 + 1);
         self.older = Some(std::mem::replace(&mut self.current, next));
         self.settled = false;
         self.known = [false; NODES];
@@ -164,7 +170,9 @@ impl Testbed {
         let node = self.random.below(NODES as u64) as usize;
         let object = self.object();
         let bytes = 1 + self.random.below(12);
-        let open = Event::Open { object, ranks: 2, node: NodeId(node as u32), bytes };
+        // Each job is a user's.
+        let owner = Owner { uid: object.job.0 as u32, gid: 0 };
+        let open = Event::Open { object, ranks: 2, node: NodeId(node as u32), bytes, owner };
         match self.random.below(30) {
             0..4 => self.tell(open)?,
             // An older coordinator that does not know of its successor.
@@ -271,6 +279,12 @@ impl Testbed {
     /// Advances a node's stream to the PFS by `bytes`, or to the end of the piece.
     fn drain(&mut self, node: usize, bytes: u64) -> Checked {
         let lease = match self.oracle.draining[node] {
+            // The PFS refuses it for now.
+            Some(lease) if bytes < u64::MAX && self.random.chance(0.2) => {
+                self.nodes[node].postpone(lease);
+                self.oracle.postponed(node, lease);
+                return Ok(());
+            }
             Some(lease) => lease,
             None => {
                 let Some(next) = self.nodes[node].next_drain(self.policy.order).map(|piece| piece.lease) else {
@@ -359,6 +373,12 @@ impl Testbed {
         let nodes = (0..NODES as u32).map(NodeId);
         nodes.flat_map(|node| self.current.reservations(node)).find(|left| !self.current.is_bereaved(left.lease))
     }
+}
+
+fn coordinator(policy: Policy, share: Share, epoch: u32) -> Coordinator {
+    let mut coordinator = Coordinator::new(policy, Epoch(epoch), LEASE);
+    coordinator.set_share(share);
+    coordinator
 }
 
 /// All reservations of grants.

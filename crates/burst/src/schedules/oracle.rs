@@ -23,6 +23,7 @@ struct Promise {
 
 pub(super) struct Oracle {
     policy: Policy,
+    share: Share,
     /// True if the node has reported to the current coordinator, over a connection that still stands.
     pub(super) reported: [bool; NODES],
     /// Piece of each node that is being written to the PFS.
@@ -42,9 +43,10 @@ pub(super) struct Oracle {
 }
 
 impl Oracle {
-    pub(super) fn new(policy: Policy) -> Oracle {
+    pub(super) fn new(policy: Policy, share: Share) -> Oracle {
         Oracle {
             policy,
+            share,
             reported: [false; NODES],
             draining: [None; NODES],
             epoch: [None; NODES],
@@ -75,7 +77,8 @@ impl Oracle {
     /// Takes an event that the coordinator has carried out.
     pub(super) fn accepted(&mut self, event: &Event, answer: &Answer, coordinator: &Coordinator) -> Checked {
         match *event {
-            Event::Open { object, bytes, .. } => {
+            Event::Open { object, bytes, owner, .. } => {
+                self.check_share(owner, &answer.grants, coordinator)?;
                 self.promises.remove(&object);
                 self.opened.insert(object, self.starts);
                 let fresh: Vec<Lease> = super::reservations(answer.grants.clone()).map(|grant| grant.lease).collect();
@@ -88,6 +91,25 @@ impl Oracle {
             }
             Event::Commit { object } => self.committed(object, coordinator),
             _ => Ok(()),
+        }
+    }
+
+    /// Checks that an owner that was granted space has no more than its share, and that each reservation is its owner's.
+    fn check_share(&self, owner: Owner, grants: &[Grant], coordinator: &Coordinator) -> Checked {
+        let granted: Vec<Reservation> = super::reservations(grants.to_vec()).collect();
+        if let Some(foreign) = granted.iter().find(|reservation| reservation.owner != owner) {
+            return Err(format!("{foreign:?} is not of {owner:?}"));
+        }
+        let nodes: Vec<NodeId> = coordinator.status().nodes().collect();
+        let all = nodes.iter().flat_map(|&node| coordinator.reservations(node));
+        let used: u64 = all.filter(|it| it.owner.uid == owner.uid).map(Reservation::bytes).sum();
+        let most = self.share.of(nodes.len() as u64 * CAPACITY);
+        if !granted.is_empty() && used > most {
+            return Err(format!("{owner:?} has {used} bytes of at most {most}"));
+        }
+        match used == coordinator.used(owner.uid) {
+            true => Ok(()),
+            false => Err(format!("{owner:?} has {used} bytes, and {} are counted", coordinator.used(owner.uid))),
         }
     }
 
@@ -236,6 +258,11 @@ impl Oracle {
         self.queue[node].retain(|&queued| queued != lease);
         self.draining[node] = Some(lease);
         Ok(())
+    }
+
+    pub(super) fn postponed(&mut self, node: usize, lease: Lease) {
+        self.queue[node].insert(0, lease);
+        self.draining[node] = None;
     }
 
     pub(super) fn drained(&mut self, node: usize, lease: Lease, bytes: u64) {

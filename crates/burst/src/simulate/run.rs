@@ -4,7 +4,7 @@ use super::fluid::{Fluid, Passed};
 use super::model::{Cluster, CopiesBy, StreamOf, Workload};
 use crate::{
     CheckpointId, Coordinator, DrainPriority, Epoch, Event, Grant, JobId, LEASE_NS, Lease, NodeId, NodeStore, Object,
-    Order, Place, Policy, Report, Reservation, Role,
+    Order, Owner, Place, Policy, Report, Reservation, Role,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -294,7 +294,13 @@ impl<'a> Simulation<'a> {
             // remainder.
             let (share, rest) = (spec.bytes / u64::from(spec.writers), spec.bytes % u64::from(spec.writers));
             let bytes = share + u64::from(u64::from(rank) < rest);
-            let grants = self.tell(Event::Open { object, ranks: spec.writers, node: NodeId(node), bytes });
+            let grants = self.tell(Event::Open {
+                object,
+                ranks: spec.writers,
+                node: NodeId(node),
+                bytes,
+                owner: Owner::default(),
+            });
             grants.iter().for_each(|grant| self.note(program, number, node, grant));
             let (lanes, lane_of) = lanes(&grants, self.policy.streams);
             let missing = grants.len();

@@ -1,9 +1,10 @@
 //! `entresol burst coordinate` and `entresol burst serve`: the daemons of the live burst buffer.
 
+use super::access::daemon_key;
 use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use entresol_burst::{NodeId, Policy};
+use entresol_burst::{NodeId, Policy, Share};
 use entresol_burst_live::pfs::Directory;
 use entresol_burst_live::{CoordinatorDaemon, CoordinatorSettings, NodeDaemon, NodeSettings};
 use entresol_core::Size;
@@ -21,8 +22,8 @@ const POLL: Duration = Duration::from_millis(50);
 ///
 /// One coordinator places the checkpoints of all jobs. It runs until it is interrupted or terminated, and may be killed
 /// and started again at any time: each start has a higher epoch, waits for the reports of the nodes, and knows all that
-/// is in their buffers. Nobody may use the state directory for a second coordinator of the same nodes. There is no
-/// authentication: use a network that only trusted users reach.
+/// is in their buffers. Nobody may use the state directory for a second coordinator of the same nodes. Without --key there is
+/// no authentication: use a network that only trusted users reach then.
 #[derive(Args)]
 pub struct CoordinateArgs {
     /// Address to listen at, such as 10.0.0.1:7700
@@ -46,6 +47,13 @@ pub struct CoordinateArgs {
     /// Write every event and its grants to a file, a line of JSON each; an existing file is replaced
     #[arg(long, value_name = "FILE")]
     pub grant_log: Option<PathBuf>,
+    /// File with the key of the cluster, which has a ticket for each user's job [default: $ENTRESOL_BURST_KEY; without it,
+    /// everybody is served]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Largest part of all memory that one user may have, copies included; needs a key. More goes to the PFS
+    #[arg(long, value_name = "PERCENT", default_value_t = Share::ALL)]
+    pub share: Share,
 }
 
 /// Offer memory of this node to a burst buffer
@@ -73,6 +81,10 @@ pub struct ServeArgs {
     /// Directory on the PFS, the same one on every node
     #[arg(long, value_name = "DIR")]
     pub pfs: PathBuf,
+    /// File with the key of the cluster [default: $ENTRESOL_BURST_KEY; without it, everybody is served]. A node of root's then
+    /// writes to the PFS as the owner of each job
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
 }
 
 /// Parses a size above 0.
@@ -94,7 +106,12 @@ pub fn coordinate(arguments: &CoordinateArgs, quiet: bool) -> Result<()> {
         wait: arguments.wait,
         lease_ns: u64::try_from(arguments.lease.as_nanos()).unwrap_or(u64::MAX / 4),
         grant_log: arguments.grant_log.clone(),
+        key: daemon_key(arguments.key.as_deref())?,
+        share: arguments.share,
     };
+    if settings.key.is_none() && settings.share != Share::ALL {
+        bail!("--share: users are told apart by their tickets: it needs --key");
+    }
     let daemon = CoordinatorDaemon::start(&settings).context("the coordinator")?;
     if !quiet {
         output::print(&format!("epoch {} at {}, policy {}\n", daemon.epoch().0, daemon.address(), arguments.policy))?;
@@ -106,13 +123,16 @@ pub fn coordinate(arguments: &CoordinateArgs, quiet: bool) -> Result<()> {
 /// Runs a node.
 pub fn serve(arguments: &ServeArgs, quiet: bool) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let key = daemon_key(arguments.key.as_deref())?;
     let pfs = Directory::open(&arguments.pfs).with_context(|| format!("--pfs {}", arguments.pfs.display()))?;
+    let pfs = if key.is_some() { pfs.into_private() } else { pfs };
     let settings = NodeSettings {
         node: NodeId(arguments.node),
         listen: arguments.listen.clone(),
         advertise: arguments.advertise.clone(),
         coordinator: arguments.coordinator.clone(),
         capacity: arguments.memory,
+        key,
     };
     let daemon = NodeDaemon::start(&settings, Arc::new(pfs)).context("the node")?;
     let size = |bytes: u64| NumberFormat::Bytes.short(bytes as f64);

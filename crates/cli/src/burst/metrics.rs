@@ -1,5 +1,6 @@
 //! `entresol burst metrics`: figures of a burst buffer for Prometheus.
 
+use super::access::{administrator, key_file};
 use crate::metrics::{check_address, listen};
 use crate::output;
 use anyhow::Result;
@@ -10,6 +11,7 @@ use entresol_service::ending;
 use entresol_service::metrics::serve_page;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Serve the figures of a burst buffer to Prometheus
 ///
@@ -23,6 +25,9 @@ pub struct BurstMetricsArgs {
     /// Address to listen on; an address other than the loopback needs --beyond-loopback
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9632")]
     pub listen: SocketAddr,
+    /// File with the key of the cluster, if it has one [default: $ENTRESOL_BURST_KEY]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     /// Let other machines read the figures
     #[arg(long)]
     pub beyond_loopback: bool,
@@ -101,10 +106,11 @@ fn page(figures: Option<&Figures>) -> String {
 /// Runs the command.
 pub fn metrics(arguments: &BurstMetricsArgs) -> Result<()> {
     check_address(arguments.listen, arguments.beyond_loopback)?;
+    let credential = administrator(key_file(arguments.key.as_deref()).as_deref())?;
     let mut signals = ending::signals()?;
     let (listener, url) = listen(arguments.listen)?;
     let coordinator = arguments.coordinator.clone();
-    serve_page(listener, move || page(figures(&coordinator).ok().as_ref()))?;
+    serve_page(listener, move || page(figures(&coordinator, credential.as_ref()).ok().as_ref()))?;
     output::announce(&url);
     let _ = signals.forever().next();
     Ok(())

@@ -1,5 +1,6 @@
 //! `entresol burst`: burst buffers for checkpoints, simulated and live.
 
+mod access;
 mod daemons;
 mod metrics;
 mod mount;
@@ -11,6 +12,7 @@ mod top;
 mod writers;
 
 use crate::output;
+use access::{KeyArgs, TicketArgs};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use daemons::{CoordinateArgs, ServeArgs};
@@ -41,6 +43,8 @@ pub enum BurstCommand {
     Run(BurstRunArgs),
     Top(BurstTopArgs),
     Metrics(BurstMetricsArgs),
+    Key(KeyArgs),
+    Ticket(TicketArgs),
 }
 
 /// Simulate the destinations and times of checkpoints, and the cost of a node's failure
@@ -199,6 +203,8 @@ pub fn run(command: &BurstCommand, quiet: bool) -> Result<()> {
         BurstCommand::Run(_) => unreachable!("run where its code can be passed on"),
         BurstCommand::Top(arguments) => top::top(arguments),
         BurstCommand::Metrics(arguments) => metrics::metrics(arguments),
+        BurstCommand::Key(arguments) => access::key(arguments),
+        BurstCommand::Ticket(arguments) => access::ticket(arguments),
     }
 }
 

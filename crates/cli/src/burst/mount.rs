@@ -35,8 +35,10 @@ pub struct MountArgs {
 /// Mounts the directory until it is unmounted.
 pub fn mount(arguments: &MountArgs, quiet: bool) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
-    let (buffer, pfs) = (&arguments.buffer, arguments.buffer.directory()?);
-    let files = Files::new(buffer.client_at(Arc::clone(&pfs)), pfs, buffer.job(), arguments.files);
+    let buffer = &arguments.buffer;
+    let credential = buffer.credential()?;
+    let pfs = buffer.directory(credential.as_ref())?;
+    let files = Files::new(buffer.client_at(Arc::clone(&pfs), credential), pfs, buffer.job(), arguments.files);
     let mount = Mount::start(Arc::new(files.context("--files")?), &arguments.directory).context("the mount")?;
     if !quiet {
         let (directory, job) = (arguments.directory.display(), buffer.job);

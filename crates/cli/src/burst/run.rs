@@ -6,11 +6,11 @@ use super::writers::BufferArgs;
 use crate::run::code;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use entresol_burst::{Kind, NodeId, Policy, Redundancy};
+use entresol_burst::{JobId, Kind, NodeId, Owner, Policy, Redundancy};
 use entresol_burst_fuse::Mount;
 use entresol_burst_live::client::{Client, Files};
 use entresol_burst_live::pfs::Directory;
-use entresol_burst_live::{CoordinatorDaemon, CoordinatorSettings, NodeDaemon, NodeSettings};
+use entresol_burst_live::{Claims, CoordinatorDaemon, CoordinatorSettings, Credential, Key, NodeDaemon, NodeSettings};
 use entresol_render::NumberFormat;
 use entresol_service::run::run_command;
 use entresol_service::values::duration;
@@ -41,7 +41,7 @@ pub struct BurstRunArgs {
     #[command(flatten)]
     pub buffer: BufferArgs,
     /// Memory of a burst buffer of the command's own, such as 4GiB
-    #[arg(long, value_name = "SIZE", value_parser = memory, conflicts_with_all = ["node", "node_address"])]
+    #[arg(long, value_name = "SIZE", value_parser = memory, conflicts_with_all = ["node", "node_address", "ticket"])]
     pub memory: Option<u64>,
     /// Number of files of a checkpoint, the same at every mount of the job
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -57,27 +57,37 @@ pub struct BurstRunArgs {
     pub command: Vec<OsString>,
 }
 
-/// Burst buffer of one command: a coordinator and one node, on the loopback.
+/// Burst buffer of one command: a coordinator and one node, on the loopback. They have a key, as other users of the machine can
+/// reach them too.
 struct OwnBuffer {
     _node: NodeDaemon,
     coordinator: CoordinatorDaemon,
+    ticket: Credential,
     _state: tempfile::TempDir,
 }
 
 impl OwnBuffer {
-    fn start(capacity: u64, pfs: Arc<Directory>) -> Result<OwnBuffer> {
+    fn start(capacity: u64, job: JobId, pfs: Arc<Directory>) -> Result<OwnBuffer> {
         let listen = "127.0.0.1:0".to_owned();
         // Nothing of this buffer outlives the process, so its epoch need not either.
         let state = tempfile::tempdir().context("a temporary directory")?;
+        let file = state.path().join("key");
+        Key::create(&file).context("a key")?;
+        let key = Key::load(&file)?;
+        let owner = Owner { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() };
+        let claims = Claims::new(job, owner, u64::from(u32::MAX)).context("this user")?;
+        let ticket = Credential::Ticket(key.ticket(claims));
+        let key = Some(key);
         let mut settings = CoordinatorSettings::new(&listen, state.path().to_owned());
+        settings.key.clone_from(&key);
         // One node has no partner.
         settings.policy = Policy { redundancy: Redundancy::None, ..Policy::new(Kind::Chunked) };
         settings.nodes = Some(1);
         let coordinator = CoordinatorDaemon::start(&settings).context("the coordinator")?;
         let address = coordinator.address().to_string();
-        let settings = NodeSettings { node: NodeId(0), listen, advertise: None, coordinator: address, capacity };
+        let settings = NodeSettings { node: NodeId(0), listen, advertise: None, coordinator: address, capacity, key };
         let node = NodeDaemon::start(&settings, pfs).context("the node")?;
-        Ok(OwnBuffer { _node: node, coordinator, _state: state })
+        Ok(OwnBuffer { _node: node, coordinator, ticket, _state: state })
     }
 }
 
@@ -85,11 +95,14 @@ impl OwnBuffer {
 pub fn run(arguments: &BurstRunArgs, quiet: bool) -> Result<ExitCode> {
     // Before there are threads, which would get the signals else.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).context("signals")?;
-    let pfs = arguments.buffer.directory()?;
-    let own = arguments.memory.map(|capacity| OwnBuffer::start(capacity, Arc::clone(&pfs))).transpose()?;
+    let credential = arguments.buffer.credential()?;
+    let pfs = arguments.buffer.directory(credential.as_ref())?;
+    let own = |capacity| OwnBuffer::start(capacity, arguments.buffer.job(), Arc::clone(&pfs));
+    let own = arguments.memory.map(own).transpose()?;
+    let credential = own.as_ref().map(|own| own.ticket.clone()).or(credential);
     let own_address = own.as_ref().map(|own| own.coordinator.address().to_string());
     let coordinator = own_address.as_deref().or(arguments.buffer.coordinator.as_deref());
-    let client = || arguments.buffer.client_of(coordinator, Arc::clone(&pfs));
+    let client = || arguments.buffer.client_of(coordinator, Arc::clone(&pfs), credential.clone());
     let made = match arguments.at {
         Some(_) => None,
         None => Some(tempfile::Builder::new().prefix("entresol-burst-").tempdir().context("a temporary directory")?),

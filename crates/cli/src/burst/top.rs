@@ -1,10 +1,12 @@
 //! `entresol burst top`: the nodes of a burst buffer on a terminal, second by second.
 
+use super::access::{administrator, key_file};
 use crate::stats::interval;
 use crate::terminal::{self, Screen, alarm, bar, bold, coloured, keys, reversed};
 use anyhow::Result;
 use clap::Args;
 use entresol_burst::NodeId;
+use entresol_burst_live::Credential;
 use entresol_burst_live::client::{Figures, figures};
 use entresol_burst_live::message::NodeStatus;
 use entresol_render::NumberFormat;
@@ -14,6 +16,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::Color;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -27,6 +30,9 @@ pub struct BurstTopArgs {
     /// Address of the coordinator
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub coordinator: String,
+    /// File with the key of the cluster, if it has one [default: $ENTRESOL_BURST_KEY]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     /// Seconds between two readings
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub every: f64,
@@ -154,11 +160,12 @@ impl Screen for Shown {
 }
 
 /// Reads repeatedly on a thread of its own: nodes that hang answer late.
-fn readings(coordinator: &str, every: Duration) -> Result<Receiver<Reading>> {
+fn readings(coordinator: &str, credential: Option<Credential>, every: Duration) -> Result<Receiver<Reading>> {
     let (readings, taken) = sync_channel(1);
     let coordinator = coordinator.to_owned();
     std::thread::Builder::new().name("readings".into()).spawn(move || {
-        while readings.send((Instant::now(), figures(&coordinator).map_err(|error| error.to_string()))).is_ok() {
+        let figures = || figures(&coordinator, credential.as_ref()).map_err(|error| error.to_string());
+        while readings.send((Instant::now(), figures())).is_ok() {
             std::thread::sleep(every);
         }
     })?;
@@ -168,9 +175,10 @@ fn readings(coordinator: &str, every: Duration) -> Result<Receiver<Reading>> {
 /// Runs the command.
 pub fn top(arguments: &BurstTopArgs) -> Result<()> {
     terminal::need("entresol burst metrics")?;
+    let credential = administrator(key_file(arguments.key.as_deref()).as_deref())?;
     terminal::show(&mut Shown {
         coordinator: arguments.coordinator.clone(),
-        taken: readings(&arguments.coordinator, Duration::from_secs_f64(arguments.every))?,
+        taken: readings(&arguments.coordinator, credential, Duration::from_secs_f64(arguments.every))?,
         before: None,
         now: None,
         silent: None,

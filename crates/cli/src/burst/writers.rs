@@ -1,9 +1,11 @@
 //! `entresol burst put`, `ls`, `restore` and `drain`: the commands of the programs that write checkpoints.
 
+use super::access::{administrator, key_file, user};
 use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_burst::{CheckpointId, JobId, NodeId, Object};
+use entresol_burst_live::Credential;
 use entresol_burst_live::client::{CheckpointState, Client, ClientSettings, PATIENCE};
 use entresol_burst_live::pfs::Directory;
 use entresol_render::{Cell, Column, NumberFormat, Table, TextStyle};
@@ -32,33 +34,67 @@ pub struct BufferArgs {
     /// Number of the job
     #[arg(long, value_name = "N")]
     pub job: u64,
+    /// File with a ticket for the job, if the cluster has a key [default: $ENTRESOL_BURST_TICKET]
+    #[arg(long, value_name = "FILE")]
+    pub ticket: Option<PathBuf>,
+}
+
+/// The key of an administrator, for commands that read alone.
+#[derive(Args)]
+pub struct AdministratorArgs {
+    /// File with the key of the cluster, for administrators, in place of a ticket [default: $ENTRESOL_BURST_KEY]
+    #[arg(long, value_name = "FILE", conflicts_with = "ticket")]
+    pub key: Option<PathBuf>,
 }
 
 impl BufferArgs {
-    /// The directory on the PFS.
-    pub fn directory(&self) -> Result<Arc<Directory>> {
+    /// The directory on the PFS. With a ticket, the folder of the job is for its owner alone.
+    pub fn directory(&self, credential: Option<&Credential>) -> Result<Arc<Directory>> {
         let pfs = Directory::open(&self.pfs).with_context(|| format!("--pfs {}", self.pfs.display()))?;
-        Ok(Arc::new(pfs))
+        Ok(Arc::new(if matches!(credential, Some(Credential::Ticket(_))) { pfs.into_private() } else { pfs }))
+    }
+
+    /// The credential of a user.
+    pub fn credential(&self) -> Result<Option<Credential>> {
+        user(self.ticket.as_deref(), self.job)
     }
 
     /// A client that reaches the PFS by this directory.
-    pub fn client_at(&self, pfs: Arc<Directory>) -> Client {
-        self.client_of(self.coordinator.as_deref(), pfs)
+    pub fn client_at(&self, pfs: Arc<Directory>, credential: Option<Credential>) -> Client {
+        self.client_of(self.coordinator.as_deref(), pfs, credential)
     }
 
     /// A client of a coordinator.
-    pub fn client_of(&self, coordinator: Option<&str>, pfs: Arc<Directory>) -> Client {
+    pub fn client_of(&self, coordinator: Option<&str>, pfs: Arc<Directory>, credential: Option<Credential>) -> Client {
         let settings = ClientSettings {
             coordinator: coordinator.map(str::to_owned),
             nodes: self.node_address.clone(),
             node: NodeId(self.node),
             patience: PATIENCE,
+            credential,
         };
         Client::new(settings, pfs)
     }
 
+    /// The client of a user.
     fn client(&self) -> Result<Client> {
-        Ok(self.client_at(self.directory()?))
+        self.client_with(self.credential()?)
+    }
+
+    /// The client of a user, or of an administrator. What is given on the command line goes before the environment, and a ticket
+    /// before the key.
+    fn client_or(&self, administrators: &AdministratorArgs) -> Result<Client> {
+        if let Some(file) = &administrators.key {
+            return self.client_with(administrator(Some(file))?);
+        }
+        match self.credential()? {
+            Some(ticket) => self.client_with(Some(ticket)),
+            None => self.client_with(administrator(key_file(None).as_deref())?),
+        }
+    }
+
+    fn client_with(&self, credential: Option<Credential>) -> Result<Client> {
+        Ok(self.client_at(self.directory(credential.as_ref())?, credential))
     }
 
     /// The job.
@@ -97,6 +133,8 @@ pub struct PutArgs {
 pub struct ListArgs {
     #[command(flatten)]
     pub buffer: BufferArgs,
+    #[command(flatten)]
+    pub administrator: AdministratorArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -110,6 +148,8 @@ pub struct ListArgs {
 pub struct RestoreArgs {
     #[command(flatten)]
     pub buffer: BufferArgs,
+    #[command(flatten)]
+    pub administrator: AdministratorArgs,
     /// The checkpoint [default: the newest complete one]
     #[arg(long, value_name = "N")]
     pub checkpoint: Option<u64>,
@@ -127,6 +167,8 @@ pub struct RestoreArgs {
 pub struct DrainArgs {
     #[command(flatten)]
     pub buffer: BufferArgs,
+    #[command(flatten)]
+    pub administrator: AdministratorArgs,
     /// The checkpoint [default: all]
     #[arg(long, value_name = "N")]
     pub checkpoint: Option<u64>,
@@ -155,7 +197,7 @@ pub fn put(arguments: &PutArgs) -> Result<()> {
 
 /// Lists the checkpoints of a job.
 pub fn list(arguments: &ListArgs) -> Result<()> {
-    let (states, warnings) = arguments.buffer.client()?.list(arguments.buffer.job())?;
+    let (states, warnings) = arguments.buffer.client_or(&arguments.administrator)?.list(arguments.buffer.job())?;
     if arguments.json {
         let states: Vec<_> = states.iter().map(state_json).collect();
         let printed = json!({"job": arguments.buffer.job, "checkpoints": states, "unreachable": warnings});
@@ -199,7 +241,8 @@ fn state_json(state: &CheckpointState) -> serde_json::Value {
 /// Restores one rank's part.
 pub fn restore(arguments: &RestoreArgs, quiet: bool) -> Result<()> {
     let checkpoint = arguments.checkpoint.map(CheckpointId);
-    let restored = arguments.buffer.client()?.restore(arguments.buffer.job(), checkpoint, arguments.rank)?;
+    let client = arguments.buffer.client_or(&arguments.administrator)?;
+    let restored = client.restore(arguments.buffer.job(), checkpoint, arguments.rank)?;
     restored.warnings.iter().for_each(|warning| say!("entresol: {warning}"));
     output::write_file(&arguments.output, &restored.bytes)?;
     let mut sources: Vec<&str> = restored.chunks.iter().map(|chunk| chunk.source.as_str()).collect();
@@ -213,7 +256,7 @@ pub fn restore(arguments: &RestoreArgs, quiet: bool) -> Result<()> {
 
 /// Waits until all is durable.
 pub fn drain(arguments: &DrainArgs) -> Result<()> {
-    let client = arguments.buffer.client()?;
+    let client = arguments.buffer.client_or(&arguments.administrator)?;
     let left = client.drain(arguments.buffer.job(), arguments.checkpoint.map(CheckpointId), arguments.time)?;
     match left.is_empty() {
         true => Ok(()),

@@ -145,11 +145,13 @@ class Client:
     pfs: the directory on the parallel file system, the same one for all.
     node: number of the node on which this process runs.
     node_addresses: addresses of nodes to read from where the coordinator does not answer.
+    ticket: file with the ticket of the job, where the cluster has a key; None: that of ENTRESOL_BURST_TICKET, if it is set.
     """
 
-    def __init__(self, coordinator, pfs, node=0, node_addresses=()):
-        self._settings = (coordinator, os.fspath(pfs), node, tuple(node_addresses))
-        self._native = _native.Client(coordinator, pfs, node, list(node_addresses))
+    def __init__(self, coordinator, pfs, node=0, node_addresses=(), ticket=None):
+        ticket = ticket or os.environ.get("ENTRESOL_BURST_TICKET") or None
+        self._settings = (coordinator, os.fspath(pfs), node, tuple(node_addresses), ticket and os.fspath(ticket))
+        self._native = _native.Client(coordinator, pfs, node, list(node_addresses), ticket)
 
     def __reduce__(self):
         return Client, self._settings

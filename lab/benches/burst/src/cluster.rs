@@ -90,7 +90,7 @@ impl Cluster {
         let client = Client::new(settings(&coordinator.address, 0), Arc::new(Directory::open(&pfs)?));
         let cluster = Cluster { coordinator, nodes, pfs, mountpoint, client, checkpoint: 0 };
         let until = Instant::now() + PATIENCE;
-        while figures(&cluster.coordinator.address)?.nodes.len() < memory.len() {
+        while figures(&cluster.coordinator.address, None)?.nodes.len() < memory.len() {
             ensure!(Instant::now() < until, "the nodes do not join");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -141,7 +141,7 @@ impl Cluster {
     pub fn lose(&mut self, node: usize) -> Result<()> {
         self.nodes[node] = None;
         let until = Instant::now() + PATIENCE;
-        while figures(&self.coordinator.address)?.nodes.iter().all(|(_, status)| status.is_some()) {
+        while figures(&self.coordinator.address, None)?.nodes.iter().all(|(_, status)| status.is_some()) {
             ensure!(Instant::now() < until, "the loss of a node is not seen");
             std::thread::sleep(Duration::from_millis(10));
         }

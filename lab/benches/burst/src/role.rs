@@ -41,6 +41,7 @@ pub fn settings(coordinator: &str, node: u32) -> ClientSettings {
         nodes: Vec::new(),
         node: NodeId(node),
         patience: PATIENCE,
+        credential: None,
     }
 }
 
@@ -84,6 +85,7 @@ impl Role {
                     advertise: None,
                     coordinator: coordinator.clone(),
                     capacity: *memory,
+                    key: None,
                 };
                 let directory = Directory::open(pfs)?;
                 let pfs: Arc<dyn Pfs> = if *keeps == 0 { Arc::new(directory) } else { Arc::new(FullPfs(directory)) };

@@ -171,8 +171,14 @@ fn serve(memory: u64, on: &OnNode) -> Result<()> {
     let taken = UnixListener::bind_addr(&name)?;
     taken.set_nonblocking(true)?;
     let pfs = remote(on)?;
-    let settings =
-        NodeSettings { node: NodeId(on.node), listen, advertise: None, coordinator: coordinator(), capacity: memory };
+    let settings = NodeSettings {
+        node: NodeId(on.node),
+        listen,
+        advertise: None,
+        coordinator: coordinator(),
+        capacity: memory,
+        key: None,
+    };
     let node = NodeDaemon::start(&settings, Arc::clone(&pfs) as _)?;
     drop(taken);
     stay()?;
@@ -190,6 +196,7 @@ fn write_plan(plan: &Path, on: &OnNode) -> Result<()> {
         nodes: Vec::new(),
         node: NodeId(on.node),
         patience: PATIENCE,
+        credential: None,
     };
     let client = Client::new(settings, Arc::clone(&pfs) as _);
     println!("ready");
