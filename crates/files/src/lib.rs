@@ -29,7 +29,7 @@ pub use emulated::EmulatedFiles;
 pub use kind::{counts_directories, gives_leases};
 #[cfg(feature = "mutants")]
 pub use mutant::leave_out;
-pub use names::{NOT_CACHED, Pattern};
+pub use names::{LOGS, Pattern, not_cached};
 pub use permissions::close_to_others;
 pub use removing::{NamesBelow, remove, rename};
 

@@ -9,10 +9,17 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(Vec<String>);
 
-/// Files that a cache does not help. Logs are written once, read never or after a crash, and ordered and synced by
-/// their own file system. The others live as long as a query, or are shared between processes by mapping.
-pub const NOT_CACHED: &[&str] =
-    &["pg_wal/*", "pgsql_tmp", "ib_logfile*", "#innodb_redo", "ibtmp*", "*-wal", "*-shm", "*-journal"];
+/// Logs of databases, which a cache does not help: they are written once, read never or after a crash, and ordered and
+/// synced by their own file system. SQLite's `-shm` is shared between processes by mapping.
+pub const LOGS: &[&str] = &["pg_wal/*", "ib_logfile*", "#innodb_redo", "*-wal", "*-shm", "*-journal"];
+
+/// Temporary files of databases, which live as long as a query or a server.
+const TEMPORARY: &[&str] = &["pgsql_tmp", "ibtmp*"];
+
+/// Files that bypass a cache by default.
+pub fn not_cached() -> impl Iterator<Item = &'static str> {
+    LOGS.iter().chain(TEMPORARY).copied()
+}
 
 impl FromStr for Pattern {
     type Err = String;

@@ -15,7 +15,7 @@ use super::setup::{Parts, Setup};
 use anyhow::{Context, Result, anyhow, bail};
 use entresol_cache::Mode;
 use entresol_disk::Caching;
-use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
+use entresol_files::{Backing, CachedFiles, FilesError, LOGS, Pattern, not_cached};
 use entresol_fsck::{Bytes, Superblock};
 use std::io;
 use std::os::fd::AsFd;
@@ -30,7 +30,7 @@ const LOCKED_MAX: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Default)]
 pub struct FileOptions {
     /// Files that bypass the cache, as patterns of names: a directory's name covers all files in it. `none` alone names
-    /// none; no pattern at all: the defaults, logs and temporary files of databases.
+    /// none, `logs` alone the logs of databases; no pattern at all: logs and temporary files of databases.
     pub bypass: Vec<String>,
     /// True if dirty pages of files that no longer exist are dropped.
     pub drop_gone: bool,
@@ -47,8 +47,9 @@ impl FileOptions {
     fn patterns(&self) -> Result<Vec<Pattern>> {
         let given = self.bypass.iter().map(String::as_str);
         let names: Vec<&str> = match self.bypass.as_slice() {
-            [] => NOT_CACHED.to_vec(),
+            [] => not_cached().collect(),
             [one] if one == "none" => Vec::new(),
+            [one] if one == "logs" => LOGS.to_vec(),
             _ => given.collect(),
         };
         names.iter().map(|name| name.parse().map_err(|error| anyhow!("--bypass '{name}': {error}"))).collect()

@@ -17,7 +17,7 @@ use entresol_cli::shared::{keyword, one_policy};
 use entresol_core::Size;
 use entresol_disk::{Caching, Disk, FileDisk};
 use entresol_files::paced::{Paced, PacedDisk, PacedFiles};
-use entresol_files::{Advised, Backing, CachedFiles, DirectFiles, FileCounts, FileId, FileLayer, NOT_CACHED, Pattern};
+use entresol_files::{Advised, Backing, CachedFiles, DirectFiles, FileCounts, FileId, FileLayer, Pattern, not_cached};
 use entresol_fuse::{Error, Mount, Options};
 use entresol_hints::{Served, Use};
 use entresol_policy::Wear;
@@ -234,7 +234,7 @@ pub fn run(arguments: &DaemonArgs) -> Result<()> {
 }
 
 fn patterns() -> Vec<Pattern> {
-    NOT_CACHED.iter().map(|name| name.parse().expect("the house's own patterns")).collect()
+    not_cached().map(|name| name.parse().expect("the house's own patterns")).collect()
 }
 
 fn tell(answer: &impl Serialize) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::witness;
 use anyhow::{Context, Result, bail};
 use entresol_bench::server::Owner;
-use entresol_files::{NOT_CACHED, Pattern};
+use entresol_files::{Pattern, not_cached};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -91,7 +91,7 @@ impl Place {
 
     /// Bytes of the files that a cache would hold.
     pub fn loaded_bytes(&self) -> Result<u64> {
-        let patterns: Vec<Pattern> = NOT_CACHED.iter().filter_map(|name| name.parse().ok()).collect();
+        let patterns: Vec<Pattern> = not_cached().filter_map(|name| name.parse().ok()).collect();
         let (root, mut bytes) = (self.loaded(), 0);
         let mut directories = vec![root.clone()];
         while let Some(directory) = directories.pop() {

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 #[derive(Args, Clone)]
 pub struct FileArgs {
     /// With --cache: files that bypass it, as patterns of names, separated by commas; a directory's name covers all
-    /// files in it. `none` names none [default: logs and temporary files of PostgreSQL, InnoDB and SQLite, see
-    /// docs/OPERATING.md]
+    /// files in it. `none` names none, `logs` the default without temporary files, which are cached then [default: logs
+    /// and temporary files of PostgreSQL, InnoDB and SQLite, see docs/OPERATING.md]
     #[arg(long, value_name = "PATTERNS", requires = "cache", value_delimiter = ',')]
     bypass: Vec<String>,
     /// With --cache: drop dirty pages of files that no longer exist; these pages are lost. Without this option a start
