@@ -19,8 +19,12 @@ const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const SIZES_KIB: [u32; 7] = [4, 8, 16, 32, 64, 128, 256];
 const SEGMENTS_KIB: [u32; 8] = [64, 128, 256, 512, 1024, 2048, 4096, 8192];
 
-/// Most bytes that a point moves. A buffer takes the first half of them, which is not counted.
+/// Most bytes that a point moves, unless [`TURNS`] need more. A buffer takes the first half of them, which is not counted.
 const BYTES_PER_POINT: u64 = 32 * MIB;
+
+/// Fewest times that each place of the queue is taken in a point. Devices whose I/Os share a rate end all that began
+/// together at once, so with fewer turns the counted half would be the end of a single one.
+const TURNS: u64 = 4;
 
 /// Share of the maximum that counts as saturated.
 const SATURATED: f64 = 0.95;
@@ -28,7 +32,7 @@ const SATURATED: f64 = 0.95;
 fn plan(setup: &Setup) -> Cost {
     let mut grid = Cost::default();
     for (kib, depth) in SIZES_KIB.iter().flat_map(|kib| DEPTHS.map(|depth| (u64::from(*kib), depth))) {
-        let bytes = 2 * (BYTES_PER_POINT + kib * KIB * tries_at(depth));
+        let bytes = 2 * (BYTES_PER_POINT.max(turns(depth) * kib * KIB) + kib * KIB * tries_at(depth));
         let seconds = 4.0 * points_at(setup, 1, 0, 0.0, depth).seconds;
         grid = grid + Cost { read_bytes: bytes, written_bytes: bytes, seconds };
     }
@@ -70,6 +74,11 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     Ok(lab.found)
 }
 
+/// I/Os of [`TURNS`] turns at a depth.
+fn turns(depth: u32) -> u64 {
+    TURNS * u64::from(depth)
+}
+
 /// Bandwidth in MB/s by size, then depth.
 fn grid(lab: &mut Lab<'_>, pattern: Pattern, write_share: f64) -> Result<Vec<Vec<Estimate>>, TargetError> {
     let mut grid = Vec::new();
@@ -85,19 +94,38 @@ fn grid(lab: &mut Lab<'_>, pattern: Pattern, write_share: f64) -> Result<Vec<Vec
     Ok(grid)
 }
 
-/// The settled bandwidth of a stream that moves `most` bytes unless time runs out.
+/// The settled bandwidth of a stream that moves `most` bytes unless time runs out, and has its turns in any case.
 fn rate(lab: &mut Lab<'_>, stream: Stream, most: u64) -> Result<Estimate, TargetError> {
     let by_bytes = most / u64::from(stream.bytes);
+    let depth = match stream.pace {
+        Pace::Closed { depth } => depth as usize,
+        Pace::Open { .. } => 0,
+    };
+    let turns = turns(depth as u32);
     let mut stream = lab.sized(stream)?;
     if let Until::Count(count) = stream.until {
         // A writer's buffer has to be filled, whatever number of I/Os the setup asks for.
         let floor = if stream.write_share > 0.0 && count == lab.setup.ios { by_bytes } else { count };
-        stream.until = Until::Count(floor.min(by_bytes).max(40));
+        stream.until = Until::Count(floor.min(by_bytes).max(turns.max(40)));
     }
     stream.keep_raw = true;
     let (bytes, seed) = (stream.bytes, lab.seed());
     let samples = lab.run_one(stream)?;
+    if samples.completions < 4 * turns {
+        return Ok(mb_s_by_turns(&samples, bytes, depth, seed));
+    }
     Ok(settled_mb_s(&samples, bytes, seed))
+}
+
+/// Bandwidth in MB/s of a point of few turns: between I/Os that are a whole turn apart, because those that began together
+/// end together, and without those at the end that no further I/O was beside.
+fn mb_s_by_turns(samples: &Samples, bytes: u32, depth: usize, seed: u64) -> Estimate {
+    let last = samples.raw.iter().map(|&(end, latency)| end - latency).max().unwrap_or(0);
+    let ends: Vec<u64> = samples.raw.iter().map(|&(end, _)| end).filter(|&end| end <= last).collect();
+    let moved = depth as f64 * f64::from(bytes) * 1e3;
+    let pairs = (ends.len() / 2).max(depth)..ends.len();
+    let rates: Vec<f64> = pairs.map(|at| moved / (ends[at] - ends[at - depth]).max(1) as f64).collect();
+    if rates.is_empty() { settled_mb_s(samples, bytes, seed) } else { bootstrap(&rates, seed, harmonic_mean) }
 }
 
 fn fit_grid(lab: &mut Lab<'_>, name: &str, grid: &[Vec<Estimate>]) {

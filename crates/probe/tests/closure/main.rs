@@ -6,6 +6,7 @@ mod disk;
 mod flash;
 mod nvm;
 mod replacement;
+mod shared;
 
 use entresol_device::profile::{self, Model, Profile};
 use entresol_probe::{Findings, ModelTarget, Setup, Target, experiments};
