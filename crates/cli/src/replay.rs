@@ -10,16 +10,17 @@ use clap::Args;
 use entresol_cache::Block;
 use entresol_cache::{BlockCache, CacheConfig, CacheStats, Maintenance, Mode, Tag};
 use entresol_core::{Op, Page, Size};
-use entresol_device::emulated::VirtualClock;
+use entresol_device::Device;
+use entresol_device::emulated::{Clock, VirtualClock};
 use entresol_device::profile;
 use entresol_disk::{Caching, Disk, FileDisk};
-use entresol_files::paced::{Paced, PacedDisk};
+use entresol_files::paced::{Paced, PacedDisk, Traffic};
 use entresol_policy::{LogLayout, Wear};
 use entresol_render::{Cell, Column, Progress, Table, TextStyle, Unit, percent};
 use entresol_service::values;
 use entresol_sim::{
     Addresses, Cell as SimulatedCell, CellOptions, Hierarchy, LayerSpec, Mode as SimulatedMode, NamedDevice,
-    PolicySpec, Row, TimedOptions, parse_policies, run_cell,
+    PolicySpec, Row, TimedOptions, TimedRow, parse_policies, run_cell,
 };
 use entresol_store::{Geometry, Layout};
 use entresol_trace::{Column as TraceColumn, Object, ObjectKind, Trace};
@@ -66,6 +67,10 @@ pub struct ReplayArgs {
     /// them) or a TOML file. Its time passes without waiting
     #[arg(long, value_name = "PROFILE")]
     pub cache_profile: Option<String>,
+    /// Compare the time of this device as the backing store too: a built-in profile or a TOML file. Its time is virtual and
+    /// passes while a request waits; simulated, one request and one write-back go on at a time
+    #[arg(long, value_name = "PROFILE")]
+    pub backing_profile: Option<String>,
     /// Source of the write amplification of the drive [default: as its profile says]
     #[arg(long, value_name = "MODE", requires = "cache_profile")]
     pub waf: Option<Waf>,
@@ -89,7 +94,18 @@ struct Outcome {
     live: CacheStats,
     page_bytes: u64,
     amplification: Option<Amplification>,
+    below: Option<[Busy; 2]>,
     seconds: f64,
+}
+
+/// Work of the device that is the backing store.
+#[derive(Clone, Copy, Debug)]
+struct Busy {
+    /// Seconds in which an I/O was under way.
+    seconds: f64,
+    reads: u64,
+    writes: u64,
+    write_bytes: f64,
 }
 
 /// Write amplification of the drive under the cache: bytes programmed for each byte written.
@@ -201,77 +217,112 @@ fn one(
         ..CacheConfig::new(policy.info, &tiers)
     };
     let cache = Arc::new(nameless(&arguments.dir, "cache", geometry.size_bytes())?);
-    let backing = nameless(&arguments.dir, "backing", backing_pages * u64::from(trace.page_bytes))?;
-    BlockCache::format(&*cache, geometry, &backing, [1; 16], [2; 16])?;
+    let backing = Arc::new(nameless(&arguments.dir, "backing", backing_pages * u64::from(trace.page_bytes))?);
+    BlockCache::format(&*cache, geometry, &*backing, [1; 16], [2; 16])?;
     let flash = arguments.cache_profile.as_ref().map(|name| flash(name, &cache, arguments)).transpose()?;
-    let cache = match &flash {
-        Some(flash) => BlockCache::open(Arc::clone(flash), backing, [2; 16], &config)?,
-        None => BlockCache::open(cache, backing, [2; 16], &config)?,
-    };
+    let below = arguments.backing_profile.as_ref().map(|name| below(name, &backing, arguments)).transpose()?;
+    let cache: Arc<dyn Disk> = flash.as_ref().map_or(cache as _, |flash| Arc::clone(flash) as _);
+    let backing: Arc<dyn Disk> = below.as_ref().map_or(backing as _, |(below, _)| Arc::clone(below) as _);
+    let cache = BlockCache::open(cache, backing, [2; 16], &config)?;
     cache.set_sequential_cutoff(sequential_cutoff)?;
     let bar = Progress::start(&format!("{name} {size}"), Some(trace.len() as u64), Unit::Items("requests"), quiet);
     let started = std::time::Instant::now();
     drive(trace, &cache, arguments.flush_every, &bar).with_context(|| format!("{name} {size}"))?;
     let live = cache.stats()?;
-    let amplification = match (&arguments.cache_profile, flash) {
-        (Some(name), Some(flash)) => Some(Amplification {
-            simulated: simulated_amplification(name, addresses, &layer, &options, arguments.waf)?,
-            live: flash.wear().write_amplification(),
-            write_bytes: flash.traffic().written_bytes as f64 / flash.traffic().writes as f64,
-        }),
-        _ => None,
-    };
-    Ok(Outcome {
-        size,
-        simulated,
-        live,
-        page_bytes: trace.page_bytes.into(),
-        amplification,
-        seconds: started.elapsed().as_secs_f64(),
-    })
+    let seconds = started.elapsed().as_secs_f64();
+    let live_below = below.map(|(below, clock)| Busy::live(&below.traffic(), &clock));
+    let timed = (flash.is_some() || live_below.is_some())
+        .then(|| simulated_devices(addresses, &layer, &options, arguments))
+        .transpose()?;
+    let amplification = flash.zip(timed.as_ref()).map(|(flash, timed)| Amplification {
+        simulated: timed.devices[timed.devices.len() - 2].write_amplification,
+        live: flash.wear().write_amplification(),
+        write_bytes: flash.traffic().written_bytes as f64 / flash.traffic().writes as f64,
+    });
+    let below = live_below.zip(timed).map(|(live, timed)| [Busy::simulated(&timed), live]);
+    Ok(Outcome { size, simulated, live, page_bytes: trace.page_bytes.into(), amplification, below, seconds })
+}
+
+impl Busy {
+    fn simulated(timed: &TimedRow) -> Self {
+        let device = timed.devices.last().expect("a cell has a level below");
+        Busy {
+            seconds: device.utilisation * timed.elapsed_seconds,
+            reads: device.reads,
+            writes: device.writes,
+            write_bytes: device.mean_write_bytes,
+        }
+    }
+
+    /// `clock` stands still unless an I/O of the device is waited for.
+    fn live(traffic: &Traffic, clock: &VirtualClock) -> Self {
+        Busy {
+            seconds: clock.now() as f64 / 1e9,
+            reads: traffic.reads,
+            writes: traffic.writes,
+            write_bytes: traffic.written_bytes as f64 / traffic.writes as f64,
+        }
+    }
 }
 
 /// A drive of this profile that has the cache's bytes. Its time is virtual: it passes while a request waits.
-fn flash(name: &str, cache: &Arc<FileDisk>, arguments: &ReplayArgs) -> Result<Arc<Flash>> {
+fn flash(name: &str, cache: &Arc<FileDisk>, arguments: &ReplayArgs) -> Result<Arc<Emulated>> {
     // Each extent of the file that is in use takes one of the drive, and the last may not be full.
     let bytes = cache.size_bytes() + FLASH_EXTENT_BYTES;
     let model = Waf::profile(arguments.waf, name)?.build(bytes, arguments.seed)?;
     if model.amplification().is_none() {
         bail!("--cache-profile: '{name}' is no flash drive");
     }
-    Ok(Arc::new(PacedDisk::with_clock(Arc::clone(cache), model, VirtualClock::new())?))
+    Ok(Arc::new(PacedDisk::with_clock(Arc::clone(cache), model, Arc::new(VirtualClock::new()))?))
 }
 
-type Flash = PacedDisk<Arc<FileDisk>, VirtualClock>;
+type Emulated = PacedDisk<Arc<FileDisk>, Arc<VirtualClock>>;
 
 const FLASH_EXTENT_BYTES: u64 = 1 << 20;
 
-/// Write amplification of the drive in a simulation with time. The tier above the cache and the backing store are DRAM:
-/// their times change nothing here.
-fn simulated_amplification(
-    name: &str,
+/// A device of this profile that has the backing file's bytes where the file has them, and its clock.
+fn below(name: &str, backing: &Arc<FileDisk>, arguments: &ReplayArgs) -> Result<(Arc<Emulated>, Arc<VirtualClock>)> {
+    let bytes = backing.size_bytes().next_multiple_of(FLASH_EXTENT_BYTES);
+    let model = profile::load(name)?.build(bytes, arguments.seed)?;
+    let clock = Arc::new(VirtualClock::new());
+    let disk = PacedDisk::with_clock(Arc::clone(backing), model, Arc::clone(&clock))?;
+    disk.place_in_order()
+        .with_context(|| format!("--backing-profile: '{name}' has not the {bytes} bytes of the trace"))?;
+    Ok((Arc::new(disk), clock))
+}
+
+/// The devices of a simulation with time. Tiers without a profile are DRAM: their times change nothing here.
+fn simulated_devices(
     addresses: &Addresses,
     layer: &LayerSpec,
     options: &CellOptions,
-    waf: Option<Waf>,
-) -> Result<f64> {
+    arguments: &ReplayArgs,
+) -> Result<TimedRow> {
     let cell =
         SimulatedCell::stack(std::slice::from_ref(layer), String::new(), addresses).map_err(|skipped| skipped.error)?;
     let (needs, spare) = (cell.needs(addresses), cell.spare(addresses, options));
-    let drive = Waf::profile(waf, name)?;
-    let cache = needs.len() - 2;
+    let (cache, below) = (needs.len() - 2, needs.len() - 1);
     let device = |at: usize| -> Result<NamedDevice> {
-        let device = if at == cache {
-            drive.build(drive.bytes_with_spare(needs[at], spare[at]), options.seed)?
-        } else {
-            profile::load("dram")?.build(needs[at].max(addresses.trace.page_bytes.into()), options.seed)?
+        let plain = |name: &str| -> Result<Box<dyn Device + Send>> {
+            Ok(profile::load(name)?.build(needs[at].max(addresses.trace.page_bytes.into()), options.seed)?)
+        };
+        let device = match (&arguments.cache_profile, &arguments.backing_profile) {
+            (Some(name), _) if at == cache => {
+                let drive = Waf::profile(arguments.waf, name)?;
+                drive.build(drive.bytes_with_spare(needs[at], spare[at]), options.seed)?
+            }
+            (_, Some(name)) if at == below => plain(name)?,
+            _ => plain("dram")?,
         };
         Ok((String::new(), device as _))
     };
     let mut tiers = (0..needs.len()).map(device).collect::<Result<Vec<_>>>()?;
     let backing = tiers.pop().context("a cell has a level below")?;
-    let (_, timed) = cell.run_timed(addresses, Hierarchy { tiers, backing }, options, &TimedOptions::default())?;
-    Ok(timed.devices[cache].write_amplification)
+    let mut timed = TimedOptions::default();
+    if arguments.backing_profile.is_some() {
+        timed.background = 1;
+    }
+    Ok(cell.run_timed(addresses, Hierarchy { tiers, backing }, options, &timed)?.1)
 }
 
 /// Geometry of a store with room for so many pages.
@@ -405,6 +456,12 @@ impl Outcome {
         if let Some(Amplification { simulated, live, .. }) = self.amplification {
             json["write_amplification"] = serde_json::json!([simulated, live]);
         }
+        if let Some(both) = self.below {
+            json["below_device"] = serde_json::json!({
+                "seconds": both.map(|busy| busy.seconds), "reads": both.map(|busy| busy.reads),
+                "writes": both.map(|busy| busy.writes), "mean_write_bytes": both.map(|busy| busy.write_bytes),
+            });
+        }
         json
     }
 }
@@ -420,6 +477,10 @@ fn text(outcomes: &[Outcome]) -> String {
     let driven = outcomes.iter().any(|outcome| outcome.amplification.is_some());
     let drive = |value: fn(Amplification) -> f64, digits| {
         move |(outcome, ..): &(&Outcome, _, _)| Cell::fixed(outcome.amplification.map_or(f64::NAN, value), digits)
+    };
+    let timed = outcomes.iter().any(|outcome| outcome.below.is_some());
+    let device = |value: fn([Busy; 2]) -> f64, digits| {
+        move |(outcome, ..): &(&Outcome, _, _)| Cell::fixed(outcome.below.map_or(f64::NAN, value), digits)
     };
     let items = outcomes.iter().map(|outcome| (outcome, &outcome.live.store, &outcome.live.write_back));
     let table = Table::of("replay", items)
@@ -444,11 +505,17 @@ fn text(outcomes: &[Outcome]) -> String {
         .column_if(driven, number("write kB", WRITE), drive(|drive| drive.write_bytes / 1e3, 1))
         .column_if(driven, number("WAF simulated", WAF), drive(|drive| drive.simulated, 2))
         .column_if(driven, number("WAF live", WAF), drive(|drive| drive.live, 2))
+        .column_if(timed, number("device s simulated", DEVICE_S), device(|[busy, _]| busy.seconds, 1))
+        .column_if(timed, number("device s live", DEVICE_S), device(|[_, busy]| busy.seconds, 1))
+        .column_if(timed, number("device writes simulated", DEVICE_WRITES), device(|[busy, _]| busy.writes as f64, 0))
+        .column_if(timed, number("device writes live", DEVICE_WRITES), device(|[_, busy]| busy.writes as f64, 0))
         .column(Column::number("s"), |(outcome, ..)| Cell::fixed(outcome.seconds, 1))
         .done();
     table.to_text(TextStyle::stdout())
 }
 
+const DEVICE_S: &str = "seconds of the device below in which an I/O was under way, in its own time";
+const DEVICE_WRITES: &str = "writes to the device below";
 const WRITE: &str = "mean size of a write to the drive, live";
 const WAF: &str = "bytes programmed by the drive per byte written to it";
 const NEW_PAGES: &str = "pages they carried, without those that reclaim kept";

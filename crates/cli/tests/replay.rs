@@ -51,6 +51,29 @@ fn a_flash_drive_wears_as_simulated() {
     }
 }
 
+/// A disk below a live cache is asked for what it is asked for in a simulation, and so takes about as long: what is on its
+/// way below is read from memory, and written once if it is written again meanwhile.
+#[test]
+fn a_disk_below_is_as_busy_as_simulated() {
+    let scratch = Scratch::new();
+    let trace = "generate:tpcc:n=25k:warehouses=1:seed=3";
+    for (device, policies, sizes) in [
+        ("cheetah-15k5", "lru,io-cache", &["--size", "1000p"][..]),
+        ("sas-raid5x6", "hybrid-lru,hibachi", &["--dram", "500p", "--size", "500p"]),
+    ] {
+        let over = ["--layout", "slots", "--backing-profile", device, "--json", "replay.json"];
+        let shown = scratch.ok(&[&["-q", "replay", trace, "-p", policies][..], sizes, &over].concat());
+        assert_eq!(shown.matches(" yes ").count(), 2, "{shown}");
+        let all: serde_json::Value = serde_json::from_str(&scratch.read("replay.json")).expect("JSON");
+        for row in all["results"].as_array().expect("rows") {
+            let below = |what: &str| [0, 1].map(|at| row["below_device"][what][at].as_f64().expect("a number"));
+            let (seconds, reads, writes) = (below("seconds"), below("reads"), below("writes"));
+            println!("{device}, {}: seconds {seconds:?}, reads {reads:?}, writes {writes:?}", row["policy"]);
+            assert!(seconds[0] > 10.0 && (seconds[1] / seconds[0] - 1.0).abs() < 0.2, "{device}: {row}");
+        }
+    }
+}
+
 #[test]
 fn a_replay_counts_alike_in_each_mode_and_layout() {
     let scratch = Scratch::new();

@@ -140,6 +140,14 @@ impl<D: Disk + Clone, C: Clock> PacedDisk<D, C> {
 }
 
 impl<D: Disk, C: Clock> PacedDisk<D, C> {
+    /// Gives all extents of the disk their positions in order, as a disk that is used as a whole has them.
+    ///
+    /// # Errors
+    /// `StorageFull` when the model is smaller than the disk.
+    pub fn place_in_order(&self) -> io::Result<()> {
+        (0..self.size_bytes).step_by(EXTENT as usize).try_for_each(|at| self.place(at).map(drop))
+    }
+
     /// The position of an address on the device.
     fn place(&self, at: u64) -> io::Result<u64> {
         let extent = at / EXTENT;
