@@ -647,6 +647,22 @@ SIMULATED_PAGES := $(SIMULATED:%=page-%)
 $(SIMULATED_PAGES): page-%: $(ENTRESOL)
 	python3 lab/results/book.py run lab/results/$*.md
 
+# Hibachi live over an emulated RAID-5, and I/O-Cache over an emulated disk, in virtual time beside their simulation (004, figures 3.3 and 4.10): the first
+# 400,000 page requests of each trace (eight minutes; the files lie in /dev/shm): lab/results/io-cache-hibachi-live.md.
+.PHONY: bench-fan-live
+FAN_TRACES := ../shared/data/traces
+FAN_LIVE := pg-tpcc=recorded/pg_tpcc_w20_sb32m my-tpcc=recorded/my_tpcc_w20_bp64m filebench=recorded/filebench_fileserver postmark=public/ssdmodel_postmark \
+	iozone=public/ssdmodel_iozone_100k
+bench-fan-live: $(ENTRESOL)
+	@mkdir -p target/results
+	for run in $(FAN_LIVE); do \
+		name=$${run%%=*} over="$(ENTRESOL) -q replay $(FAN_TRACES)/$${run#*=}.csv.zst --limit 400k --layout slots --dir /dev/shm"; \
+		$$over -p hybrid-lru,hybrid-arc,hibachi --dram 16MiB --size 16MiB --backing-profile sas-raid5x6 \
+			--json target/results/live-array-$$name.json || exit 1; \
+		$$over -p lru,io-cache,longest --size 4096p --backing-profile cheetah-15k5 --json target/results/live-disk-$$name.json || exit 1; \
+	done
+	python3 lab/results/fan_live_tables.py
+
 # The experiments of 002 on the models of its drives: lab/results/probe-models.md.
 .PHONY: probe-models
 probe-models: $(ENTRESOL)
