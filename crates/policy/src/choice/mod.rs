@@ -11,7 +11,7 @@
 //! to cost a tenth of the cache to be read again.
 //!
 //! `auto` is a policy itself, so the simulator and the engine drive the same object and choose the same on the same
-//! requests. A change builds a policy and sorts the held pages; nothing else allocates. The state takes 8 bytes and a
+//! requests. A change builds a policy and sorts the held pages; nothing else allocates. The state takes 4 bytes and a
 //! bit per handle, beside the active policy and the shadows.
 
 pub mod chooser;
@@ -99,7 +99,7 @@ fn recipes(options: &Options) -> Result<Vec<Recipe>, BuildError> {
     Ok(recipes)
 }
 
-/// Pages of each shadow, and the most pages that all shadows can know at once.
+/// Pages of each shadow, and the most pages of the sample that are known at once.
 fn shadow_pages(config: &Config, options: &Options, recipes: &[Recipe]) -> Result<(usize, usize), BuildError> {
     let capacity = config.tiers[Tier::TOP.index()];
     let given = options.pages("sample", config, capacity)?;
@@ -110,7 +110,12 @@ fn shadow_pages(config: &Config, options: &Options, recipes: &[Recipe]) -> Resul
     let known: usize = recipes.iter().map(|recipe| recipe.info.known_per_page).sum();
     let least = recipes.iter().map(|recipe| recipe.info.min_pages[0]).max().unwrap_or(1);
     let pages = given.max(SHADOW_MIN.min(capacity / known)).max(least).min(capacity.max(least));
-    Ok((pages, (known * pages + 1).min(config.pages.max(1))))
+    let mut slots_max = known * pages + 1;
+    if !recipes.iter().any(|recipe| recipe.info.neighbours) {
+        // What shadows know is mostly the same. A sample of groups of neighbours may be far larger than expected.
+        slots_max = slots_max.min(Sampler::slots(config.pages, pages as f64 / capacity.max(1) as f64));
+    }
+    Ok((pages, slots_max.min(config.pages.max(1))))
 }
 
 fn limits(options: &Options, shadow_pages: usize, weights: Weights) -> Result<Limits, BuildError> {

@@ -52,7 +52,7 @@ impl Shadows {
         (pages, slots_max): (usize, usize),
     ) -> Self {
         let met = vec![Met::default(); shadows.len()];
-        let slots = Slots::new(ByHandle::new(pages), slots_max);
+        let slots = Slots::new(ByHandle::new(pages, slots_max), slots_max);
         let shadows = shadows.into_iter().map(|shadow| (shadow, Counts::default())).collect();
         Shadows { shadows, slots, sampler, weights, rate, chooser, met }
     }

@@ -19,9 +19,6 @@ use crate::parts::Sampler;
 use crate::parts::slots::{ByAddress, Slots};
 use entresol_core::{Address, Demand, Movement, NEVER, ObjectId, PARTS, Page, Request, Shadow, Tier};
 
-/// Factor on the expected number of known sampled pages: the size of a sample varies.
-const SLACK: f64 = 1.5;
-
 /// Size of the miniatures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
@@ -121,8 +118,7 @@ impl Miniatures {
         let least: Vec<usize> = least.chain(info.min_pages.iter().copied()).collect();
         let tiers: Vec<usize> = config.tiers.iter().zip(&least).map(scaled).collect();
         let known = MINIATURES_MAX * info.known_per_page * tiers.iter().sum::<usize>() + 1;
-        let sampled = (config.pages as f64 * rate * SLACK) as usize + 64;
-        let slots_max = known.min(sampled).min(config.pages.max(1));
+        let slots_max = known.min(Sampler::slots(config.pages, rate)).min(config.pages.max(1));
         let small = Config { pages: slots_max, tiers, ..config.clone() };
         let (own, pool) = divided(info, &small);
         let empty = catalogue::build(info, &own, options, AnyPolicy { pool, handles: slots_max })?;

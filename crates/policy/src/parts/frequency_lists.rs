@@ -15,6 +15,9 @@ use entresol_core::Page;
 const NONE: u32 = u32::MAX;
 /// Frequencies below this find their bucket by table; rarer ones walk from the top of the chain.
 const TABLE: usize = 1024;
+/// Buckets that there is memory for from the start. More distinct frequencies take many uses, so memory for as many as
+/// there are pages would be lost: the array doubles when that is needed.
+const BUCKETS: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
@@ -65,7 +68,7 @@ struct Chain {
 }
 
 impl<const K: usize> FrequencyLists<K> {
-    /// `K` empty lists over handles below `pages`, with room for `capacity` pages in all.
+    /// `K` empty lists over handles below `pages`, of which at most `capacity` are held.
     pub fn new(pages: usize, capacity: usize) -> Self {
         let absent = Node { newer: NONE, older: NONE, bucket: NONE };
         let chain = || Chain {
@@ -79,7 +82,7 @@ impl<const K: usize> FrequencyLists<K> {
         FrequencyLists {
             nodes: vec![absent; pages],
             // Every live bucket and every alias is named by a page; one more exists while a page changes buckets.
-            buckets: Vec::with_capacity(capacity.min(pages) + 2),
+            buckets: Vec::with_capacity(BUCKETS.min(capacity.min(pages) + 2)),
             free: NONE,
             chains: std::array::from_fn(|_| chain()),
         }

@@ -30,41 +30,59 @@ impl Group {
 }
 
 /// Finds the slot of a group. Slots are `0..capacity`, the lowest free one is given first and one that was freed last
-/// is given again first. 16 bytes a slot for the group and 8 for the table, which is at most half full.
+/// is given again first. 12 bytes a slot for the group and 10 for the table, which is at most two fifths full.
 #[derive(Clone, Debug)]
 pub struct GroupTable {
     /// Slot of each bucket; linear probing, and deletion moves the rest of a cluster up, so there are no tombstones.
     buckets: Vec<u32>,
-    /// Group of each slot.
-    groups: Vec<Group>,
-    /// Slots to be given, the next one last.
-    free: Vec<u32>,
+    /// Group of each slot in use; a free slot has the next free one.
+    groups: Vec<Packed>,
+    /// The slot to be given next; `NONE` when all are in use.
+    free: u32,
+    len: usize,
+}
+
+/// A group without the padding of [`Group`]: the object, the number's lower half, its upper half.
+type Packed = [u32; 3];
+
+fn pack(group: Group) -> Packed {
+    [group.object.0, group.number as u32, (group.number >> 32) as u32]
+}
+
+fn unpack([object, low, high]: Packed) -> Group {
+    Group { object: ObjectId(object), number: u64::from(high) << 32 | u64::from(low) }
+}
+
+/// The group of a free slot after which `next` is to be given.
+fn free_slot(next: u32) -> Packed {
+    [next, 0, 0]
 }
 
 impl GroupTable {
     /// An empty table for at most `capacity` groups.
     pub fn new(capacity: usize) -> Self {
-        let none = Group { object: ObjectId(NONE), number: 0 };
+        let next = (1..capacity as u32).chain([NONE]).take(capacity);
         GroupTable {
-            buckets: vec![NONE; (2 * capacity).next_power_of_two()],
-            groups: vec![none; capacity],
-            free: (0..capacity as u32).rev().collect(),
+            buckets: vec![NONE; 2 * capacity + capacity / 2 + 1],
+            groups: next.map(free_slot).collect(),
+            free: if capacity == 0 { NONE } else { 0 },
+            len: 0,
         }
     }
 
     /// Number of groups held.
     pub fn len(&self) -> usize {
-        self.groups.len() - self.free.len()
+        self.len
     }
 
     /// True when no group is held.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len == 0
     }
 
     /// True when no further group fits.
     pub fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.free == NONE
     }
 
     /// The most groups held.
@@ -75,16 +93,28 @@ impl GroupTable {
     /// The group in a slot that is in use.
     #[inline(always)]
     pub fn group(&self, slot: u32) -> Group {
-        self.groups[slot as usize]
+        unpack(self.groups[slot as usize])
+    }
+
+    /// The bucket where the search for a group begins.
+    #[inline(always)]
+    fn home(&self, group: Group) -> usize {
+        ((u128::from(group.hash()) * self.buckets.len() as u128) >> 64) as usize
+    }
+
+    /// The bucket after this one, in a ring.
+    #[inline(always)]
+    fn after(&self, bucket: usize) -> usize {
+        if bucket + 1 == self.buckets.len() { 0 } else { bucket + 1 }
     }
 
     /// Bucket of a group, or the free one where it belongs.
     #[inline(always)]
     fn bucket(&self, group: Group) -> usize {
-        let mask = self.buckets.len() - 1;
-        let mut bucket = group.hash() as usize & mask;
-        while self.buckets[bucket] != NONE && self.groups[self.buckets[bucket] as usize] != group {
-            bucket = (bucket + 1) & mask;
+        let packed = pack(group);
+        let mut bucket = self.home(group);
+        while self.buckets[bucket] != NONE && self.groups[self.buckets[bucket] as usize] != packed {
+            bucket = self.after(bucket);
         }
         bucket
     }
@@ -103,37 +133,43 @@ impl GroupTable {
     pub fn insert(&mut self, group: Group) -> u32 {
         let bucket = self.bucket(group);
         debug_assert_eq!(self.buckets[bucket], NONE, "{group:?} is held already");
-        let slot = self.free.pop().expect("room in the table");
+        assert!(!self.is_full(), "no slot is free");
+        let slot = self.free;
+        [self.free, ..] = self.groups[slot as usize];
         self.buckets[bucket] = slot;
-        self.groups[slot as usize] = group;
+        self.groups[slot as usize] = pack(group);
+        self.len += 1;
         slot
     }
 
     /// Removes the group in a slot that is in use.
     pub fn remove(&mut self, slot: u32) {
-        let mask = self.buckets.len() - 1;
-        let mut hole = self.bucket(self.groups[slot as usize]);
+        let len = self.buckets.len();
+        let steps = |from: usize, to: usize| if to >= from { to - from } else { to + len - from };
+        let mut hole = self.bucket(self.group(slot));
         debug_assert_eq!(self.buckets[hole], slot, "slot {slot} is not in use");
         let mut next = hole;
         loop {
-            next = (next + 1) & mask;
+            next = self.after(next);
             if self.buckets[next] == NONE {
                 break;
             }
-            let home = self.groups[self.buckets[next] as usize].hash() as usize & mask;
+            let home = self.home(self.group(self.buckets[next]));
             // An entry may move up to the hole unless its home lies behind it.
-            if (next.wrapping_sub(home) & mask) >= (next.wrapping_sub(hole) & mask) {
+            if steps(home, next) >= steps(hole, next) {
                 self.buckets[hole] = self.buckets[next];
                 hole = next;
             }
         }
         self.buckets[hole] = NONE;
-        self.free.push(slot);
+        self.groups[slot as usize] = free_slot(self.free);
+        self.free = slot;
+        self.len -= 1;
     }
 
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
-        self.buckets.capacity() * 4 + self.groups.capacity() * size_of::<Group>() + self.free.capacity() * 4
+        self.buckets.capacity() * 4 + self.groups.capacity() * size_of::<Packed>()
     }
 }
 

@@ -5,7 +5,7 @@ use entresol_core::Page;
 const ABSENT: u32 = u32::MAX;
 
 /// Pages ordered by a 64-bit key, the smallest first. Ties are broken by page handle, so that results do not
-/// depend on the history of the heap. 4 bytes a handle and 12 a page held.
+/// depend on the history of the heap. 4 bytes a handle and 16 a page held.
 #[derive(Clone, Debug)]
 pub struct IndexHeap {
     /// Key and page, in heap order with four children a node: shallower than two, and the children share a line.

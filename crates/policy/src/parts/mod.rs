@@ -1,6 +1,6 @@
 //! Data structures of policies: lists, bit sets, heaps, frequency lists and runs over page handles, groups of
-//! neighbouring pages, samples. Flat arrays and indices, sized once; but for the slots of a sample by address nothing
-//! here allocates after construction.
+//! neighbouring pages, samples. Flat arrays and indices, sized once. Nothing here allocates after construction
+//! but the slots of a sample by address, and the buckets of more than 1,024 distinct frequencies.
 
 mod bits;
 mod frequency;

@@ -7,6 +7,10 @@ use std::ops::Range;
 /// Pages that are sampled together where a policy looks for neighbours: the largest erase block of a write buffer.
 const GROUP_PAGES: u64 = 128;
 
+/// Slots for each page that a sample of single pages is expected to have, and beyond: the size of a sample varies.
+const SLACK: f64 = 1.5;
+const SLACK_PAGES: usize = 64;
+
 /// A sample of all possible pages.
 #[derive(Clone, Debug)]
 pub struct Sampler {
@@ -24,6 +28,11 @@ impl Sampler {
     pub fn of_share(seed: u64, neighbours: bool, share: f64) -> Self {
         let group_pages = if neighbours { GROUP_PAGES } else { 1 };
         Sampler::new(seed, group_pages, 0..(share * Self::RANGE as f64) as u64)
+    }
+
+    /// Slots for a share of so many pages.
+    pub fn slots(pages: usize, share: f64) -> usize {
+        (pages as f64 * share * SLACK) as usize + SLACK_PAGES
     }
 
     /// The sample of pages whose hash is in `values`. Groups of `group_pages` neighbours are in it together or not at

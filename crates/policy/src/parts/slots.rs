@@ -1,5 +1,6 @@
 //! Handles of the sampled pages: slots, which are fewer than the handles of all pages.
 
+use super::Bits;
 use entresol_core::{Address, Page};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -13,16 +14,20 @@ pub(crate) trait Keys {
     fn memory_bytes(&self) -> usize;
 }
 
-const NONE: u32 = u32::MAX;
-
-/// Map by the page's own handle, for users that keep the handle as long as the slot.
+/// Map by the page's own handle, for users that keep the handle as long as the slot. A bit for each handle answers for
+/// the pages outside of the sample, which are most.
 #[derive(Clone)]
-pub(crate) struct ByHandle(Vec<u32>);
+pub(crate) struct ByHandle {
+    sampled: Bits,
+    slots: HashMap<u32, u32, BuildHasherDefault<DefaultHasher>>,
+}
 
 impl ByHandle {
-    /// A map for `pages` handles.
-    pub fn new(pages: usize) -> Self {
-        ByHandle(vec![NONE; pages])
+    /// A map for `pages` handles and at most `slots_max` slots.
+    pub fn new(pages: usize, slots_max: usize) -> Self {
+        // A map that is at most half full clears deleted entries away in its own memory.
+        let slots = HashMap::with_capacity_and_hasher(2 * slots_max, BuildHasherDefault::default());
+        ByHandle { sampled: Bits::new(pages), slots }
     }
 }
 
@@ -31,16 +36,24 @@ impl Keys for ByHandle {
 
     #[inline]
     fn find(&self, page: Page) -> Option<Page> {
-        let slot = self.0[page.index()];
-        (slot != NONE).then_some(Page(slot))
+        if self.sampled.contains(page) { self.slots.get(&page.0).copied().map(Page) } else { None }
     }
 
     fn set(&mut self, page: Page, slot: Option<Page>) {
-        self.0[page.index()] = slot.map_or(NONE, |slot| slot.0);
+        match slot {
+            Some(slot) => {
+                self.sampled.insert(page);
+                self.slots.insert(page.0, slot.0);
+            }
+            None => {
+                self.sampled.remove(page);
+                self.slots.remove(&page.0);
+            }
+        }
     }
 
     fn memory_bytes(&self) -> usize {
-        4 * self.0.capacity()
+        self.sampled.memory_bytes() + self.slots.capacity() * (size_of::<(u32, u32)>() + 1)
     }
 }
 

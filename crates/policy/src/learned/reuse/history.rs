@@ -307,11 +307,6 @@ impl Gaps {
         History(kept | (tick % TICKS) | (gap << GAP_AT) | (count << COUNT_AT) | written)
     }
 
-    /// Bytes of the tables, which all caches of a process share.
-    pub fn memory_bytes(&self) -> usize {
-        self.tables.changes.capacity() * size_of::<[i16; RATIOS]>() + self.tables.logarithms.capacity() * 2
-    }
-
     /// Mean gap in the middle of a half octave, in ticks.
     pub fn middle(&self, half_octave: usize) -> f64 {
         self.tables.ticks(half_octave as u32 * HALF_OCTAVE + HALF_OCTAVE / 2)

@@ -9,6 +9,7 @@
 use super::history::{BUCKETS, CELLS, CLASSES, GAPS, Gaps, RANGES, STRIDE, bucket_start, cell, count_work};
 use crate::mutant::{self, Mutant};
 use std::cell::RefCell;
+use std::sync::LazyLock;
 
 /// Weight of an event; 0.9 of it, rounded down, is kept at each build.
 const EVENT: u32 = 16;
@@ -48,8 +49,6 @@ pub(super) fn decode(code: i16) -> f32 {
     f32::from_bits((code as u32) << 15)
 }
 
-/// Index of the weight of pages of a sample that wait, beside those of events.
-const WAITING: usize = 3;
 /// Classes that one call of [`Tables::build_next`] builds and looks at, at most.
 pub(super) const BUILT: usize = 4;
 const LOOKED_AT: usize = 64;
@@ -73,10 +72,12 @@ thread_local! {
 /// The tables of all classes.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
-    /// Weights of events by [`End`], and of pages of a sample that wait, by cell.
-    events: Vec<[u32; 4]>,
-    /// Distribution of the age at the next access a priori, by half of a class.
-    prior: Vec<f32>,
+    /// Weights of events by [`End`], by cell.
+    events: Vec<[u32; 3]>,
+    /// Number of pages of a sample that wait, by cell: a sample has at most 4,096.
+    waiting: Vec<u16>,
+    /// Distribution of the age at the next access a priori, of pages that were accessed once.
+    first_prior: Prior,
     /// Ranks of a clean page and a dirty one, by cell.
     ranks: Vec<[i16; 2]>,
     /// Values likewise.
@@ -95,7 +96,7 @@ pub(super) struct Tables {
 
 impl Tables {
     /// Tables of the prior alone. `capacity` is in pages, `writes` is false where all pages are clean.
-    pub fn new(gaps: &Gaps, capacity: usize, tick_accesses: u32, writes: bool) -> Self {
+    pub fn new(capacity: usize, tick_accesses: u32, writes: bool) -> Self {
         let built_for = BuiltFor {
             capacity,
             tick_accesses,
@@ -104,17 +105,18 @@ impl Tables {
         };
         let tables = LAST_NEW.with_borrow_mut(|last| match last {
             Some((before, tables)) if *before == built_for => tables.clone(),
-            _ => last.insert((built_for, Tables::built(gaps, capacity, tick_accesses, writes))).1.clone(),
+            _ => last.insert((built_for, Tables::built(capacity, tick_accesses, writes))).1.clone(),
         });
         // A clone of a vector has no spare capacity.
         Tables { stays: Stays::of_both(), ..tables }
     }
 
-    fn built(gaps: &Gaps, capacity: usize, tick_accesses: u32, writes: bool) -> Self {
+    fn built(capacity: usize, tick_accesses: u32, writes: bool) -> Self {
         let tick_accesses = f64::from(tick_accesses);
         let mut tables = Tables {
-            events: vec![[0; 4]; CELLS],
-            prior: prior(gaps, FIRST_GAP * capacity as f64 / tick_accesses),
+            events: vec![[0; 3]; CELLS],
+            waiting: vec![0; CELLS],
+            first_prior: prior(FIRST_GAP * capacity as f64 / tick_accesses, ACCESSES[0]),
             ranks: vec![[0; 2]; CELLS],
             values: vec![[0; 2]; CELLS],
             seen: vec![false; CLASSES],
@@ -138,7 +140,7 @@ impl Tables {
     pub fn wait(&mut self, class: usize, age: u32) {
         count_work(1);
         self.seen[class] = true;
-        self.events[cell(class, age)][WAITING] += EVENT;
+        self.waiting[cell(class, age)] += 1;
     }
 
     /// Rank of a page in this [cell](super::history::History::cell), encoded: disk I/Os saved per access during which
@@ -187,34 +189,42 @@ impl Tables {
         [0, 1, 2].map(|end| sum(end) / f64::from(EVENT))
     }
 
+    /// Distribution of the age at the next access a priori, for half a class.
+    fn prior(&self, half: usize) -> Prior {
+        if half < GAPS { self.first_prior } else { LATER_PRIORS[half - GAPS] }
+    }
+
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
-        self.events.capacity() * 16
-            + self.prior.capacity() * 4
+        self.events.capacity() * 12
+            + self.waiting.capacity() * 2
             + (self.ranks.capacity() + self.values.capacity()) * 4
             + self.stays.iter().map(|stays| stays.0.capacity() * size_of::<Stay>()).sum::<usize>()
             + self.seen.capacity()
     }
 }
 
-/// Share of pages whose next access falls in each bucket, of those that return: that of a Poisson process of which a
-/// number of gaps with this mean was seen (a Lomax distribution).
-fn prior(gaps: &Gaps, first_gap: f64) -> Vec<f32> {
-    let mut prior = Vec::with_capacity(RANGES * GAPS * BUCKETS);
-    for half in 0..RANGES * GAPS {
-        let mean = if half < GAPS { first_gap } else { gaps.middle(half % GAPS) };
-        let accesses = ACCESSES[half / GAPS];
-        let survival = |bucket: usize| {
-            let base = 1.0 + f64::from(bucket_start(bucket)) / (mean * f64::from(accesses));
-            power(1.0 / base, accesses)
-        };
-        let mut now = survival(0);
-        prior.extend((1..=BUCKETS).map(|next| {
-            let later = if next < BUCKETS { survival(next) } else { 0.0 };
-            (std::mem::replace(&mut now, later) - later) as f32
-        }));
-    }
-    prior
+/// Share of pages whose next access falls in each bucket, of those that return.
+type Prior = [f32; BUCKETS];
+
+/// Priors of pages that were accessed more than once, by half of a class from the second range on. They depend on nothing.
+static LATER_PRIORS: LazyLock<Vec<Prior>> = LazyLock::new(|| {
+    let gaps = Gaps::new();
+    (GAPS..RANGES * GAPS).map(|half| prior(gaps.middle(half % GAPS), ACCESSES[half / GAPS])).collect()
+});
+
+/// Prior of a Poisson process of which so many gaps with this mean, in ticks, were seen (a Lomax distribution).
+fn prior(mean: f64, accesses: u32) -> Prior {
+    let survival = |bucket: usize| {
+        let base = 1.0 + f64::from(bucket_start(bucket)) / (mean * f64::from(accesses));
+        power(1.0 / base, accesses)
+    };
+    let mut now = survival(0);
+    std::array::from_fn(|bucket| {
+        let next = bucket + 1;
+        let later = if next < BUCKETS { survival(next) } else { 0.0 };
+        (std::mem::replace(&mut now, later) - later) as f32
+    })
 }
 
 /// A number to a power, by multiplications alone: the same on every processor, as `powi` need not be.
@@ -263,6 +273,7 @@ fn build_class(tables: &mut Tables, class: usize, theta: f64, sampled: f64) {
     count_work(BUCKETS);
     let (half, written) = (class / 2, class % 2);
     let returns = RETURNS[half / GAPS];
+    let priors = tables.prior(half);
     let reads_share = if tables.writes { READS[written] } else { 1.0 };
     tables.stays.iter_mut().for_each(|stays| stays.0.clear());
     let mut values = [0.0f64; 2];
@@ -273,8 +284,8 @@ fn build_class(tables: &mut Tables, class: usize, theta: f64, sampled: f64) {
         let at = class * STRIDE + bucket;
         let events = &mut tables.events[at];
         let weight = |weight: u32| f64::from(weight) / f64::from(EVENT);
-        let waiting = weight(std::mem::take(&mut events[WAITING]));
-        let prior = PRIOR * returns * f64::from(tables.prior[half * BUCKETS + bucket]);
+        let waiting = f64::from(std::mem::take(&mut tables.waiting[at]));
+        let prior = PRIOR * returns * f64::from(priors[bucket]);
         let reads = weight(events[0]) + prior * reads_share;
         let writes = weight(events[1]) + prior * (1.0 - reads_share);
         let never = if bucket + 1 == BUCKETS { PRIOR * (1.0 - returns) } else { 0.0 };
@@ -317,7 +328,7 @@ mod tests {
         let mut ends = [[0.0; 3]; BUCKETS];
         for (bucket, ends) in ends.iter_mut().enumerate() {
             let weight = |end: usize| f64::from(tables.events[class * STRIDE + bucket][end]) / f64::from(EVENT);
-            let prior = PRIOR * RETURNS[half / GAPS] * f64::from(tables.prior[half * BUCKETS + bucket]);
+            let prior = PRIOR * RETURNS[half / GAPS] * f64::from(tables.prior(half)[bucket]);
             let never = if bucket == BUCKETS - 1 { PRIOR * (1.0 - RETURNS[half / GAPS]) } else { 0.0 };
             *ends = [
                 weight(0) + prior * reads_share,
@@ -352,7 +363,7 @@ mod tests {
         for seed in 0..60 {
             println!("seed {seed}");
             let mut random = Random::new(seed);
-            let mut tables = Tables::new(&Gaps::new(), 1_000, TICK, seed % 3 > 0);
+            let mut tables = Tables::new(1_000, TICK, seed % 3 > 0);
             let class = random.below(CLASSES as u64) as usize;
             let mut waiting = [0.0; BUCKETS];
             for (bucket, waiting) in waiting.iter_mut().enumerate() {
@@ -386,15 +397,16 @@ mod tests {
     #[test]
     fn the_prior_is_a_distribution_with_the_mean_of_its_class() {
         let gaps = Gaps::new();
-        let prior = prior(&gaps, 256.0);
-        for (half, buckets) in prior.chunks(BUCKETS).enumerate() {
+        let tables = Tables::new(1_000, TICK, true);
+        for half in 0..RANGES * GAPS {
+            let buckets = tables.prior(half);
             let sum: f32 = buckets.iter().sum();
             assert!((sum - 1.0).abs() < 1e-5 && buckets.iter().all(|&mass| mass >= 0.0), "{half}: {sum}");
         }
         // Many gaps of 16 ticks: nearly exponential.
         let half = 4 * GAPS + 16;
         let mean = gaps.middle(16);
-        let within: f32 = prior[half * BUCKETS..][..bucket(30)].iter().sum();
+        let within: f32 = tables.prior(half)[..bucket(30)].iter().sum();
         let exact = 1.0 - (-f64::from(bucket_start(bucket(30))) / mean).exp();
         assert!((f64::from(within) - exact).abs() < 0.01, "{within} for {exact}");
     }

@@ -96,7 +96,7 @@ fn pages_written_once_pass() {
 
 /// Tables of four classes that differ in nothing but the events counted.
 fn learned() -> Tables {
-    let mut tables = Tables::new(&Gaps::new(), 1_000, 31, true);
+    let mut tables = Tables::new(1_000, 31, true);
     for _ in 0..100_000 {
         // Half of the pages are read at the age of 10 ticks, the others never.
         tables.count(300, 10, End::Read);
@@ -232,7 +232,7 @@ fn the_coldest_of_four_ghosts_is_forgotten() {
 }
 
 fn old_events_lose_their_weight() {
-    let mut tables = Tables::new(&Gaps::new(), 1_000, 31, true);
+    let mut tables = Tables::new(1_000, 31, true);
     (0..100_000).for_each(|_| tables.count(300, 5, End::Read));
     tables.build(0.0, 0);
     let before = tables.rank(cell(300, 0), false);
