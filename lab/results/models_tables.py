@@ -482,6 +482,12 @@ def nand_amplification():
     return compared(lines)
 
 
+def nand_large():
+    """Write amplification of writes of 256 KiB by how many of them a block holds."""
+    lines = [[what, number(model)] for what, model, _ in tested("large_writes_cost_nothing_only_where_they_fill_blocks")]
+    return table(["writes", "write amplification"], lines)
+
+
 def kept(name, mib):
     """Over-provisioning of a drive made smaller: that of its profile to the nearest block of a die, without the two that stay free. Blocks are
     halved, to four programs at least, until it is within a tenth (`NandParameters::scaled_to`)."""
@@ -639,8 +645,8 @@ def raid_checks():
 def link_checks():
     found = probe("infiniband-qdr").fitted
     return compared([
-        ("infiniband-qdr", "node to node, GB/s (given)", "004, section 5.4.2", 3.0, found["read_gb_per_s"]),
-        ("infiniband-qdr", "a write to a peer node, measured, GB/s", "004, section 5.1", 1.83, found["write_gb_per_s"]),
+        ("infiniband-qdr", "a write to a peer node, measured, GB/s (given)", "004, section 5.1", 1.83, found["write_gb_per_s"]),
+        ("infiniband-qdr", "what the link can do, GB/s", "004, section 5.4.2", 3.0, found["read_gb_per_s"]),
     ])
 
 
@@ -679,7 +685,7 @@ def tables(kind):
         "dram": {"fit": dram_fit, "checks": dram_checks},
         "nvm-dimm": {"fit": dimm_fit, "checks": dimm_checks, "writers": writers},
         "nvm-block": {"fit": optane_fit, "checks": optane_checks, "beside": optane_beside, "tails": optane_tails},
-        "nand": {"fit": nand_fit, "tails": nand_tails, "checks": nand_checks, "amplification": nand_amplification, "sizes": nand_sizes, "cache": nand_cache, "mechanism": nand_mechanism},
+        "nand": {"fit": nand_fit, "tails": nand_tails, "checks": nand_checks, "amplification": nand_amplification, "large": nand_large, "sizes": nand_sizes, "cache": nand_cache, "mechanism": nand_mechanism},
         "disk": {"fit": disk_fit, "checks": disk_checks},
         "raid": {"fit": raid_fit, "checks": raid_checks},
         "link": {"checks": link_checks},
