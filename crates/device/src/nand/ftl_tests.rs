@@ -60,7 +60,7 @@ fn amplification_of_writes(write: u32, block: u32, seed: u64) -> f64 {
     let pace = Pace { start_blocks: 2, stop_blocks: 2, moves_per_write: None };
     let mut ftl = Ftl::new(Geometry::new(logical, 1.108, 1, block, 2), Cleaning::Greedy, pace, seed);
     let mut random = Random::new(seed);
-    let mut write_at = |ftl: &mut Ftl, first: u32| {
+    let write_at = |ftl: &mut Ftl, first: u32| {
         (first..first + write).for_each(|page| {
             ftl.write(page, 0);
         })
