@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::mounted::Mounted;
+use common::mounted::{Mounted, two_at_a_time};
 use common::{Signal, says};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps, XattrFlags};
 use serde_json::Value;
@@ -160,12 +160,13 @@ fn settle(file: &File) {
     file.metadata().expect("attributes");
 }
 
-fn each(test: impl Fn(Mounted, &str)) {
-    for (page_cache, layout, policy) in [("off", "log", "lru"), ("on", "log", "face-gsc"), ("on", "slots", "lru")] {
+fn each(test: impl Fn(Mounted, &str) + Sync) {
+    let worlds = [("off", "log", "lru"), ("on", "log", "face-gsc"), ("on", "slots", "lru")];
+    two_at_a_time(&worlds, |&(page_cache, layout, policy)| {
         println!("page cache {page_cache}, {layout}, {policy}");
-        let Some(mounted) = Mounted::with_layout(["write-back", policy], page_cache, layout) else { return };
-        test(mounted, page_cache);
-    }
+        let mounted = Mounted::with_layout(["write-back", policy], page_cache, layout);
+        mounted.map(|mounted| test(mounted, page_cache)).is_some()
+    });
 }
 
 /// A changed file without dirty pages is read anew, and is cached again.

@@ -2,8 +2,10 @@
 
 use super::{Scratch, Signal, crash, serving, signal};
 use std::io::{BufRead, BufReader, Read};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// User and group number of `nobody`.
 pub const NOBODY: u32 = 65534;
@@ -37,17 +39,28 @@ pub struct How {
 
 /// Runs a test on the backing files directly and through a cache of 400 pages, in two of its modes, with the kernel's
 /// page cache above and without. Passthrough serves I/O that bypasses the caches; of direct files it has a setup of
-/// its own.
-pub fn each(test: impl Fn(Mounted)) {
+/// its own. Two of them run at a time: they wait for
+/// the kernel most of it.
+pub fn each(test: impl Fn(Mounted) + Sync) {
     let (back, through) = (Some(["write-back", "face-gsc"]), Some(["write-through", "lru"]));
     let worlds = ["off", "on"].map(|page_cache| [(None, page_cache), (back, page_cache), (through, page_cache)]);
     let worlds = worlds.as_flattened().iter().map(|&(cache, page_cache)| (cache, page_cache, cache.is_some()));
-    for (cache, page_cache, passed) in worlds.chain([(None, "on", true)]) {
+    let worlds: Vec<_> = worlds.chain([(None, "on", true)]).collect();
+    two_at_a_time(&worlds, |&(cache, page_cache, passed)| {
         let passthrough = if passed { "on" } else { "off" };
         println!("{cache:?}, page cache {page_cache}, passthrough {passthrough}");
-        let Some(mounted) = Mounted::set_up(cache, page_cache, passthrough) else { return };
-        test(mounted);
-    }
+        Mounted::set_up(cache, page_cache, passthrough).map(&test).is_some()
+    });
+}
+
+/// Runs a test on each item, on two threads, until it says that nothing can be tested.
+pub fn two_at_a_time<T: Sync>(items: &[T], test: impl Fn(&T) -> bool + Sync) {
+    let next = AtomicUsize::new(0);
+    let run = || while items.get(next.fetch_add(1, Ordering::Relaxed)).is_some_and(&test) {};
+    std::thread::scope(|scope| {
+        let threads = [scope.spawn(run), scope.spawn(run)];
+        threads.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+    });
 }
 
 impl Mounted {
