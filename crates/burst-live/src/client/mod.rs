@@ -160,11 +160,8 @@ impl ClientError {
     /// True if another attempt is of no use: the object is in buffers already, a daemon does not take the credential or is none of
     /// its cluster, or the nodes drain to another directory.
     fn is_final(&self) -> bool {
-        match self {
-            ClientError::Kept(..) | ClientError::OtherDirectory(_) => true,
-            ClientError::Wire(_, WireError::Handshake(_)) => true,
-            _ => false,
-        }
+        let is_denied = matches!(self, ClientError::Wire(_, WireError::Handshake(_)));
+        is_denied || matches!(self, ClientError::Kept(..) | ClientError::OtherDirectory(_))
     }
 }
 
