@@ -133,11 +133,13 @@ deb: static
 try-deb: deb
 	packaging/try_deb.sh "$$(ls -t target/deb/*.deb | head -n 1)"
 
+# Workspaces of their own, which `cargo` passes over in the root.
+APART := fuzz extensions/python
 lint: deps
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked -q
-	for apart in fuzz extensions/python; do cargo metadata --locked --format-version 1 --manifest-path $$apart/Cargo.toml >/dev/null || exit 1; done
+	for apart in $(APART); do cargo metadata --locked --format-version 1 --manifest-path $$apart/Cargo.toml >/dev/null || exit 1; done
 
 # Licences, bans and sources of all packages, the laboratory's too (deny.toml); advisories where their database is to be had, else that check is
 # counted as skipped. cargo-deny is built where there is none (a minute).
@@ -146,7 +148,7 @@ CARGO_DENY := 0.20.2
 deny: export PATH := $(PATH):$(CURDIR)/target/tools/bin
 deny: deps
 	@command -v cargo-deny >/dev/null || cargo install -q --locked --debug --root target/tools cargo-deny@$(CARGO_DENY)
-	cargo deny --locked check licenses bans sources
+	for apart in . $(APART); do cargo deny --locked --manifest-path $$apart/Cargo.toml --config deny.toml check licenses bans sources || exit 1; done
 	@mkdir -p target; if timeout 60 cargo deny --locked fetch db >target/advisories 2>&1; then cargo deny --locked check advisories; \
 	else head -n 1 target/advisories; echo "1 check skipped: advisories, whose database is not to be had here"; fi
 
