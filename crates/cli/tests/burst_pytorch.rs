@@ -51,6 +51,10 @@ impl Buffer {
     fn start(nodes: usize, memory: &str, drain: &str) -> Buffer {
         let scratch = Scratch::new();
         ["pfs", "elsewhere"].iter().for_each(|name| std::fs::create_dir(scratch.path(name)).expect("a directory"));
+        // A node that writes to the other directory takes it for the same one.
+        ["pfs", "elsewhere"].iter().for_each(|name| {
+            std::os::unix::fs::symlink("pfs", scratch.path(&format!("{name}/.entresol-burst"))).expect("an identity");
+        });
         let count = nodes.to_string();
         let coordinate =
             ["coordinate", "--listen", "127.0.0.1:0", "--state", "state", "--policy", "chunked", "--nodes", &count];
@@ -172,6 +176,46 @@ fn files_and_ranks_from_python() {
     let said = String::from_utf8_lossy(&output.stderr);
     println!("{said}");
     assert!(output.status.success());
+}
+
+/// A file of a job under a key: with its ticket, and without.
+const WITH_A_TICKET: &str = "
+import sys
+from entresol_burst import BurstError, Client
+coordinator, ticket = sys.argv[1:]
+with Client(coordinator, 'pfs', ticket=ticket).open(9, 1, 1, 'state', 'w') as file:
+    file.write(b'bytes')
+assert file.acknowledgement.level == 'absorbed', file.acknowledgement
+with Client(coordinator, 'pfs', ticket=ticket).open(9, 1, None, 'state') as file:
+    assert file.read() == b'bytes'
+try:
+    Client(coordinator, 'pfs').newest(9)
+except BurstError as why:
+    assert 'has a key' in str(why), why
+else:
+    raise AssertionError('without a ticket')
+";
+
+#[test]
+fn a_ticket_is_what_a_cluster_with_a_key_asks_for() {
+    let Some(python) = python(false) else { return };
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("pfs")).expect("a directory");
+    scratch.ok(&["burst", "key", "key"]);
+    let user = rustix::process::getuid().as_raw().to_string();
+    let ticket = scratch.ok(&["burst", "ticket", "--key", "key", "--job", "9", "--user", &user]);
+    scratch.file("ticket", ticket);
+    std::fs::set_permissions(scratch.path("ticket"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .expect("ours");
+    let own = ["--listen", "127.0.0.1:0", "--key", "key"];
+    let state = ["coordinate", "--state", "state", "--policy", "ldbb", "--nodes", "1"];
+    let coordinator = Daemon::start(&scratch, &[&state[..], &own].concat());
+    let node = ["serve", "--node", "0", "--memory", "64MiB", "--pfs", "pfs", "--coordinator", &coordinator.address];
+    let _node = Daemon::start(&scratch, &[&node[..], &own].concat());
+    let mut command = Command::new(python);
+    command.args(["-c", WITH_A_TICKET, &coordinator.address, "ticket"]).current_dir(scratch.path("."));
+    let output = command.env("PYTHONDONTWRITEBYTECODE", "1").output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

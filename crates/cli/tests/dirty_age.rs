@@ -70,7 +70,7 @@ fn a_bound_is_set_in_use_and_what_is_no_time_is_refused() {
     await_below(&scratch, 4, 9);
     says(&set("none"), &["of any age"]);
     assert!(age(&scratch).is_null());
-    for wrong in ["0", "0.5", "1d", "p"] {
+    for wrong in ["0", "0.5", "1w", "p"] {
         let refused = scratch.refused(&["set", "--cache", "cache", &format!("dirty-age={wrong}")]);
         says(&refused, &[&format!("dirty-age: '{wrong}': it must be whole seconds, such as 90s, 15m or 2h, or none")]);
     }
