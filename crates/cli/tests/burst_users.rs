@@ -14,6 +14,7 @@ use entresol_burst_live::{Credential, Key};
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -102,7 +103,10 @@ impl Testbed {
 
     /// A command of a user as it is.
     fn run(&self, user: User, words: &[&str]) -> Answer {
-        let mut command = Command::new(PROGRAM);
+        // By its descriptor, because the user may not be able to reach the program's path.
+        let program = fs::File::open(PROGRAM).expect("the program");
+        rustix::io::fcntl_setfd(&program, rustix::io::FdFlags::empty()).expect("it is open");
+        let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
         command.args(words).current_dir(self.scratch.path(".")).uid(user.uid).gid(user.gid);
         Answer(command.output().expect("it runs"))
     }
