@@ -336,6 +336,23 @@ pub enum Bearer {
     User(Claims),
 }
 
+/// Refusal of a request for another job than the ticket's.
+pub(crate) const OTHER_JOB: &str = "the ticket is for another job";
+
+impl Bearer {
+    /// The claims to which a request at a time, nanoseconds since 1970, is bound; none of a peer that may make every request.
+    ///
+    /// # Errors
+    /// The reason of the refusal, when the ticket has ended.
+    pub(crate) fn bounds(self, now_ns: u64) -> Result<Option<Claims>, &'static str> {
+        match self {
+            Bearer::Anyone | Bearer::Cluster => Ok(None),
+            Bearer::User(claims) if claims.has_ended(now_ns) => Err("the ticket has ended"),
+            Bearer::User(claims) => Ok(Some(claims)),
+        }
+    }
+}
+
 /// Reservations that differ from one in a field each.
 #[cfg(test)]
 pub(crate) fn altered(one: &Reservation) -> Vec<Reservation> {

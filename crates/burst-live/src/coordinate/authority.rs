@@ -1,11 +1,9 @@
 //! Requests that the holder of a ticket may make to the coordinator.
 
-use crate::credentials::{Bearer, Claims};
+use crate::credentials::{Bearer, Claims, OTHER_JOB};
 use crate::message::{FromCoordinator, ToCoordinator};
 use entresol_burst::Event;
 
-const ENDED: &str = "the ticket has ended";
-const OTHER_JOB: &str = "the ticket is for another job";
 const NO_NODE: &str = "only a holder of the key is a node";
 
 /// Checks that a peer may make a request at a time, nanoseconds since 1970. Every message stands here by its name: a new
@@ -14,13 +12,7 @@ const NO_NODE: &str = "only a holder of the key is a node";
 /// # Errors
 /// The reason of the refusal.
 pub(super) fn authorise(bearer: Bearer, request: &ToCoordinator, now_ns: u64) -> Result<(), &'static str> {
-    let claims = match bearer {
-        Bearer::Anyone | Bearer::Cluster => return Ok(()),
-        Bearer::User(claims) => claims,
-    };
-    if claims.has_ended(now_ns) {
-        return Err(ENDED);
-    }
+    let Some(claims) = bearer.bounds(now_ns)? else { return Ok(()) };
     match request {
         ToCoordinator::Writer(event) => of_event(claims, event),
         // The answer is cut by `visible`.

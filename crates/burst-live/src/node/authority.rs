@@ -1,13 +1,11 @@
 //! Requests that the holder of a ticket may make to a node.
 
-use crate::credentials::Bearer;
+use crate::credentials::{Bearer, OTHER_JOB};
 use crate::message::{NodeStatus, ToNode};
 use entresol_burst::{JobId, Lease};
 
 /// Refusal of a piece that is another job's: the same as that of a piece that does not exist.
 pub(super) const UNKNOWN: &str = "no such piece is stored here";
-const ENDED: &str = "the ticket has ended";
-const OTHER_JOB: &str = "the ticket is for another job";
 
 /// Checks that a peer may make a request at a time, nanoseconds since 1970. `job_of` is the job of a piece that is here.
 /// Every message stands here by its name: a new one is refused to users until it does.
@@ -20,13 +18,7 @@ pub(super) fn authorise(
     job_of: impl Fn(Lease) -> Option<JobId>,
     now_ns: u64,
 ) -> Result<(), &'static str> {
-    let claims = match bearer {
-        Bearer::Anyone | Bearer::Cluster => return Ok(()),
-        Bearer::User(claims) => claims,
-    };
-    if claims.has_ended(now_ns) {
-        return Err(ENDED);
-    }
+    let Some(claims) = bearer.bounds(now_ns)? else { return Ok(()) };
     match request {
         ToNode::Write { grant, .. } | ToNode::Fill { grant, .. } => {
             claims.has(grant.object.job).then_some(()).ok_or(OTHER_JOB)

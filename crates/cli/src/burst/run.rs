@@ -17,7 +17,7 @@ use entresol_service::values::duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -103,11 +103,14 @@ pub fn run(arguments: &BurstRunArgs, quiet: bool) -> Result<ExitCode> {
     let own_address = own.as_ref().map(|own| own.coordinator.address().to_string());
     let coordinator = own_address.as_deref().or(arguments.buffer.coordinator.as_deref());
     let client = || arguments.buffer.client_of(coordinator, Arc::clone(&pfs), credential.clone());
-    let made = match arguments.at {
-        Some(_) => None,
-        None => Some(tempfile::Builder::new().prefix("entresol-burst-").tempdir().context("a temporary directory")?),
+    let made;
+    let at = match &arguments.at {
+        Some(at) => at.as_path(),
+        None => {
+            made = tempfile::Builder::new().prefix("entresol-burst-").tempdir().context("a temporary directory")?;
+            made.path()
+        }
     };
-    let at = arguments.at.as_deref().or(made.as_ref().map(tempfile::TempDir::path)).unwrap_or(Path::new("."));
     let at = at.canonicalize().with_context(|| at.display().to_string())?;
     let files = Files::new(client(), Arc::clone(&pfs), arguments.buffer.job(), arguments.files).context("--files")?;
     let mount = Mount::start(Arc::new(files), &at).context("the mount")?;
