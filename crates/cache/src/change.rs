@@ -178,13 +178,15 @@ impl BlockCache {
             guard.pass()?;
         }
         guard.write_back().store.index_mut().go_through(order);
+        // The new policy has to be shown the pages before it hears of hits.
+        self.locks.hits.close();
         let before = guard.replace(|core| {
             let (executor, before) = core.leave();
             (successor.take_over(executor, found), before)
         });
         drop(guard);
         drop(before);
-        Ok(())
+        self.clear_hits()
     }
 
     /// As [`set_policy`](BlockCache::set_policy), with a policy that is not in the catalogue.

@@ -2,6 +2,7 @@
 
 use super::durability::{Source, WriteBack};
 use super::executor::Executor;
+use super::frame_hits::FrameHits;
 use super::maintenance::Refused;
 use super::objects::Objects;
 use super::plan::{PageBytes, Plan};
@@ -11,6 +12,7 @@ use entresol_core::{Hint, ObjectId, Page};
 use entresol_policy::{Choice, Streams, Wear};
 use entresol_store::{Clock, Entry};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A core of any policy: one virtual call per step. Methods do I/O only where their doc or the head of `locks.rs` says
@@ -52,6 +54,13 @@ pub(super) trait Core: Send {
     /// Decides on a read of a page in the store whose bytes are not known yet, if no movement can need them. True if it
     /// did; if the bytes then come from elsewhere, [`fill`](Core::fill) follows. Leaves no step.
     fn read_stored(&mut self, page: u64, tag: Tag) -> bool;
+    /// Shares frames with a table from now on.
+    fn share_frames(&mut self, hits: Arc<FrameHits>);
+    /// Lets a page be read without the core's lock, if its newest version is where a hit moves no page: in memory, or on
+    /// the cache device where no memory lies above it.
+    fn enter_hit(&mut self, page: u64);
+    /// Decides on a read that was answered without the core's lock. False if the page is there no more. Leaves no step.
+    fn hear_of_hit(&mut self, page: u64, tag: Tag) -> bool;
     /// Puts a page that was decided on into the tier where the policy believes it to be, if that has no bytes of it.
     /// Leaves steps.
     fn fill(&mut self, page: u64, contents: PageBytes);

@@ -46,6 +46,10 @@ macro_rules! counters {
                 directory_full: u64 = |s| s.counts.directory_full, "Requests that the policy could not be told of.",
                     metric(Past "entresol_directory_full_total");
                 #[serde(default)]
+                hits_dropped: u64 = |s| s.hits_dropped,
+                    "Hits of which the policy never heard, because too many came while another request held the decision lock.",
+                    metric(Past "entresol_hits_dropped_total");
+                #[serde(default)]
                 placed: u64 = |s| s.counts.placed,
                     "Pages that were fetched without a request, as the policy holds their objects whole.",
                     metric(Moved "entresol_placed_pages_total");

@@ -58,6 +58,13 @@ impl Counts {
         }
     }
 
+    /// Adds hits of the uppermost tier of which the policy has not heard.
+    pub(super) fn hits_unheard(&mut self, hits: u64) {
+        self.reads += hits;
+        self.read_hits += hits;
+        self.tier_hits[0] += hits;
+    }
+
     pub(super) fn movement(&mut self, movement: Movement, writing: bool) {
         match movement.verb {
             Verb::Fetch { .. } => self.fetches += 1,

@@ -153,7 +153,7 @@ impl<'e, 'b> Decision<'e, 'b> {
         let in_store = to == self.executor.store_tier();
         if page != self.page || self.op.is_write() {
             if !in_store {
-                self.executor.frames.insert(handle, Frame::EMPTY);
+                self.executor.insert_frame(handle, Frame::EMPTY);
             }
             self.executor.plan.load(page);
         } else if in_store {
@@ -193,7 +193,7 @@ impl<'e, 'b> Decision<'e, 'b> {
         let write_back = &self.executor.write_back;
         let entry = write_back.store.index().resident(page);
         let dirty = entry.is_some_and(|entry| write_back.is_owed(page, entry));
-        self.executor.frames.insert(handle, Frame { bytes, crc, dirty, stored: entry.map(|entry| entry.address) });
+        self.executor.insert_frame(handle, Frame { bytes, crc, dirty, stored: entry.map(|entry| entry.address) });
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use super::Mode;
 use super::counts::Counts;
 use super::directory::Directory;
 use super::durability::{Source, WriteBack};
+use super::frame_hits::FrameHits;
 use super::frames::{Frame, Frames};
 use super::gaps::{CUTOFFS_MAX, Gaps};
 use super::maintenance;
@@ -12,9 +13,11 @@ use super::page_copy::PageCopy;
 use super::plan::{PageBytes, Plan};
 use entresol_core::{Op, Outcome, Page, Tier, Verb};
 use entresol_policy::{Log, Streams};
+use entresol_store::mutant::{self, Mutant};
 use entresol_store::{Entry, page_crc};
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::Arc;
 
 /// The volatile tier of a replaced policy: copies of pages, none of which durability needs.
 pub(super) struct Left {
@@ -61,6 +64,8 @@ pub(super) struct Executor {
     pub policy_log: Option<Box<Log>>,
     /// Frames of the volatile tier, if there is one.
     pub frames: Frames,
+    /// Frames that are read without the core's lock.
+    frame_hits: Option<Arc<FrameHits>>,
     /// Steps that the decisions of this hold of the core's lock leave, and pages to be loaded.
     pub plan: Plan,
     /// Handles of frames that may be newer than any version in the store or sent below.
@@ -91,6 +96,7 @@ impl Executor {
             gaps: Gaps::NONE,
             policy_log,
             frames: Frames::new(handles),
+            frame_hits: None,
             plan: Plan::default(),
             unstored: BTreeSet::new(),
             store_tier: Tier(tiers as u8 - 1),
@@ -108,7 +114,7 @@ impl Executor {
         frames: Frames,
         policy_log: Option<Box<Log>>,
     ) -> (Self, Left) {
-        let Executor { write_back, counts, streams, mode, now_us, .. } = self;
+        let Executor { write_back, counts, frame_hits, streams, mode, now_us, .. } = self;
         let store_tier = Tier(tiers as u8 - 1);
         let executor = Executor {
             write_back,
@@ -119,6 +125,7 @@ impl Executor {
             gaps: Gaps::NONE,
             policy_log,
             frames,
+            frame_hits,
             plan: Plan::default(),
             unstored: BTreeSet::new(),
             store_tier,
@@ -126,6 +133,34 @@ impl Executor {
             now_us,
         };
         (executor, Left { frames: self.frames, directory: self.directory })
+    }
+
+    /// Shares frames with a table from now on.
+    pub fn share_frames(&mut self, hits: Arc<FrameHits>) {
+        self.frame_hits = Some(hits);
+    }
+
+    /// Lets a frame be read without the core's lock, if it has the bytes of its page.
+    pub fn enter_frame(&self, handle: Page) {
+        let bytes = self.frames.get(handle).and_then(|frame| frame.bytes.as_ref());
+        if let (Some(hits), Some(bytes)) = (&self.frame_hits, bytes) {
+            hits.enter(self.directory.page(handle), bytes);
+        }
+    }
+
+    /// Has a frame no longer be read without the core's lock: its bytes are about to change.
+    fn hide_frame(&self, handle: Page) {
+        if let Some(hits) = &self.frame_hits
+            && !mutant::is(Mutant::HitOutlivesFrame)
+        {
+            hits.remove(self.directory.page(handle));
+        }
+    }
+
+    /// Gives a handle a frame, in place of any that it has.
+    pub fn insert_frame(&mut self, handle: Page, frame: Frame) {
+        self.hide_frame(handle);
+        self.frames.insert(handle, frame);
     }
 
     /// Bytes of a page.
@@ -187,9 +222,9 @@ impl Executor {
     /// Invalidates a page: the policy may go on believing that it holds the page, with no bytes behind that.
     pub fn invalidate(&mut self, page: u64) {
         self.write_back.set_in_memory(page, false);
-        let handle = self.directory.find(page);
-        if let Some(frame) = handle.and_then(|handle| self.frames.get_mut(handle)) {
-            *frame = Frame::EMPTY;
+        let handle = self.directory.find(page).filter(|&handle| self.frames.get(handle).is_some());
+        if let Some(handle) = handle {
+            self.insert_frame(handle, Frame::EMPTY);
         }
     }
 
@@ -240,7 +275,7 @@ impl Executor {
         } else {
             contents.bytes.into()
         };
-        self.frames.insert(handle, Frame { bytes: Some(bytes), crc: contents.known_crc, dirty, stored: None });
+        self.insert_frame(handle, Frame { bytes: Some(bytes), crc: contents.known_crc, dirty, stored: None });
     }
 
     /// Makes room for a decision that moves more pages than a segment has, though a device is called for that. Not while
@@ -355,6 +390,7 @@ impl Executor {
         if from == self.store_tier {
             self.write_back.release(self.directory.page(handle));
         } else {
+            self.hide_frame(handle);
             self.frames.remove(handle);
             self.write_back.set_in_memory(self.directory.page(handle), false);
         }
@@ -371,7 +407,7 @@ impl Executor {
                 let entry = self.write_back.store.index().get(page);
                 let dirty = entry.is_some_and(|entry| entry.dirty);
                 let stored = entry.map(|entry| entry.address);
-                self.frames.insert(handle, Frame { dirty, stored, ..Frame::EMPTY });
+                self.insert_frame(handle, Frame { dirty, stored, ..Frame::EMPTY });
             }
             Verb::Bypass => {
                 let owed =

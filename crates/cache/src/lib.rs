@@ -20,11 +20,15 @@ mod durability;
 mod emulated;
 mod engine;
 mod executor;
+mod frame_hits;
 mod frames;
 mod gaps;
 mod generation;
 mod grow;
 mod grown;
+mod hits;
+#[cfg(test)]
+mod hits_tests;
 #[cfg(test)]
 mod holds_tests;
 mod loading;
@@ -44,6 +48,7 @@ mod plan;
 mod queries;
 mod ranges;
 mod read;
+mod read_hits;
 mod read_now;
 mod recorder;
 mod search;
@@ -314,6 +319,10 @@ pub struct CacheStats {
     pub directory_bytes: u64,
     /// Bytes of memory for the ages of dirty pages.
     pub ages_bytes: u64,
+    /// Bytes of memory for the tables of hits that are read without the decision lock.
+    pub hits_bytes: u64,
+    /// Hits that were read without the decision lock and of which the policy never heard. They are counted as reads.
+    pub hits_dropped: u64,
     /// The mode.
     pub mode: Mode,
     /// Description of the cache device's failure, if it failed; requests then go to the backing store.
@@ -566,7 +575,11 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn stats(&self) -> io::Result<CacheStats> {
-        Ok(self.locks.guard()?.core().stats())
+        let mut guard = self.locks.guard()?;
+        let (mut stats, hits) = (guard.core().stats(), &self.locks.hits);
+        (stats.hits_bytes, stats.hits_dropped) = (hits.memory_bytes() as u64, hits.dropped());
+        stats.counts.hits_unheard(stats.hits_dropped + hits.left());
+        Ok(stats)
     }
 
     /// Figures that the policy reports, by name: expert weights, desired sizes, lengths of its queues.

@@ -9,6 +9,7 @@
 //! - The core's lock is held for a decision. What the decision leaves to be done ([`plan`](super::plan)) follows without
 //!   it: copies of pages into the open batch, and reads of pages besides the requested one. A frame gets the request's
 //!   bytes under the lock.
+//! - A hit that needs none of these takes the lock of a list of hits, or of a set of frames ([`read_hits`](super::read_hits)).
 //!
 //! Devices are called with the core's lock given back, except for:
 //! - growing and closing the store, writing its superblocks, and giving up a failed cache device;
@@ -17,6 +18,7 @@
 
 use super::core::Core;
 use super::durability::WriteBack;
+use super::hits::{HOLDS_MAX, Hits, Noted};
 use super::maintenance::{self, Role, StoreAccess};
 use super::pages::PageLocks;
 use entresol_store::holds;
@@ -47,6 +49,8 @@ pub(super) struct Locks {
     watch: Option<Duration>,
     /// Locks of the pages.
     pub pages: PageLocks,
+    /// Hits that were read without the core's lock.
+    pub hits: Hits,
 }
 
 /// Waiting state of a maintenance thread.
@@ -65,7 +69,9 @@ fn stopped<T>(_: PoisonError<T>) -> io::Error {
 }
 
 impl Locks {
-    pub fn new(core: Box<dyn Core>, watch: Option<Duration>) -> Self {
+    /// The locks of a core whose policy has tiers of so many pages.
+    pub fn new(mut core: Box<dyn Core>, watch: Option<Duration>, tiers: &[usize]) -> Self {
+        let hits = Hits::sharing_with(&mut *core, tiers);
         Locks {
             core: Mutex::new(Some(core)),
             waiting: AtomicUsize::new(0),
@@ -74,6 +80,7 @@ impl Locks {
             dismissed: AtomicBool::new(false),
             watch,
             pages: PageLocks::new(),
+            hits,
         }
     }
 
@@ -151,9 +158,28 @@ impl Locks {
 
     /// A hold of the core's lock, whatever the state of the core.
     pub fn guard(&self) -> io::Result<CoreGuard<'_>> {
-        let held = self.lock_core()?;
+        Ok(self.begin(self.lock_core()?))
+    }
+
+    /// A hold of the core's lock, if no thread has it.
+    fn try_guard(&self) -> Option<CoreGuard<'_>> {
+        self.core.try_lock().ok().map(|held| self.begin(held))
+    }
+
+    /// Has the policy hear of the hits that were noted, if the core's lock is free.
+    pub fn hand_over(&self) {
+        if let Some(mut guard) = self.try_guard() {
+            guard.only_hits();
+        }
+    }
+
+    /// Begins a hold. The policy hears of the hits first that were read without one.
+    fn begin<'a>(&'a self, held: MutexGuard<'a, Option<Box<dyn Core>>>) -> CoreGuard<'a> {
         holds::began();
-        Ok(CoreGuard { locks: self, held: Some(held), owns: false, only_hits: false })
+        let mut guard = CoreGuard { locks: self, held: Some(held), owns: false, only_hits: false, hits_left: false };
+        guard.hits_left =
+            self.hits.hear(|Noted { page, tag }| guard.may_read_another().then(|| guard.core().hear_of_hit(page, tag)));
+        guard
     }
 
     fn lock_core(&self) -> io::Result<MutexGuard<'_, Option<Box<dyn Core>>>> {
@@ -176,22 +202,26 @@ impl Locks {
     /// As [`ready`](Self::ready), if the core's lock can be had within about a microsecond and no maintenance is due.
     pub fn ready_now(&self) -> Option<CoreGuard<'_>> {
         let mut tries = (0..TRIES).map(|_| self.core.try_lock().inspect_err(|_| std::hint::spin_loop()));
-        let held = tries.find_map(Result::ok)?;
-        holds::began();
-        let mut guard = CoreGuard { locks: self, held: Some(held), owns: false, only_hits: false };
-        guard.is_ready().then_some(guard)
+        let mut guard = self.begin(tries.find_map(Result::ok)?);
+        (guard.is_ready() && !guard.hits_left).then_some(guard)
     }
 
     /// A hold of the core's lock within the hard limits. A request that finds a limit reached does maintenance itself,
     /// and others wait for that.
     pub fn ready(&self) -> io::Result<CoreGuard<'_>> {
+        // Others may read more than one hold decides on, again and again.
+        let mut holds_left = HOLDS_MAX;
         loop {
             let mut guard = self.guard()?;
             guard.mend()?;
             let off = guard.core().is_off();
             let ready = |write_back: &WriteBack| if off { !write_back.is_queue_full() } else { write_back.is_ready() };
             if ready(guard.write_back()) {
-                return Ok(guard);
+                if holds_left == 0 || !guard.hits_left {
+                    return Ok(guard);
+                }
+                holds_left -= 1;
+                continue;
             }
             if !off && (guard.write_back().must_catch_up() || guard.write_back().awaits_segments()) {
                 // Catching up waits for the cache device only, never for the backing store.
@@ -222,6 +252,8 @@ pub(super) struct CoreGuard<'a> {
     owns: bool,
     /// Only reads of pages that are held were decided on.
     only_hits: bool,
+    /// The policy has not heard of all hits that were read without the lock.
+    hits_left: bool,
 }
 
 impl CoreGuard<'_> {

@@ -212,7 +212,7 @@ impl Opening {
         let begun = begin()?;
         let drain = self.config.mode != Mode::WriteBack && !self.leave_dirty;
         self.core.start(self.held_max);
-        let locks = Arc::new(Locks::new(self.core, self.config.watch));
+        let locks = Arc::new(Locks::new(self.core, self.config.watch, &self.config.tiers));
         let threads = self.config.maintenance == Maintenance::Threads;
         let cache = BlockCache {
             locks,

@@ -116,6 +116,9 @@ impl BlockCache {
 
     /// `first` when these are the first pages of a call.
     fn read_pages(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> io::Result<()> {
+        if self.read_hits(pages.clone(), bytes, (tag, first), |disk, at, bytes| disk.read_at(at, bytes).is_ok()) {
+            return Ok(());
+        }
         if pages.end - pages.start == 1 {
             let _page = self.locks.pages.page(pages.start);
             return self.read_one(pages.start, bytes, None, tag, first);
@@ -163,6 +166,7 @@ impl BlockCache {
             self.recorder.note(page, Op::Read, tag_of(at), first && at == 0);
             let crc = there.and_then(|there| there.crc);
             guard.core().read(page, PageBytes::with(request.of(page), crc), tag_of(at));
+            guard.core().enter_hit(page);
             decided += 1;
         }
         self.end_decisions(guard, request)?;
@@ -182,6 +186,7 @@ impl BlockCache {
                     let decided = guard.core().read_stored(page, tag);
                     if decided {
                         self.recorder.note(page, Op::Read, tag, first);
+                        guard.core().enter_hit(page);
                     }
                     decided
                 },
@@ -195,7 +200,8 @@ impl BlockCache {
                         return guard.core().fill(page, contents);
                     }
                     self.recorder.note(page, Op::Read, tag, first);
-                    guard.core().read(page, contents, tag)
+                    guard.core().read(page, contents, tag);
+                    guard.core().enter_hit(page);
                 };
                 self.decide(guard, page, PageBytes::with(bytes, crc), decide)
             }

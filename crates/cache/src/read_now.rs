@@ -1,9 +1,10 @@
 //! Reads that succeed at once or not at all, for threads that must not wait: those that take a front-end's requests.
 //!
-//! The bytes of such a read come from the policy's uppermost tier. The policy is told of the read as of any other hit,
-//! in the same order. The locks are those of any other read, but no read waits for them. A page that another thread
-//! has locked is left to a thread that may wait. The core's lock, which is held for a decision, is tried a few times
-//! in a loop. A read that fails leaves no trace: no count and no decision.
+//! The bytes of such a read come from the policy's uppermost tier: from memory, or from a cache device whose pages the
+//! kernel has in memory. The policy is told of the read as of any other hit, in the same order. For a read of the cache
+//! device no lock is taken (`read_hits.rs`). Otherwise the locks are those of any other read, but no read waits for them. A
+//! page that another thread has locked is left to a thread that may wait. The core's lock, which is held for a decision,
+//! is tried a few times in a loop. A read that fails leaves no trace: no count and no decision.
 
 use super::locks::CoreGuard;
 use super::maintenance::StoreAccess;
@@ -19,8 +20,8 @@ const PAGES_MAX: usize = 16;
 const BYTES_MAX: usize = 256 << 10;
 
 impl BlockCache {
-    /// As [`read_tagged`](BlockCache::read_tagged), if the pages are in the policy's uppermost tier and in memory and
-    /// no other thread has locked them. True if they were read. Otherwise nothing has happened, but `bytes` may hold
+    /// As [`read_tagged`](BlockCache::read_tagged), if the pages are in the policy's uppermost tier and in memory, or in the
+    /// kernel's memory for the cache device, and no other thread has locked them. True if they were read. Otherwise nothing has happened, but `bytes` may hold
     /// anything.
     pub fn read_now_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> bool {
         if bytes.is_empty() || self.check_range(offset, bytes.len() as u64).is_err() {
@@ -34,6 +35,9 @@ impl BlockCache {
     }
 
     fn read_pages_now(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag) -> bool {
+        if self.read_hits(pages.clone(), bytes, (tag, true), |disk, at, bytes| disk.read_now(at, bytes)) {
+            return true;
+        }
         let mut held = [const { None }; PAGES_MAX];
         self.hold_now(&pages, &mut held).is_some_and(|mut guard| self.read_above(&mut guard, pages, bytes, tag, true))
     }
@@ -71,6 +75,9 @@ impl BlockCache {
 
     /// Reads pages, if all can be had at once from above or all from below. Returns the number of those decided on.
     fn read_some_pages_now(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> u64 {
+        if self.read_hits(pages.clone(), bytes, (tag, first), |disk, at, bytes| disk.read_now(at, bytes)) {
+            return pages.end - pages.start;
+        }
         let mut held = [const { None }; PAGES_MAX];
         let Some(mut guard) = self.hold_now(&pages, &mut held) else { return 0 };
         if self.read_above(&mut guard, pages.clone(), bytes, tag, first) {
@@ -137,6 +144,7 @@ impl BlockCache {
             for page in pages.clone() {
                 let tag = Tag { sequential: tag.sequential || page > pages.start, ..tag };
                 self.recorder.note(page, Op::Read, tag, first && page == pages.start);
+                guard.core().enter_hit(page);
             }
             // Hits of the uppermost tier move nothing, or pages that a policy moves at any request.
             let request = RequestBytes { first: pages.start, bytes, page_bytes: self.page_bytes as usize };

@@ -5,9 +5,9 @@ use super::aligned::ALIGN;
 use super::rings::{Job, Reads, Rings};
 use super::{AlignedBytes, Disk, QueuedRead, ReadSource, Transfer, queue, take_room};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -229,6 +229,14 @@ impl FileDisk {
     }
 }
 
+/// Reads what the kernel's page cache has of a file. True if that was all; otherwise `bytes` may hold anything. A read that
+/// would wait, that the end cuts off, or whose result is unclear is left to another.
+pub fn read_now(file: &File, at: u64, bytes: &mut [u8]) -> bool {
+    let length = bytes.len();
+    let read = rustix::io::preadv2(file, &mut [IoSliceMut::new(bytes)], at, ReadWriteFlags::NOWAIT);
+    read.is_ok_and(|count| count == length)
+}
+
 fn is_whole(at: u64, len: usize) -> bool {
     (at as usize | len).is_multiple_of(ALIGN)
 }
@@ -244,6 +252,10 @@ impl Disk for FileDisk {
             return self.read_around(at, bytes);
         }
         self.file.read_exact_at(bytes, at)
+    }
+
+    fn read_now(&self, at: u64, bytes: &mut [u8]) -> bool {
+        self.caching == Caching::Buffered && read_now(&self.file, at, bytes)
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {

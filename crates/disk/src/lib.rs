@@ -15,9 +15,9 @@ mod rings;
 mod space;
 
 pub use aligned::AlignedBytes;
-pub use file::{Caching, FileDisk};
+pub use file::{Caching, FileDisk, read_now};
 pub use identity::file_identity;
-pub use metered::{CallCounts, DeviceCounts, MeterReader, Metered, TIME_BUCKETS};
+pub use metered::{CallCounts, DeviceCounts, MeterReader, Metered, THREAD_GROUPS, TIME_BUCKETS, thread_group};
 pub use patience::{PATIENCE, patiently};
 pub use queue::{QueuedRead, ReadSource};
 pub use space::{Taken, take_room};

@@ -10,15 +10,15 @@ use std::time::Instant;
 /// before; the last one counts calls of 67 seconds and more.
 pub const TIME_BUCKETS: usize = 28;
 
-/// Counts are kept apart for so many groups of threads. Threads that count in one place slow one another down by more
+/// Groups of threads for which counts are kept apart. Threads that count in one place slow one another down by more
 /// than a call of a fast device takes.
-const GROUPS: usize = 8;
+pub const THREAD_GROUPS: usize = 8;
 
 /// The group of this thread.
-fn group() -> usize {
+pub fn thread_group() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static GROUP: usize = NEXT.fetch_add(1, Relaxed) % GROUPS;
+        static GROUP: usize = NEXT.fetch_add(1, Relaxed) % THREAD_GROUPS;
     }
     GROUP.with(|group| *group)
 }
@@ -26,7 +26,7 @@ fn group() -> usize {
 /// Calls of one kind.
 #[derive(Default)]
 struct Meter {
-    groups: [Group; GROUPS],
+    groups: [Group; THREAD_GROUPS],
 }
 
 /// Calls of one kind by a group of threads, in cache lines of their own.
@@ -93,7 +93,7 @@ fn bucket(ns: u64) -> usize {
 impl Meter {
     fn time<R>(&self, bytes: usize, call: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
         let started = Instant::now();
-        let group = &self.groups[group()];
+        let group = &self.groups[thread_group()];
         group.under_way.fetch_add(1, Relaxed);
         let result = call();
         group.under_way.fetch_sub(1, Relaxed);
@@ -103,7 +103,7 @@ impl Meter {
 
     /// Counts a call that has returned.
     fn note(&self, bytes: usize, started: Instant, failed: bool) {
-        self.groups[group()].note(bytes, started, failed);
+        self.groups[thread_group()].note(bytes, started, failed);
     }
 
     fn counts(&self) -> CallCounts {
@@ -219,12 +219,12 @@ mod tests {
         }
         let disk = Metered::new(Nothing);
         std::thread::scope(|scope| {
-            for _ in 0..2 * GROUPS {
+            for _ in 0..2 * THREAD_GROUPS {
                 scope.spawn(|| (0..100).for_each(|at| drop(disk.read_at(at, &mut [0; 8]))));
             }
         });
         let CallCounts { calls, errors, bytes, under_way, took, .. } = disk.meter().counts().read;
-        let threads = 2 * GROUPS as u64;
+        let threads = 2 * THREAD_GROUPS as u64;
         assert_eq!((calls, errors, bytes, under_way), (100 * threads, threads, 800 * threads, 0));
         assert_eq!(took.iter().sum::<u64>(), calls);
     }

@@ -4,7 +4,7 @@
 
 use anyhow::{Result, bail};
 use entresol_cache::HANDLE_BYTES;
-use entresol_store::Geometry;
+use entresol_store::{Geometry, HitTable};
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::path::Path;
@@ -17,13 +17,14 @@ const START_BYTES_PER_S: u64 = 500_000_000;
 /// Describes in a line the memory that a cache of this geometry needs while in use, and the bytes that a start reads.
 pub fn needs(geometry: &Geometry) -> String {
     let (index, start) = (geometry.index_bytes(), geometry.start_bytes());
-    let numbers = geometry.capacity_pages() * HANDLE_BYTES;
+    let pages = geometry.capacity_pages();
+    let tables = pages * HANDLE_BYTES + HitTable::bytes_of(pages);
     let seconds = start as f64 / START_BYTES_PER_S as f64;
     format!(
         "memory in use: {} MiB at once and about {} MiB more when it is full, {} MiB more if all of it is dirty (--dirty-age), besides the \
          policy's lists; a start reads up to {} MiB, {seconds:.1} s at 500 MB/s",
         index.div_ceil(MIB),
-        numbers.div_ceil(MIB),
+        tables.div_ceil(MIB),
         geometry.ages_bytes().div_ceil(MIB),
         start.div_ceil(MIB)
     )

@@ -8,6 +8,7 @@ use super::counts::{Recovered, StoreCounts};
 use super::error::StoreError;
 use super::generation::{Generation, Generations};
 use super::geometry::{Geometry, Layout};
+use super::hit_table::{Hit, HitTable};
 use super::index::{Entry, Index};
 use super::log::LogStore;
 use super::memory::Unfilled;
@@ -251,6 +252,28 @@ impl<D: Disk> AnyStore<D> {
     /// Offset of an address on the device, in bytes.
     pub fn byte_of(&self, address: u64) -> u64 {
         either!(self, store => store.byte_of(address))
+    }
+
+    /// Has a table hold versions that may be read without the store, from now on.
+    pub fn share(&mut self, hits: Arc<HitTable>) {
+        either!(self, store => store.index.share(hits));
+    }
+
+    /// Lets the newest version of a page be read without the store, if it is on the device and the page counts as cached.
+    pub fn enter_hit(&mut self, page: u64) {
+        let Some(entry) = self.index().resident(page).filter(|entry| !entry.lost && !self.is_in_memory(entry.address))
+        else {
+            return;
+        };
+        let hit = Hit { at: self.byte_of(entry.address), crc: entry.crc };
+        if let Some(hits) = self.index().hits() {
+            hits.enter(page, hit);
+        }
+    }
+
+    /// True if memory has the version at this address.
+    fn is_in_memory(&self, address: u64) -> bool {
+        either!(self, store => store.is_in_memory(address))
     }
 
     /// The device that holds the store.

@@ -2,12 +2,14 @@
 //! eleven bytes, and five more for finding a page. In the slots layout a slot takes four bytes more.
 
 use super::geometry::Layout;
+use super::hit_table::HitTable;
 use super::numbers::Numbers;
 use crate::holds;
 use entresol_core::Random;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 use zerocopy::FromZeros;
 
 /// The newest version that the store holds of a page.
@@ -132,6 +134,8 @@ pub struct Index {
     lost: BTreeMap<u64, Entry>,
     /// Block of the version that was found last: one request asks several times for its page.
     found: Cell<u32>,
+    /// Versions that may be read without the index. Those that are no longer here are removed from there.
+    hits: Option<Arc<HitTable>>,
 }
 
 impl Index {
@@ -155,6 +159,7 @@ impl Index {
             dirty: 0,
             lost: BTreeMap::new(),
             found: Cell::new(0),
+            hits: None,
         }
     }
 
@@ -163,7 +168,18 @@ impl Index {
         let Addresses::Ring { tail, .. } = self.addresses else { unreachable!("a store of slots does not grow") };
         let mut grown = Index::new(blocks, tail);
         self.iter().for_each(|(page, entry)| grown.insert(page, entry));
+        grown.hits = self.hits.clone();
         grown
+    }
+
+    /// Has versions that are no longer here be removed from a table from now on.
+    pub(super) fn share(&mut self, hits: Arc<HitTable>) {
+        self.hits = Some(hits);
+    }
+
+    /// The table of versions that may be read without the index, if there is one.
+    pub(super) fn hits(&self) -> Option<&HitTable> {
+        self.hits.as_deref()
     }
 
     /// True if the index has no page.
@@ -294,6 +310,9 @@ impl Index {
         let flag = |set, flag| if set { flag } else { 0 };
         self.dirty += usize::from(entry.dirty);
         self.dirty -= usize::from(self.slots[block].is_dirty());
+        if !entry.resident {
+            self.hide(block);
+        }
         self.slots[block].flags = CURRENT | flag(entry.dirty, DIRTY) | flag(entry.resident, RESIDENT);
     }
 
@@ -308,8 +327,18 @@ impl Index {
     }
 
     fn empty(&mut self, block: usize) {
+        self.hide(block);
         self.dirty -= usize::from(self.slots[block].is_dirty());
         self.slots[block] = Slot::NONE;
+    }
+
+    /// Has the version in a block no longer be read without the index.
+    fn hide(&self, block: usize) {
+        if let Some(hits) = &self.hits
+            && self.slots[block].flags & RESIDENT != 0
+        {
+            hits.remove(self.slots[block].page());
+        }
     }
 
     /// Changes an entry, if there is one. Its address and CRC stay.
@@ -548,6 +577,9 @@ impl Index {
 
     /// Forgets every page except lost ones.
     pub fn retain_lost(&mut self) {
+        if let Some(hits) = &self.hits {
+            hits.close();
+        }
         self.numbers.clear();
         self.dirty = 0;
         self.slots.fill(Slot::NONE);

@@ -18,6 +18,7 @@ mod error;
 mod format;
 mod generation;
 mod geometry;
+mod hit_table;
 #[doc(hidden)]
 pub mod holds;
 mod index;
@@ -41,6 +42,7 @@ pub use clock::Clock;
 pub use error::StoreError;
 pub use generation::{Generation, Generations};
 pub use geometry::{Geometry, Layout, Tables};
+pub use hit_table::{Hit, HitTable};
 pub use superblock::Identity;
 
 pub use ages::Ages;

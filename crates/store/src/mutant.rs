@@ -109,6 +109,10 @@ entresol_core::fault_points! {
         TailNotAwaited,
         /// A flush checks for pages that bypassed the store only after the store is durable.
         FlushAskedAfter,
+        /// A version that the index no longer has is still read without it.
+        HitOutlivesVersion,
+        /// A page in memory is read without the core's lock after its frame has got other bytes.
+        HitOutlivesFrame,
         /// A batch is written to the device before all of its blocks are filled.
         BatchBeforeBytes,
         /// A block in memory is read before it is filled.

@@ -3,9 +3,8 @@
 use super::Block;
 use crate::PathError;
 use rustix::fs::{FallocateFlags, FlockOperation};
-use rustix::io::ReadWriteFlags;
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSliceMut, Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -57,10 +56,7 @@ impl Block for FileBlock {
     }
 
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
-        let length = bytes.len();
-        let read = rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT);
-        // A read that would wait, that the end cuts off, or whose result is unclear is left to `read`.
-        read.is_ok_and(|count| count == length)
+        entresol_disk::read_now(&self.file, offset, bytes)
     }
 
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()> {

@@ -8,9 +8,10 @@ use crate::counts::Counts;
 use crate::decision::{Decision, request};
 use crate::durability::{Source, WriteBack, WriteBackCounts};
 use crate::executor::{Executor, Left};
+use crate::frame_hits::FrameHits;
 use crate::maintenance::{self, Refused};
 use crate::objects::Objects;
-use crate::plan::{PageBytes, Plan};
+use crate::plan::{PageBytes, Plan, RequestBytes};
 use crate::search::Search;
 use crate::{CacheStats, Mode, Tag};
 use entresol_core::{Hint, ObjectId, Op, Outcome, Page, Tier};
@@ -19,6 +20,7 @@ use entresol_policy::{Choice, Policy, Streams, Wear};
 use entresol_store::mutant::{self, Mutant};
 use entresol_store::{Clock, Entry};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) struct Engine<P> {
@@ -88,6 +90,11 @@ impl<P: Policy> Engine<P> {
         let Some(streams) = &mut self.executor.streams else { return false };
         let at = self.executor.objects.address(page);
         streams.passes(at) && self.policy.placed(at.object) == 0 && !self.is_cached(page)
+    }
+
+    /// True if recovered pages, or those of a former policy, are shown to the policy behind requests.
+    fn shows(&self) -> bool {
+        self.unseen.is_some() || self.left.is_some()
     }
 
     fn is_cached(&mut self, page: u64) -> bool {
@@ -241,14 +248,49 @@ impl<P: Policy> Core for Engine<P> {
 
     fn read_stored(&mut self, page: u64, tag: Tag) -> bool {
         // A policy with a tier above moves a page up at a hit. Behind a request, pages are shown that need time.
-        let is_simple = !self.off && self.executor.store_tier() == Tier::TOP && self.unseen.is_none();
-        if !is_simple || self.left.is_some() || !self.is_held(page) {
+        let is_simple = !self.off && self.executor.store_tier() == Tier::TOP && !self.shows();
+        if !is_simple || !self.is_held(page) {
             return false;
         }
         let passes = self.passes(page);
         debug_assert!(!passes, "the policy holds the page");
         let decided = self.access(page, Op::Read, PageBytes::UNKNOWN, tag, |_, _, _| {});
         decided.is_some()
+    }
+
+    fn share_frames(&mut self, hits: Arc<FrameHits>) {
+        self.executor.share_frames(hits);
+    }
+
+    fn enter_hit(&mut self, page: u64) {
+        if self.off || self.shows() {
+            return;
+        }
+        if self.executor.store_tier() == Tier::TOP {
+            self.executor.write_back.store.enter_hit(page);
+        } else if let Some(handle) = self.executor.directory.find(page)
+            && self.policy.state(handle).tiers.contains(Tier::TOP)
+        {
+            self.executor.enter_frame(handle);
+        }
+    }
+
+    fn hear_of_hit(&mut self, page: u64, tag: Tag) -> bool {
+        if self.off || self.shows() {
+            return false;
+        }
+        if self.executor.store_tier() == Tier::TOP {
+            self.executor.write_back.store.count_reads(1);
+            return self.read_stored(page, tag);
+        }
+        let handle = self.executor.directory.find(page);
+        let handle = handle.filter(|&handle| self.policy.state(handle).tiers.contains(Tier::TOP));
+        let Some(frame) = handle.and_then(|handle| self.executor.frame(handle)) else { return false };
+        let (Some(bytes), crc) = (frame.bytes.clone(), frame.crc) else { return false };
+        Core::read(self, page, PageBytes::with(&bytes, crc), tag);
+        // As of any read of memory alone: pages that are to be loaded are requested later.
+        let _requested_later = self.take_plan().carry_out_now(RequestBytes::one(page, &bytes));
+        true
     }
 
     fn fill(&mut self, page: u64, contents: PageBytes) {
@@ -428,6 +470,8 @@ impl<P: Policy> Core for Engine<P> {
             index_bytes: self.executor.write_back.store.index().memory_bytes() as u64,
             directory_bytes: self.executor.directory.memory_bytes() as u64,
             ages_bytes: self.executor.write_back.store.ages().map_or(0, |ages| ages.memory_bytes() as u64),
+            hits_bytes: 0,
+            hits_dropped: 0,
             mode: self.executor.mode,
             failed: self.off.then(|| self.executor.write_back.failure.clone().unwrap_or_default()),
         }

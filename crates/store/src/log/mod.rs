@@ -134,6 +134,11 @@ impl<D: Disk> LogStore<D> {
         }
     }
 
+    /// True if only memory has a version, or a batch that is being written.
+    pub(super) fn is_in_memory(&self, address: u64) -> bool {
+        self.is_open(address) || self.sealed.iter().any(|batch| batch.holds(address))
+    }
+
     fn block_in_memory(&self, address: u64) -> Option<&[u8]> {
         if self.is_open(address) {
             return Some(self.buffer.filled((address - self.address) as usize));

@@ -153,6 +153,13 @@ impl<D: Disk> Slots<D> {
         (at < self.fresh.len()).then_some(1 + at)
     }
 
+    /// True if only memory has a version, or a batch that is being written.
+    pub(super) fn is_in_memory(&self, address: u64) -> bool {
+        let is_of =
+            |(first, batch): &(u32, Arc<Batch>)| batch.holds(1 + u64::from(version_of(address).wrapping_sub(*first)));
+        self.open_block(address).is_some() || self.sealed.iter().any(is_of)
+    }
+
     fn page_in_memory(&self, address: u64) -> Option<&[u8]> {
         if let Some(block) = self.open_block(address) {
             return Some(self.buffer.filled(block));

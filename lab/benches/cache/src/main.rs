@@ -42,27 +42,37 @@ const PAGE: usize = 4096;
 const PAGES: u64 = 1024;
 const DEVICE_BYTES: u64 = 64 << 20;
 
-/// A device of memory.
-struct Memory(RwLock<Box<[u8]>>);
+/// A device of memory, with a lock for each block of a page: two threads that read different blocks share nothing.
+struct Memory(Box<[RwLock<[u8; PAGE]>]>);
 
 impl Memory {
     fn new(bytes: u64) -> Self {
-        Memory(RwLock::new(vec![0; bytes as usize].into()))
+        Memory((0..bytes / PAGE as u64).map(|_| RwLock::new([0; PAGE])).collect())
+    }
+
+    /// The blocks of a transfer.
+    fn blocks(&self, at: u64, bytes: usize) -> &[RwLock<[u8; PAGE]>] {
+        assert!((at as usize | bytes).is_multiple_of(PAGE), "transfers of whole blocks");
+        &self.0[at as usize / PAGE..][..bytes / PAGE]
     }
 }
 
 impl Disk for Memory {
     fn size_bytes(&self) -> u64 {
-        self.0.read().expect("no panic").len() as u64
+        (self.0.len() * PAGE) as u64
     }
 
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
-        bytes.copy_from_slice(&self.0.read().expect("no panic")[at as usize..at as usize + bytes.len()]);
+        for (block, bytes) in self.blocks(at, bytes.len()).iter().zip(bytes.chunks_exact_mut(PAGE)) {
+            bytes.copy_from_slice(&*block.read().expect("no panic"));
+        }
         Ok(())
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write().expect("no panic")[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        for (block, bytes) in self.blocks(at, bytes.len()).iter().zip(bytes.chunks_exact(PAGE)) {
+            block.write().expect("no panic").copy_from_slice(bytes);
+        }
         Ok(())
     }
 
