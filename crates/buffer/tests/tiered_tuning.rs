@@ -11,7 +11,7 @@ use entresol_device::Queued;
 use entresol_device::emulated::{Calibration, Clock as DeviceClock, Curve, Mapped, Slowdown, VirtualClock};
 use entresol_device::fixed::{Fixed as FixedDevice, FixedParameters};
 use entresol_policy::miniature::{Access, Miniatures, Prices, Scale, Subject, Terms};
-use entresol_policy::{Config, Options, catalogue};
+use entresol_policy::{Config, Mode, Options, catalogue};
 use entresol_sim::{
     Addresses, Cell, CellOptions, Hierarchy, NamedDevice, PolicySpec, TimedOptions, Tuning as Simulated, parse_policies,
 };
@@ -188,7 +188,8 @@ fn miniatures(trace: &Trace, policy: &PolicySpec) -> Miniatures {
         peak_temporal_distance: None,
     };
     let tunables = (0..policy.info.tunables.len()).collect();
-    let subject = Subject { info: policy.info, options: &policy.options, config: &config, tunables };
+    let subject =
+        Subject { info: policy.info, options: &policy.options, config: &config, tunables, mode: Mode::WriteBack };
     let below = Prices::of(Access { waits: BELOW_NS as f64 / 1e9, busy: 0.0 });
     let terms = Terms { places: vec![Prices::default(), Prices::default(), below], wears: 1, ..Terms::default() };
     Miniatures::new(&subject, Scale { share: 0.01, pages_min: 12 }, terms).expect("a small policy")
@@ -411,7 +412,9 @@ fn what_shadows_of_one_percent_cost_a_request() {
     let hit = hits(asked);
     let config = Config::two_tiers(asked as usize, dram, nvm_pages as usize);
     let tunables = vec![0, 1, 2, 3];
-    let subject = Subject { info: info.info, options: &info.options, config: &config, tunables: tunables.clone() };
+    let mode = Mode::WriteBack;
+    let subject =
+        Subject { info: info.info, options: &info.options, config: &config, tunables: tunables.clone(), mode };
     let (free, dear) = (Prices::default(), Prices::of(Access { waits: 1e-4, busy: 1e-5 }));
     let terms = Terms { places: vec![free, free, dear], wears: 1, ..Terms::default() };
     let shadows = Miniatures::new(&subject, Scale::default(), terms).expect("miniatures");

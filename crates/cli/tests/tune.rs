@@ -89,6 +89,48 @@ fn endurance_counts_when_it_is_asked_for() {
 }
 
 #[test]
+fn settings_are_judged_in_the_mode_that_is_given() {
+    let scratch = Scratch::new();
+    let runs = |mode: &[&str], tiers: &str, policy: &str| {
+        let words = ["-q", "tune", TRACE, "--epoch", "2k", "--grid", "2", "--tuner", "climb,shadows", "-p", policy];
+        scratch.ok(&[&words[..], &["--tiers", tiers, "--json", "out.json"], mode].concat());
+        let out = json(&scratch);
+        let lists = [&out["tuners"], &out["grid"]].map(|list| list.as_array().expect("runs").clone());
+        let runs: Vec<Value> = lists.concat().into_iter().chain([out["start"].clone()]).collect();
+        assert!(runs.len() >= 5, "two tuners, two levels and the start");
+        runs
+    };
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let one = "cache=p4800x:10%,backing=arulraj-ssd";
+    for (tiers, policy) in [(one, "reuse"), (one, "expcache"), (TIERS[1], "reuse"), (TIERS[1], "multi-tier")] {
+        let devices = tiers.split(',').count();
+        let plain = runs(&[], tiers, policy);
+        assert_eq!(sum_of_rates(&runs(&["--mode", "write-back"], tiers, policy)), sum_of_rates(&plain), "the default");
+        for (mode, around) in [("write-through", false), ("write-around", true)] {
+            let clean = runs(&["--mode", mode], tiers, policy);
+            for run in &clean {
+                let (row, below) = (&run["row"], &run["timed"]["devices"][devices - 1]);
+                let arounds = number(&row["write_arounds"]);
+                let at_once = number(&row["write_bypasses"]) + number(&row["write_throughs"]) + arounds;
+                assert_eq!((at_once, arounds > 0), (number(&row["writes"]), around), "{mode} {policy}: {row}");
+                assert_eq!(
+                    (number(&row["write_backs"]), number(&row["dirty_at_end"])),
+                    (0, 0),
+                    "{mode} {policy}: {row}"
+                );
+                assert_eq!(number(&below["writes"]), number(&row["writes"]), "{mode} {policy}: {below}");
+            }
+            assert_ne!(sum_of_rates(&clean), sum_of_rates(&plain), "{mode} {policy}");
+        }
+        assert!(plain.iter().all(|run| number(&run["row"]["write_backs"]) > 0), "{policy}");
+    }
+}
+
+fn sum_of_rates(runs: &[Value]) -> f64 {
+    runs.iter().map(|run| run["requests_per_second"].as_f64().expect("a rate")).sum()
+}
+
+#[test]
 fn what_cannot_be_tuned_is_refused() {
     let scratch = Scratch::new();
     let refused = |words: &[&str], parts: &[&str]| {
@@ -98,6 +140,7 @@ fn what_cannot_be_tuned_is_refused() {
     refused(&[], &["--tiers"]);
     refused(&[&TIERS[..], &["-p", "lru"]].concat(), &["'lru'", "no tunable option"]);
     refused(&[&TIERS[..], &["-p", "lc,multi-tier"]].concat(), &["one policy", "2"]);
+    refused(&[&TIERS[..], &["--mode", "read-only"]].concat(), &["write-around"]);
     refused(&[&TIERS[..], &["--options", "preset"]].concat(), &["'preset'", "dr, dw, nr, nw"]);
     refused(&[&TIERS[..], &["--grid", "11", "--epoch", "0"]].concat(), &["above 0"]);
     refused(&[&TIERS[..], &["--lambda", "0"]].concat(), &["above 0"]);
@@ -182,4 +225,7 @@ fn what_cannot_be_live_says_why() {
     refused(&[&TIERS[..], &["-p", "expcache"]].concat(), &["'expcache'", "DRAM and NVM"]);
     refused(&["--tiers", "dram=dram:5p,cache=840-pro:20p,backing=arulraj-ssd"], &["'840-pro'", "no memory"]);
     refused(&[&TIERS[..], &["--think", "8"]].concat(), &["--live", "--think"]);
+    for mode in ["write-through", "write-around"] {
+        refused(&[&TIERS[..], &["--mode", mode]].concat(), &["--live", "writes back", mode]);
+    }
 }

@@ -17,6 +17,7 @@ mod interface;
 mod list;
 mod log;
 pub mod miniature;
+mod mode;
 mod mutant;
 mod options;
 pub mod parts;
@@ -42,6 +43,7 @@ pub use counts::{Counts, MAX_TIERS, TierCounts};
 pub use info::{Config, Info, OptionInfo, Tunable};
 pub use interface::{Choice, ChoiceCandidate, Driver, PageState, Policy, Switch, TierSet};
 pub use log::{Log, LogLayout};
+pub use mode::Mode;
 #[cfg(feature = "mutants")]
 pub use mutant::leave_out;
 pub use options::{BuildError, Options};

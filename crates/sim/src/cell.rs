@@ -2,12 +2,11 @@
 
 use crate::addresses::Addresses;
 use crate::layer::{Layer, LayerBuilder, LayerMode, PageCounts};
-use crate::mode::Mode;
 use crate::row::{Interval, LayerRow, Row, TierRow};
 use crate::spec::{LayerSpec, PolicySpec};
 use entresol_core::{Hint, ObjectId, Page, Size, Tier};
 use entresol_policy::extension::divided;
-use entresol_policy::{BuildError, Config, Counts, LogLayout, catalogue};
+use entresol_policy::{BuildError, Config, Counts, LogLayout, Mode, catalogue};
 use entresol_trace::EventKind;
 use std::ops::Range;
 use std::time::Duration;

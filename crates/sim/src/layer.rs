@@ -1,12 +1,11 @@
 //! A policy driven over requests: the inner loop of the simulator.
 
 use crate::addresses::Addresses;
-use crate::mode::Mode;
 use crate::row::PartCounts;
 use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb, prefetch};
 use entresol_policy::catalogue::Visitor;
 use entresol_policy::extension::Pooled;
-use entresol_policy::{Counts, Driver, Info, Log, Policy, Streams};
+use entresol_policy::{Counts, Driver, Info, Log, Mode, Policy, Streams};
 use std::ops::Range;
 
 /// Requests ahead of the current one at which the loop asks the policy to prefetch: about as many as fit into the

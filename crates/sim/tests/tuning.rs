@@ -2,9 +2,10 @@
 
 use entresol_core::{Demand, Shadow};
 use entresol_device::profile;
-use entresol_policy::miniature::{Scale, Terms};
+use entresol_policy::miniature::{Access, Prices, Scale, Terms};
 use entresol_sim::{
-    Addresses, Cell, CellOptions, Hierarchy, NamedDevice, Row, TimedOptions, TimedRow, Tuning, parse_policies, prices,
+    Addresses, Cell, CellOptions, Hierarchy, Mode, NamedDevice, Row, TimedOptions, TimedRow, Tuning, parse_policies,
+    prices,
 };
 use entresol_trace::{Trace, generate};
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
@@ -200,4 +201,43 @@ fn miniatures_put_settings_in_the_order_of_the_whole() {
     let wrong = apart.iter().filter(|&&(a, b)| (rates[a][0] > rates[b][0]) != (rates[a][1] > rates[b][1])).count();
     println!("{} settings at a sample of {:.3}: {wrong} of {} pairs wrong", rates.len(), small.rate(), apart.len());
     assert!(apart.len() > 50 && wrong * 50 <= apart.len(), "{wrong} of {} pairs: {rates:?}", apart.len());
+}
+
+/// A miniature of all pages has as many reads and writes of the backing store as the whole, in every mode.
+#[test]
+fn miniatures_have_the_writes_of_each_mode() {
+    // More than all reads of the trace.
+    const WRITE: f64 = 1e6;
+    let trace = traced("zipf:n=60000:pages=3000:seed=3:write=30:update=20");
+    let addresses = Addresses::new(&trace);
+    for policy in ["multi-tier:preset=c", "lc", "reuse"] {
+        let cell = cell(policy, &addresses);
+        for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
+            let options = CellOptions { mode, ..options(0.0) };
+            let values: Vec<f64> =
+                cell.knobs(&addresses, &options).expect("knobs").iter().map(|knob| knob.value).collect();
+            let tunables: Vec<usize> = (0..values.len()).collect();
+            let priced = |busy| Access { waits: 0.0, busy };
+            let below = Prices { read: priced(1.0), write: priced(WRITE), ..Prices::default() };
+            let terms =
+                Terms { places: vec![Prices::default(), Prices::default(), below], wears: 1, ..Terms::default() };
+            let scale = Scale { share: 1.0, pages_min: 1 };
+            let mut small = cell.miniatures(&tunables, &addresses, &options, scale, terms).expect("a small policy");
+            small.arrange(&[Shadow { id: 0, values: values.clone(), from: None }]);
+            for at in 0..trace.len() {
+                let request = trace.request(at);
+                small.told(request, trace.address(request.page), || at as u64);
+            }
+            let busy: f64 = small.demands(0).expect("as arranged").iter().map(|part| part.busy[2]).sum();
+            let (timed, mut tuner) = (TimedOptions::default(), Fixed(values));
+            let tuning = Tuning { tuner: &mut tuner, tunables, epoch_requests: EPOCH, shadows: None, tier: 1 };
+            let run = cell.run_tuned(&addresses, hierarchy(&cell, &addresses), &options, &timed, tuning);
+            let below = run.expect("a run").1.devices[2].clone();
+            // Neighbours may be written by one I/O.
+            let pages = |bytes: u64| (bytes / u64::from(trace.page_bytes)) as f64;
+            let expected = pages(below.read_bytes) + WRITE * pages(below.write_bytes);
+            assert_eq!(busy, expected, "{policy}, {mode:?}, seed {SEED}");
+            assert!(below.writes > 0 && below.reads > 0, "{policy}, {mode:?}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ mod live;
 mod report;
 mod shadows;
 
-use crate::arguments::word;
+use crate::arguments::{keyword, word};
 use crate::output;
 use crate::tiers::{Devices, TimedArgs};
 use crate::trace_source::ReadArgs;
@@ -15,7 +15,9 @@ use clap::{Args, ValueEnum};
 use entresol_device::profile::{Model, Profile};
 use entresol_render::{Progress, Unit};
 use entresol_service::values::{count, share};
-use entresol_sim::{Addresses, Cell, CellOptions, PolicySpec, Row, TimedOptions, TimedRow, Tuning, parse_policies};
+use entresol_sim::{
+    Addresses, Cell, CellOptions, Mode, PolicySpec, Row, TimedOptions, TimedRow, Tuning, parse_policies,
+};
 use entresol_trace::Trace;
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
 use entresol_tune::{
@@ -93,6 +95,9 @@ pub struct TuneArgs {
         conflicts_with_all = ["think", "work", "clock"]
     )]
     pub live: Option<Time>,
+    /// Treatment of writes by the cache, as `mount` and `serve` take it. A buffer of memory, which --live is, writes back
+    #[arg(long, value_parser = keyword::<Mode>(), default_value = "write-back")]
+    pub mode: Mode,
     #[command(flatten)]
     pub timed: TimedArgs,
     #[command(flatten)]
@@ -268,7 +273,12 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
     let mut plan = Plan {
         objective: Objective::Throughput,
         devices,
-        cell_options: CellOptions { warmup: arguments.warmup, seed: arguments.seed, ..CellOptions::default() },
+        cell_options: CellOptions {
+            warmup: arguments.warmup,
+            seed: arguments.seed,
+            mode: arguments.mode,
+            ..CellOptions::default()
+        },
         timed,
         live: arguments.live,
         bound: arguments.bound,
@@ -279,7 +289,7 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         tier: usize::from(above),
     };
     if arguments.live.is_some() {
-        live::check(policy)?;
+        live::check(policy, arguments.mode)?;
     }
     plan.objective = plan.objective(arguments, &cell, &addresses)?;
     let results = plan.run(arguments, &named, policy, &cell, &addresses, quiet)?;

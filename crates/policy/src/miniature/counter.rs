@@ -1,5 +1,6 @@
 //! Time that requests take, counted from a policy's movements as the drivers carry them out.
 
+use crate::mode::Mode;
 use entresol_core::{Demand, Movement, Op, Outcome, Request, STATIONS, Tier, Verb};
 
 /// Time that one access takes, in seconds.
@@ -67,11 +68,25 @@ pub(super) struct Counter<'a> {
     promoted: bool,
     /// The tier in which the page was installed.
     installed: Option<usize>,
+    /// True if the request is a write that the backing store gets at once, and no movement has sent it there yet.
+    to_send: bool,
+    /// True if the backing store has each write at once, so that there is nothing to write back.
+    is_clean: bool,
 }
 
 impl<'a> Counter<'a> {
-    pub fn new(request: Request, terms: &'a Terms) -> Self {
-        Counter { request, terms, waits: 0.0, busy: [0.0; STATIONS], written: 0.0, promoted: false, installed: None }
+    pub fn new(request: Request, terms: &'a Terms, mode: Mode) -> Self {
+        Counter {
+            request,
+            terms,
+            waits: 0.0,
+            busy: [0.0; STATIONS],
+            written: 0.0,
+            promoted: false,
+            installed: None,
+            to_send: mode.is_clean() && request.op.is_write(),
+            is_clean: mode.is_clean(),
+        }
     }
 
     fn below(&self) -> usize {
@@ -112,6 +127,7 @@ impl<'a> Counter<'a> {
                 self.access(from.index(), read, awaited);
                 self.write(to, awaited);
             }
+            Verb::WriteBack { .. } if self.is_clean => {}
             Verb::WriteBack { from } => {
                 self.access(from.index(), read, false);
                 self.access(self.below(), |prices| prices.write, false);
@@ -120,7 +136,10 @@ impl<'a> Counter<'a> {
                 self.access(tier.index(), read, false);
                 self.write(tier, false);
             }
-            Verb::Bypass if self.request.op.is_write() => self.access(self.below(), |prices| prices.write, true),
+            Verb::Bypass if self.request.op.is_write() => {
+                self.to_send = false;
+                self.access(self.below(), |prices| prices.write, true);
+            }
             Verb::Bypass => self.access(self.below(), read, true),
             Verb::Drop { .. }
             | Verb::DropObject { .. }
@@ -145,6 +164,9 @@ impl<'a> Counter<'a> {
             self.access(tier, |prices| if in_place { prices.change } else { prices.write }, true);
             self.written += f64::from(u8::from(tier == self.terms.wears));
         }
+        if self.to_send {
+            self.access(self.below(), |prices| prices.write, true);
+        }
         let waits = self.waits + self.terms.request;
         *into += Demand { requests: 1.0, waits, busy: self.busy, written: self.written };
     }
@@ -161,7 +183,7 @@ mod tests {
         let price = |waits| Prices::of(Access { waits, busy: 1.0 });
         let waits = |awaits| {
             let terms = Terms { places: vec![price(1.0), price(10.0), price(1000.0)], request: 0.5, awaits, wears: 1 };
-            let mut counter = Counter::new(Request::read(7), &terms);
+            let mut counter = Counter::new(Request::read(7), &terms, Mode::WriteBack);
             let nvm = Tier::SECOND;
             for (page, verb) in [
                 (3, Verb::WriteBack { from: nvm }),
@@ -181,5 +203,30 @@ mod tests {
         // Read in NVM for the write-back, written to NVM.
         assert_eq!(waits(Awaits::Copies), 1031.5);
         assert_eq!(waits(Awaits::All), 2031.5);
+    }
+
+    /// The page of a write is installed in NVM, for which a modified one leaves; then one is sent past NVM.
+    #[test]
+    fn a_write_goes_below_once_in_a_mode_without_dirty_pages() {
+        let price = Prices::of(Access { waits: 1.0, busy: 1.0 });
+        let terms = Terms { places: vec![price; 3], wears: 1, ..Terms::default() };
+        let busy = |mode, movements: &[(u32, Verb)], outcome| {
+            let mut counter = Counter::new(Request::write(7), &terms, mode);
+            for &(page, verb) in movements {
+                counter.movement(Movement { page: Page(page), verb, joined: false });
+            }
+            let mut demand = Demand::default();
+            counter.end(outcome, &mut demand);
+            demand.busy
+        };
+        let nvm = Tier::SECOND;
+        let stored =
+            [(3, Verb::WriteBack { from: nvm }), (3, Verb::Drop { from: nvm }), (7, Verb::Install { to: nvm })];
+        assert_eq!(busy(Mode::WriteBack, &stored, Outcome::ADMITTED), [0.0, 2.0, 1.0]);
+        assert_eq!(busy(Mode::WriteThrough, &stored, Outcome::ADMITTED), [0.0, 1.0, 1.0]);
+        for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
+            assert_eq!(busy(mode, &[(7, Verb::Bypass)], Outcome::BYPASSED), [0.0, 0.0, 1.0], "{mode:?}");
+        }
+        assert_eq!(busy(Mode::WriteAround, &[], Outcome::BYPASSED), [0.0, 0.0, 1.0]);
     }
 }

@@ -14,10 +14,11 @@ use crate::catalogue;
 use crate::extension::divided;
 use crate::info::{Config, Info};
 use crate::interface::Driver;
+use crate::mode::Mode;
 use crate::options::{BuildError, Options};
 use crate::parts::Sampler;
 use crate::parts::slots::{ByAddress, Slots};
-use entresol_core::{Address, Demand, Movement, NEVER, ObjectId, PARTS, Page, Request, Shadow, Tier};
+use entresol_core::{Address, Demand, Movement, NEVER, ObjectId, Outcome, PARTS, Page, Request, Shadow, Tier};
 
 /// Size of the miniatures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,6 +54,8 @@ pub struct Subject<'a> {
     pub config: &'a Config,
     /// Indices of the tunables that differ between miniatures.
     pub tunables: Vec<usize>,
+    /// Handling of writes.
+    pub mode: Mode,
 }
 
 #[derive(Clone)]
@@ -67,11 +70,11 @@ struct Miniature {
 /// ```
 /// use entresol_core::{Address, ObjectId, Request, Shadow};
 /// use entresol_policy::miniature::{Access, Miniatures, Prices, Scale, Subject, Terms};
-/// use entresol_policy::{Config, Options, catalogue};
+/// use entresol_policy::{Config, Mode, Options, catalogue};
 ///
 /// let info = catalogue::info("multi-tier")?;
 /// let (options, config) = (Options::defaults(info), Config::two_tiers(1000, 10, 100));
-/// let subject = Subject { info, options: &options, config: &config, tunables: vec![2] };
+/// let subject = Subject { info, options: &options, config: &config, tunables: vec![2], mode: Mode::WriteBack };
 /// let (free, dear) = (Prices::default(), Prices::of(Access { waits: 1e-4, busy: 1e-5 }));
 /// let terms = Terms { places: vec![free, free, dear], wears: 1, ..Terms::default() };
 /// let mut small = Miniatures::new(&subject, Scale::default(), terms)?;
@@ -96,6 +99,7 @@ pub struct Miniatures {
     rate: f64,
     objects: u32,
     terms: Terms,
+    mode: Mode,
 }
 
 /// Most miniatures at a time, each of which takes memory for the pages that it knows.
@@ -107,7 +111,7 @@ impl Miniatures {
     /// # Errors
     /// When the policy cannot be built in small.
     pub fn new(subject: &Subject, scale: Scale, terms: Terms) -> Result<Self, BuildError> {
-        let Subject { info, options, config, ref tunables } = *subject;
+        let Subject { info, options, config, ref tunables, mode } = *subject;
         let rate = scale.rate(&config.tiers);
         let scaled = |(&pages, &least): (&usize, &usize)| match pages {
             0 => 0,
@@ -121,6 +125,7 @@ impl Miniatures {
         let slots_max = known.min(Sampler::slots(config.pages, rate)).min(config.pages.max(1));
         let small = Config { pages: slots_max, tiers, ..config.clone() };
         let (own, pool) = divided(info, &small);
+        let options = if mode.is_clean() { &options.for_through() } else { options };
         let empty = catalogue::build(info, &own, options, AnyPolicy { pool, handles: slots_max })?;
         Ok(Miniatures {
             all: Vec::new(),
@@ -131,6 +136,7 @@ impl Miniatures {
             rate,
             objects: config.objects.max(1) as u32,
             terms,
+            mode,
         })
     }
 
@@ -169,14 +175,16 @@ impl Miniatures {
         // Without a free slot the page belongs to no sample for now.
         let Some(slot) = self.slots.claim(at, forgotten) else { return };
         let request = Request { page: slot, ..request };
+        let around = self.mode == Mode::WriteAround && request.op.is_write();
         for one in &mut self.all {
             let mut small = Small {
                 slots: &self.slots,
                 objects: self.objects,
                 now_us,
-                counter: counter::Counter::new(request, &self.terms),
+                counter: counter::Counter::new(request, &self.terms, self.mode),
             };
-            let outcome = one.policy.0.access(request, &mut small);
+            let passes = around && one.policy.0.state(slot).tiers.is_empty();
+            let outcome = if passes { Outcome::BYPASSED } else { one.policy.0.access(request, &mut small) };
             small.counter.end(outcome, &mut one.demands[part]);
         }
     }

@@ -52,7 +52,8 @@ impl Cell {
     ) -> Result<Miniatures, CellError> {
         let spec = &self.stack.layers[0].spec;
         let config = self.stack.config(0, addresses, options);
-        let subject = Subject { info: spec.info, options: &spec.options, config: &config, tunables: tunables.to_vec() };
+        let (info, given, tunables) = (spec.info, &spec.options, tunables.to_vec());
+        let subject = Subject { info, options: given, config: &config, tunables, mode: options.mode };
         Ok(Miniatures::new(&subject, scale, terms)?)
     }
 }

@@ -15,7 +15,8 @@ use entresol_device::load::closed_loop;
 use entresol_device::profile::{Model, Profile};
 use entresol_device::{Device, Io, IoKind};
 use entresol_policy::miniature::{Access, Awaits, Miniatures, Prices, Terms};
-use entresol_sim::{Addresses, PolicySpec, prices};
+use entresol_service::keyword::Keyword;
+use entresol_sim::{Addresses, Mode, PolicySpec, prices};
 use entresol_tune::{EpochRow, Tuner};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Serialize;
@@ -61,9 +62,14 @@ pub struct Ran {
     pub accuracy: Vec<String>,
 }
 
-/// Refuses policies that a tiered buffer cannot run, before anything is run.
-pub fn check(policy: &PolicySpec) -> Result<()> {
+/// Refuses policies and modes that a tiered buffer cannot run, before anything is run.
+pub fn check(policy: &PolicySpec, mode: Mode) -> Result<()> {
     let info = policy.info;
+    ensure!(
+        !mode.is_clean(),
+        "--live: a buffer of DRAM and NVM writes back; without --live {} is simulated",
+        mode.keyword()
+    );
     ensure!(
         info.tiers.len() == 2,
         "--live: policy '{}' manages {}; the live buffer is one of DRAM and NVM together",
