@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::Args;
 use entresol_cache::Mode;
 use entresol_policy::Wear;
-use entresol_service::format::{FormatOptions, Formatted, format};
+use entresol_service::format::{Bound, FormatOptions, Formatted, format};
 use entresol_service::identity::{self, Identity};
 use entresol_service::memory;
 use entresol_service::server_pages::ServerPages;
@@ -69,10 +69,27 @@ impl FormatArgs {
     }
 }
 
+/// Says what was chosen for a bound on wear, and that it is not kept where that is so.
+fn say_bound(arguments: &FormatArgs, &Bound { wear, policy, is_kept }: &Bound) {
+    let name = arguments.cache.display();
+    match (arguments.layout, arguments.wear) {
+        (None, _) if is_kept => say!("{name}: layout segments, which keeps the bound {wear} (--wear)"),
+        (None, _) => say!("{name}: layout segments, as no other keeps a bound on wear (--wear)"),
+        (Some(_), None) if is_kept => say!("{name}: bound {wear}, the default over segments (--wear)"),
+        (Some(_), _) => {}
+    }
+    if !is_kept {
+        say!(
+            "{name}: policy {policy} does not rank its pages, so what is written to the cache may exceed {wear}; the \
+             policy reuse keeps the bound (--policy)"
+        );
+    }
+}
+
 /// Runs the command.
 pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
     let name = arguments.cache.display();
-    let Formatted { geometry, server } = format(&arguments.options())?;
+    let Formatted { geometry, server, bound } = format(&arguments.options())?;
     if !quiet {
         let Geometry { page_bytes, segment_pages, segments, layout } = geometry;
         let of_slots = if layout == Layout::Log { "" } else { "a journal and slots in " };
@@ -81,8 +98,8 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
             geometry.capacity_pages(),
             arguments.backing.display()
         );
-        if let Some(wear) = arguments.wear.filter(|_| arguments.layout.is_none() && layout == Layout::Segments) {
-            say!("{name}: layout segments, which keeps the bound {wear} (--wear)");
+        if let Some(bound) = bound {
+            say_bound(arguments, &bound);
         }
         if let Some(ServerPages { server, page_bytes: own }) = server {
             if own == page_bytes && arguments.page_size.is_none() {

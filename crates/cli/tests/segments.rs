@@ -202,6 +202,54 @@ fn a_bound_on_wear_given_to_format_makes_segments_and_holds_at_every_start() {
     }
 }
 
+/// Each combination of a layout, a bound and a policy: the lines of `format` about the bound, two at most.
+#[test]
+fn format_says_what_follows_for_a_bound_on_wear() {
+    let scratch = Scratch::new();
+    scratch.file("disk", vec![0; BACKING]);
+    let kept = "layout segments, which keeps the bound 1DWPD (--wear)";
+    let alone = "layout segments, as no other keeps a bound on wear (--wear)";
+    let default = "bound amplification=1.8+0.04, the default over segments (--wear)";
+    let exceeded = |policy, bound| {
+        format!(
+            "policy {policy} does not rank its pages, so what is written to the cache may exceed {bound}; the policy reuse keeps \
+             the bound (--policy)"
+        )
+    };
+    let cases = [
+        ("", vec![]),
+        ("--wear unbounded", vec![]),
+        ("--policy lru", vec![]),
+        ("--layout slots --wear unbounded", vec![]),
+        ("--layout log", vec![]),
+        ("--wear 1DWPD", vec![kept.to_owned()]),
+        ("--wear 1DWPD --policy reuse:price=0.1", vec![kept.to_owned()]),
+        ("--wear 1DWPD --policy lru", vec![alone.to_owned(), exceeded("lru", "1DWPD")]),
+        ("--layout segments", vec![default.to_owned()]),
+        ("--layout segments --wear 1DWPD", vec![]),
+        ("--layout segments --wear unbounded --policy lru", vec![]),
+        ("--layout segments --policy arc", vec![exceeded("arc", "amplification=1.8+0.04")]),
+        ("--layout segments --wear 200GB --policy face-gsc", vec![exceeded("face-gsc", "200000000000B")]),
+    ];
+    let format = "format --force --cache cache --backing disk --size 2MiB";
+    for (options, expected) in cases {
+        let words: Vec<&str> = format.split(' ').chain(options.split_whitespace()).collect();
+        let made = scratch.run(&words);
+        let said = String::from_utf8_lossy(&made.stderr).into_owned();
+        assert!(made.status.success(), "{options}: {said}");
+        let lines = said.lines().filter_map(|line| line.strip_prefix("cache: "));
+        let found: Vec<&str> =
+            lines.filter(|line| ["layout", "bound", "policy"].iter().any(|word| line.starts_with(word))).collect();
+        assert_eq!(found, expected, "{options}: {said}");
+        let quiet = scratch.run(&[&["-q"], &words[..]].concat());
+        assert!(quiet.status.success() && quiet.stderr.is_empty(), "{options}");
+    }
+    for layout in ["slots", "log"] {
+        let words: Vec<&str> = format.split(' ').chain(["--wear", "1DWPD", "--layout", layout]).collect();
+        says(&scratch.refused(&words), &[&format!("Over {layout} each page"), "nothing holds that to 1DWPD"]);
+    }
+}
+
 #[test]
 fn a_bound_on_wear_is_refused_where_the_layout_cannot_keep_it() {
     for layout in ["log", "slots"] {

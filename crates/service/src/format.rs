@@ -2,6 +2,7 @@
 
 use super::around;
 use super::backing_record;
+use super::cache_options::WEAR;
 use super::chosen::Kept;
 use super::config::one_policy;
 use super::directory::{check_outside, refusal};
@@ -9,7 +10,7 @@ use super::hold::{ReadFile, check_apart, hex, hold, metadata};
 use super::identity::{Identity, identity, random};
 use super::server_pages::{self, ServerPages};
 use anyhow::{Context, Result, bail};
-use entresol_cache::{BlockCache, Mode};
+use entresol_cache::{BlockCache, Mode, default_policy};
 use entresol_disk::{Caching, Disk, FileDisk, take_room};
 use entresol_files::Backing;
 use entresol_files::record::{Record, RecordPlace};
@@ -56,6 +57,16 @@ impl FormatOptions {
         self.wear.is_some_and(|wear| wear != Wear::Unbounded)
     }
 
+    /// Bound over a layout, which only segments keep, by the policy of this name; none where nothing is bounded.
+    fn bound(&self, layout: Layout) -> Result<Option<Bound>> {
+        let wear = self.wear.unwrap_or(WEAR);
+        if layout != Layout::Segments || wear == Wear::Unbounded {
+            return Ok(None);
+        }
+        let policy = one_policy(self.policy.as_deref().unwrap_or(default_policy(layout))).context("--policy")?.info;
+        Ok(Some(Bound { wear, policy: policy.name, is_kept: policy.ranked }))
+    }
+
     fn layout(&self) -> Layout {
         self.layout.unwrap_or(if self.is_bounded() { Layout::Segments } else { Layout::default() })
     }
@@ -68,6 +79,20 @@ pub struct Formatted {
     pub geometry: Geometry,
     /// The database server below, whose page size was taken unless one was given or so small a cache has no such pages.
     pub server: Option<ServerPages>,
+    /// Bound on what is written to the cache, of a layout that can keep one.
+    pub bound: Option<Bound>,
+}
+
+/// Bound on what is written to a new cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    /// The bound, as given or that of the layout.
+    pub wear: Wear,
+    /// Name of the policy.
+    pub policy: &'static str,
+    /// True if the policy ranks its pages. Without ranks the cache does not know which writes to save, and keeps no
+    /// bound.
+    pub is_kept: bool,
 }
 
 /// Makes a cache.
@@ -79,8 +104,13 @@ pub fn format(options: &FormatOptions) -> Result<Formatted> {
     check_apart(&options.cache, &options.backing)?;
     options.policy.as_deref().map(one_policy).transpose().context("--policy")?;
     if let Some(layout) = options.layout.filter(|&layout| options.is_bounded() && layout != Layout::Segments) {
-        bail!("--wear: a cache of the layout {} keeps no bound; one of the layout segments does", layout.name());
+        let (layout, wear) = (layout.name(), options.wear.unwrap_or_default());
+        bail!(
+            "--wear: a cache of the layout {layout} keeps no bound; one of the layout segments does. Over {layout} each page that \
+             the policy admits is written, and nothing holds that to {wear}"
+        );
     }
+    let bound = options.bound(options.layout())?;
     let backing = below(options)?;
     let exists = options.cache.exists();
     let size = match (options.size, exists) {
@@ -102,7 +132,7 @@ pub fn format(options: &FormatOptions) -> Result<Formatted> {
         let made = made.and_then(|_room| make(options, size, geometry, &backing));
         made.inspect_err(|_| drop(std::fs::remove_file(&options.cache)))?;
     }
-    Ok(Formatted { geometry, server })
+    Ok(Formatted { geometry, server, bound })
 }
 
 fn geometry(options: &FormatOptions, size: u64, page_size: u64) -> Result<Geometry> {
