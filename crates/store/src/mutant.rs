@@ -238,9 +238,7 @@ impl Mutant {
     /// True if a layout has the step.
     pub fn is_of(self, layout: Layout) -> bool {
         match self {
-            Mutant::BlockTooEarly | Mutant::NotRenewed => layout.has_slots(),
-            // Segments that are free are filled in turn, and 100,000 runs over them do not show it: docs/PLAN.md.
-            Mutant::FreedUnsaid => layout == Layout::Slots,
+            Mutant::FreedUnsaid | Mutant::BlockTooEarly | Mutant::NotRenewed => layout.has_slots(),
             Mutant::GrownTooEarly | Mutant::GrownUnsaid => layout == Layout::Log,
             // Elsewhere maintenance notes too little while a start repeats.
             Mutant::ArenaRepeatCounts => layout == Layout::Segments,

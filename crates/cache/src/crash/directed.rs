@@ -206,6 +206,82 @@ pub(super) fn a_flush_covers_what_is_cached_again_meanwhile(layout: Layout) -> R
     }
 }
 
+/// Segments that one sync makes durable and obsolete at once, in the smallest cache: soon no other is free. Until a durable
+/// block states that sync, a start after a crash checks the batches that it covered. It would find nothing of what was
+/// flushed if their segments had been written again.
+pub(super) fn segments_are_not_written_again_before_a_block_says_so() -> Result<(), String> {
+    const SEGMENT: u64 = 8;
+    // Less than a segment's worth is in a batch that is open, so that each write takes a slot of its own.
+    const PAGES: u64 = 12;
+    // Requests sync from eight unsynced segments on, or where fewer than three are free.
+    const FILLED: usize = 7;
+    let sized = |segments| Geometry {
+        page_bytes: PAGE as u32,
+        segment_pages: SEGMENT as u32,
+        segments,
+        layout: Layout::Segments,
+    };
+    let geometry = (4..).map(sized).find(|geometry| geometry.check().is_ok()).expect("a size");
+    let power = Power::steady();
+    let disks = [SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(PAGES * PAGE, &power)];
+    BlockCache::format_of(&disks[0], geometry, &disks[1], [1; 16], ID, generation(1))
+        .map_err(|error| error.to_string())?;
+    let event = Event::default();
+    let device = Meanwhile { disk: disks[0].clone(), at: Call::Sync, event: Arc::clone(&event) };
+    // Batches are written as soon as they are complete.
+    let config =
+        CacheConfig { maintenance: Maintenance::Requests, ..config("lru", Mode::WriteBack, &[PAGES as usize]) };
+    let opened = BlockCache::open(device, disks[1].clone(), ID, &config);
+    let cache = opened.map_err(|error| format!("opening: {error}"))?;
+    let mut versions = [0u8; PAGES as usize];
+    let mut next = (0..PAGES).cycle();
+    let mut fill = || {
+        for page in next.by_ref().take(SEGMENT as usize) {
+            versions[page as usize] += 1;
+            write(&cache, page, versions[page as usize])?;
+        }
+        Ok::<_, String>(versions)
+    };
+    let opening = disks[0].counts()[2];
+    let mut flushed = [0; PAGES as usize];
+    for _ in 0..FILLED {
+        flushed = fill()?;
+    }
+    if disks[0].counts()[2] > opening {
+        return Err("the device was synced before the flush".to_owned());
+    }
+    let image = Arc::new(Mutex::new(Vec::new()));
+    let (disk, durable) = (disks[0].clone(), Arc::clone(&image));
+    let synced = move || {
+        *durable.lock().expect("nobody panics") = disk.copy();
+        false
+    };
+    *event.lock().expect("nobody panics") = Some(Box::new(synced));
+    cache.flush().map_err(text("a flush"))?;
+    let syncs = disks[0].counts()[2];
+    // The next sync makes the statement durable.
+    while disks[0].counts()[2] == syncs {
+        // Of all writes since the sync those of pages survive, and no block of the journal or commit record.
+        let mut left = image.lock().expect("nobody panics").clone();
+        for (left, now) in left.chunks_exact_mut(PAGE as usize).zip(disks[0].copy().chunks_exact(PAGE as usize)) {
+            if now.iter().all(|byte| *byte == now[0]) {
+                left.copy_from_slice(now);
+            }
+        }
+        let crashed = [SimDisk::new(left.len() as u64, &Power::steady()), disks[1].fork()];
+        crashed[0].put_back(&left);
+        let after = open(&crashed, &config)?;
+        for (at, &flushed) in flushed.iter().enumerate() {
+            let found = page(&after, at as u64)?;
+            if found < flushed {
+                return Err(format!("page {at}: version {found} after a crash, and {flushed} was flushed"));
+            }
+        }
+        fill()?;
+    }
+    Ok(())
+}
+
 /// A cache whose device failed is out of date from then on, and is not opened again.
 pub(super) fn a_cache_that_was_given_up_is_not_opened_again(layout: Layout) -> Result<(), String> {
     let disks = formatted(layout, 64);
@@ -878,6 +954,9 @@ pub(super) fn all(layout: Layout) -> Result<(), String> {
         what_is_announced_tells_what_was_durable()?;
     } else {
         a_copy_of_a_journal_block_is_read_again()?;
+    }
+    if layout == Layout::Segments {
+        segments_are_not_written_again_before_a_block_says_so()?;
     }
     an_older_copy_in_a_failed_log_is_no_loss(layout)?;
     a_copy_that_is_written_past_counts_until_then(layout)?;

@@ -326,6 +326,16 @@ fn what_lies_beyond_tells_what_was_durable() {
 }
 
 #[test]
+fn segments_are_not_written_again_before_a_block_says_that_they_are_free() {
+    let scene = directed::segments_are_not_written_again_before_a_block_says_so;
+    scene().unwrap_or_else(|violation| panic!("{violation}"));
+    mutant::activate(Some(Mutant::FreedUnsaid));
+    let found = scene();
+    mutant::activate(None);
+    println!("{}", found.expect_err("the mutant is found"));
+}
+
+#[test]
 fn a_last_batch_that_went_elsewhere_is_told_by_the_commit_record() {
     directed::a_misdirected_last_batch_is_told_by_the_commit_record().unwrap_or_else(|violation| panic!("{violation}"));
 }
