@@ -285,6 +285,11 @@ bench-peers: deps
 bench-deciding: deps
 	cargo test --release --locked -p entresol-cache -p entresol-buffer --test choice_cost --test tiered_tuning -- --ignored --nocapture what_
 
+# Disk I/Os of `reuse` after a restart, with what it had learned and without (a minute).
+.PHONY: bench-reuse-restart
+bench-reuse-restart: deps
+	cargo test --release --locked -p entresol-policy --lib -- --ignored --nocapture what_a_restart
+
 # What a hit costs through FUSE and NBD, beside the bare socket, nbdkit, and reads that go by a worker (two minutes).
 .PHONY: bench-doors
 bench-doors: deps

@@ -39,6 +39,8 @@
 mod coldest;
 mod history;
 mod pages;
+#[cfg(test)]
+mod restart_tests;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -182,6 +182,12 @@ impl Tables {
         while self.build_next(theta, sampled) {}
     }
 
+    /// Bytes of the weights that are not 0, at two bytes each and two to name its cell, and a byte a class.
+    #[cfg(test)]
+    pub fn used_bytes(&self) -> usize {
+        CLASSES + 4 * self.events.iter().flatten().filter(|weight| **weight > 0).count()
+    }
+
     /// Number of events of each kind that are remembered, with their weights.
     #[cfg(test)]
     pub fn weights(&self) -> [f64; 3] {
