@@ -20,6 +20,8 @@ type Set = [Option<(u64, Arc<[u8]>)>; WAYS];
 /// Table of pages in memory.
 pub(super) struct FrameHits {
     sets: Box<[Mutex<Set>]>,
+    /// A page was entered, ever. Without a tier of memory no set is looked at.
+    used: AtomicBool,
     /// Nothing is found, and nothing entered.
     closed: AtomicBool,
 }
@@ -28,7 +30,8 @@ impl FrameHits {
     /// An empty table for a tier of so many pages.
     pub fn new(pages: usize) -> Self {
         let sets = pages.div_ceil(2).max(SETS_MIN);
-        FrameHits { sets: std::iter::repeat_with(Mutex::default).take(sets).collect(), closed: AtomicBool::new(false) }
+        let sets = std::iter::repeat_with(Mutex::default).take(sets).collect();
+        FrameHits { sets, used: AtomicBool::new(false), closed: AtomicBool::new(false) }
     }
 
     /// Bytes of memory, without those of pages.
@@ -44,7 +47,7 @@ impl FrameHits {
 
     /// Copies a page. False if the table does not have it.
     pub fn read(&self, page: u64, bytes: &mut [u8]) -> bool {
-        if self.closed.load(Relaxed) {
+        if !self.used.load(Relaxed) || self.closed.load(Relaxed) {
             return false;
         }
         let set = self.set(page);
@@ -58,6 +61,7 @@ impl FrameHits {
         if self.closed.load(Relaxed) {
             return;
         }
+        self.used.store(true, Relaxed);
         let mut set = self.set(page);
         let from = set.iter().position(|entry| entry.as_ref().is_some_and(|(there, _)| *there == page));
         set[..=from.unwrap_or(WAYS - 1)].rotate_right(1);

