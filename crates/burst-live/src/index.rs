@@ -4,6 +4,9 @@
 //! A checkpoint of N files has N *slots*; a file has the slot that its name takes first ([`crate::names`]). Each opening
 //! for writing is a new *generation* of the slot, and the newest one that has committed counts. The numbers of ranks of
 //! the objects say what they are, so that the name of a part is enough: [`FILES`] and [`PIECE`].
+//!
+//! A file with a temporary name has no slot, and its pieces have numbers of their own, from 2^31 on. The index of the
+//! name that the file gets later refers to them.
 
 use crate::message::About;
 use entresol_burst::{CheckpointId, JobId, Object};
@@ -19,7 +22,7 @@ pub const FILES: u32 = 1 << 31;
 pub const PIECE_BYTES: usize = 16 << 20;
 /// Most times that a file may be opened for writing.
 pub const GENERATIONS: u32 = 64;
-/// Most files of a checkpoint: a file may then have 4,000 pieces, and more where there are fewer files.
+/// Most files of a checkpoint: a file may then have 2,000 pieces, and more where there are fewer files.
 pub const FILES_MAX: u32 = 1 << 14;
 
 /// One opening of a file for writing.
@@ -31,6 +34,8 @@ pub struct Claim {
     pub slot: u32,
     /// Number of the opening, below [`GENERATIONS`].
     pub generation: u32,
+    /// True for a file with a temporary name: slot and generation stand for numbers of pieces alone.
+    pub is_temporary: bool,
 }
 
 impl Claim {
@@ -39,18 +44,13 @@ impl Claim {
         Object { job, checkpoint, rank: self.slot + self.files * self.generation }
     }
 
-    /// The object of a later index, which has a number in the row of the pieces: the buffers keep the earlier one until it
-    /// is on the PFS. None if there are no more numbers.
-    pub fn later_index(self, job: JobId, checkpoint: CheckpointId, number: u32) -> Option<Object> {
-        self.piece(job, checkpoint, number).filter(|object| object.rank < FILES)
-    }
-
-    /// The object of a piece; none if there are no more numbers. The first [`GENERATIONS`] rows of numbers are those of
-    /// the indexes.
+    /// The object of a piece, or of a later index: the buffers keep an earlier one until it is on the PFS. None if there
+    /// are no more numbers. The first [`GENERATIONS`] rows of numbers are those of the first indexes.
     pub fn piece(self, job: JobId, checkpoint: CheckpointId, number: u32) -> Option<Object> {
         let row = number.checked_add(1)?.checked_mul(GENERATIONS)?.checked_add(self.generation)?;
-        let rank = row.checked_mul(self.files)?.checked_add(self.slot)?;
-        (rank < PIECE).then_some(Object { job, checkpoint, rank })
+        let rank = row.checked_mul(self.files)?.checked_add(self.slot).filter(|&rank| rank < FILES - 1)?;
+        let first = if self.is_temporary { FILES } else { 0 };
+        Some(Object { job, checkpoint, rank: first + rank })
     }
 }
 
@@ -210,22 +210,28 @@ mod tests {
         let mut ranks = BTreeSet::new();
         for slot_of in 0..files {
             for generation in 0..GENERATIONS {
-                let claim = Claim { files, slot: slot_of, generation };
+                let claim = Claim { files, slot: slot_of, generation, is_temporary: false };
                 let index = claim.index(job, checkpoint);
                 assert!(ranks.insert(index.rank) && slot(files, index.rank) == slot_of);
                 assert_eq!(order(files, index.rank), (generation, 0));
-                let later = claim.later_index(job, checkpoint, 4).expect("an index");
+                let later = claim.piece(job, checkpoint, 4).expect("an index");
                 assert_eq!((slot(files, later.rank), order(files, later.rank)), (slot_of, (generation, 5)));
-                assert!(
-                    (0..10).all(|number| ranks.insert(claim.piece(job, checkpoint, number).expect("a piece").rank))
-                );
+                for claim in [claim, Claim { is_temporary: true, ..claim }] {
+                    let piece = |number| claim.piece(job, checkpoint, number).expect("a piece").rank;
+                    assert!((0..10).all(|number| ranks.insert(piece(number)) && piece(number) != PIECE));
+                }
             }
         }
-        let last = Claim { files: FILES_MAX, slot: FILES_MAX - 1, generation: GENERATIONS - 1 };
+        let last = Claim { files: FILES_MAX, slot: FILES_MAX - 1, generation: GENERATIONS - 1, is_temporary: false };
         assert!(last.index(job, checkpoint).rank < FILES);
-        assert!(
-            last.later_index(job, checkpoint, 2_000).is_some() && last.later_index(job, checkpoint, 2_047).is_none()
-        );
-        assert!(last.piece(job, checkpoint, 4_000).is_some() && last.piece(job, checkpoint, 4_094).is_none());
+        let before = |number| last.piece(job, checkpoint, number).is_some_and(|object| object.rank < FILES);
+        assert!(before(2_045) && last.piece(job, checkpoint, 2_046).is_none());
+        let temporary = Claim { is_temporary: true, ..last };
+        assert!(temporary.piece(job, checkpoint, 2_045).is_some_and(|object| (FILES..PIECE).contains(&object.rank)));
+        assert!(temporary.piece(job, checkpoint, 2_046).is_none());
+        // The number that would be that of all pieces' kind is left out.
+        let single = Claim { files: 1, slot: 0, generation: GENERATIONS - 1, is_temporary: true };
+        let most = FILES / GENERATIONS - 2;
+        assert!(single.piece(job, checkpoint, most).is_none() && single.piece(job, checkpoint, most - 1).is_some());
     }
 }

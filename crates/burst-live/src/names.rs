@@ -3,6 +3,9 @@
 //! `file-S-of-N-gG` in the folder of a checkpoint points to the name of the file in slot S of N. A name tries the slots
 //! from its hash on and takes the first free one. Slots are never given back, so two mounts that create the same name
 //! find the same slot. Each opening for writing makes the link of the next generation G: who makes it first has it.
+//!
+//! A file with a temporary name has no slot. Each opening of one makes a link `temporary-S-of-N-gG`, and has the numbers
+//! for pieces that S and G stand for.
 
 use crate::checksum::crc32c;
 use crate::index::{Claim, FILES_MAX, GENERATIONS};
@@ -69,7 +72,27 @@ impl Names<'_> {
             }
             let generation = if is_new { Some(0) } else { self.next_generation(slot, name)? };
             self.pfs.sync_folder(&folder)?;
-            return Ok(generation.map(|generation| Claim { files: self.files, slot, generation }));
+            let claim = |generation| Claim { files: self.files, slot, generation, is_temporary: false };
+            return Ok(generation.map(claim));
+        }
+        Ok(None)
+    }
+
+    /// Takes numbers for the pieces of a file with a temporary name, which no other opening has. The claim is durable when
+    /// it is returned. None if there are no more numbers.
+    ///
+    /// # Errors
+    /// When the PFS fails.
+    pub fn claim_temporary(&self, name: &OsStr) -> io::Result<Option<Claim>> {
+        let folder = self.pfs.create_folder(&self.folder)?;
+        for slot in self.slots(name) {
+            for generation in 0..GENERATIONS {
+                let link = folder.join(format!("temporary-{slot}-of-{}-g{generation}", self.files));
+                if make(name, &link)? {
+                    self.pfs.sync_folder(&folder)?;
+                    return Ok(Some(Claim { files: self.files, slot, generation, is_temporary: true }));
+                }
+            }
         }
         Ok(None)
     }
@@ -158,5 +181,31 @@ mod tests {
         assert_eq!(names.list().expect("the PFS works").len(), files as usize);
         assert_eq!(names.claim(OsStr::new("one too many")).expect("the PFS works"), None);
         assert_eq!(names.find(OsStr::new("one too many")).expect("the PFS works"), None);
+    }
+
+    #[test]
+    fn openings_of_temporary_names_share_no_numbers_and_take_no_slot() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let files = 2;
+        let claim_all = |mount: u32| {
+            let pfs = Directory::open(scratch.path()).expect("a directory");
+            let names = Names::new(&pfs, JOB, CHECKPOINT, files);
+            let name = |opening: u32| if opening % 2 == 0 { "a.tmp".to_owned() } else { format!("{mount}.tmp") };
+            let claim = |opening| names.claim_temporary(OsStr::new(&name(opening))).expect("the PFS works");
+            (0..files * GENERATIONS / 4).map(|opening| claim(opening).expect("numbers")).collect::<Vec<Claim>>()
+        };
+        let claims: Vec<Claim> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|mount| scope.spawn(move || claim_all(mount))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect()
+        });
+        let piece = |claim: &Claim| claim.piece(JOB, CHECKPOINT, 0).expect("a piece").rank;
+        assert_eq!(claims.iter().map(piece).collect::<BTreeSet<u32>>().len(), (files * GENERATIONS) as usize);
+        let pfs = Directory::open(scratch.path()).expect("a directory");
+        let names = Names::new(&pfs, JOB, CHECKPOINT, files);
+        assert_eq!(names.claim_temporary(OsStr::new("a.tmp")).expect("the PFS works"), None);
+        assert!(names.list().expect("the PFS works").is_empty());
+        assert!(
+            (0..files).all(|file| names.claim(OsStr::new(&format!("file {file}"))).expect("the PFS works").is_some())
+        );
     }
 }

@@ -37,7 +37,15 @@ impl FileReader {
     /// [`FileError::Missing`] if it is not committed.
     pub fn open(files: Arc<Files>, checkpoint: CheckpointId, name: &OsStr) -> Result<FileReader, FileError> {
         let (snapshot, _, index) = files.newest(checkpoint, name)?;
-        Ok(FileReader { files, checkpoint, snapshot, index, peers: Peers::default(), last: None })
+        let peers = files.client.peers();
+        Ok(FileReader { files, checkpoint, snapshot, index, peers, last: None })
+    }
+
+    /// A reader of the bytes that an index has.
+    pub(super) fn of(files: Arc<Files>, checkpoint: CheckpointId, index: Arc<Index>) -> Result<FileReader, FileError> {
+        let snapshot = files.snapshot(checkpoint, Duration::ZERO)?;
+        let peers = files.client.peers();
+        Ok(FileReader { files, checkpoint, snapshot, index, peers, last: None })
     }
 
     /// Length of the file in bytes.

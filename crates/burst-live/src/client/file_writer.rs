@@ -1,9 +1,10 @@
 //! Writing of a file that grows: bytes are collected, stored piece by piece, and committed by the file's index.
 //!
-//! A piece is an object of its own, and is acknowledged before its bytes are forgotten. A commit stores the index.
+//! A piece is an object of its own, and is acknowledged before its bytes are forgotten. A commit stores the index. A file
+//! with a temporary name is committed when it gets another one: its index is in the memory of this process until then.
 
 use super::files::{FileError, Files};
-use super::{Acknowledgement, Safety};
+use super::{Acknowledgement, FileReader, Safety};
 use crate::clock;
 use crate::index::{Claim, FILES, Index, PIECE, PIECE_BYTES, Span};
 use crate::server::lock;
@@ -70,6 +71,11 @@ impl WriteBuffer {
         }
     }
 
+    /// True if the index has all bytes.
+    pub fn is_empty(&self) -> bool {
+        self.reach().is_none()
+    }
+
     /// End of the bytes in the file; none without bytes.
     fn reach(&self) -> Option<u64> {
         let bytes = Some(self.end()).filter(|_| !self.bytes.is_empty());
@@ -84,13 +90,16 @@ impl WriteBuffer {
 #[derive(Default)]
 struct Written {
     index: Index,
+    /// Claim on the name under which the file is committed; none while it has a temporary one.
+    target: Option<Claim>,
     /// Number of the next piece, or of a later index.
     next: u32,
     /// True if the first index was stored, or its storing began.
     has_index: bool,
     /// Number of changes to the index.
     changes: u64,
-    /// Number of changes that the committed index has; none if there is no committed index.
+    /// Number of changes that the committed index has; none if there is no committed index. Under a temporary name:
+    /// those that would have been committed.
     committed: Option<u64>,
     /// Safety of all that was stored.
     safety: Safety,
@@ -100,9 +109,10 @@ struct Written {
 pub struct FileWriter {
     files: Arc<Files>,
     checkpoint: CheckpointId,
+    /// Numbers of the pieces.
     claim: Claim,
     written: Mutex<Written>,
-    /// One commit at a time: an index with a later number has a later state of the file.
+    /// One commit or change of the name at a time: an index with a later number has a later state of the file.
     committing: Mutex<()>,
 }
 
@@ -118,8 +128,22 @@ impl FileWriter {
         replace: bool,
     ) -> Result<FileWriter, FileError> {
         let claim = files.begin(checkpoint, name, replace)?;
-        let written = Mutex::new(Written::default());
+        let written = Mutex::new(Written { target: Some(claim), ..Written::default() });
         Ok(FileWriter { files, checkpoint, claim, written, committing: Mutex::new(()) })
+    }
+
+    /// Opens a new file under a temporary name. Its pieces are stored as those of other files, and [`FileWriter::rename`]
+    /// commits it.
+    ///
+    /// # Errors
+    /// When the PFS has no name for it, or the checkpoint has had too many such files.
+    pub fn create_temporary(
+        files: Arc<Files>,
+        checkpoint: CheckpointId,
+        name: &OsStr,
+    ) -> Result<FileWriter, FileError> {
+        let claim = files.begin_temporary(checkpoint, name)?;
+        Ok(FileWriter { files, checkpoint, claim, written: Mutex::default(), committing: Mutex::new(()) })
     }
 
     /// Writes a range of the file. A full piece is stored while the next one is filled; the one before it is stored before this
@@ -225,44 +249,90 @@ impl FileWriter {
         Ok(piece)
     }
 
-    fn next_index(&self) -> Result<Object, FileError> {
+    fn next_index(&self, target: Claim) -> Result<Object, FileError> {
         let mut written = lock(&self.written);
         if !std::mem::replace(&mut written.has_index, true) {
-            return Ok(self.claim.index(self.files.job, self.checkpoint));
+            return Ok(target.index(self.files.job, self.checkpoint));
         }
-        let index = self.claim.later_index(self.files.job, self.checkpoint, written.next);
+        let index = target.piece(self.files.job, self.checkpoint, written.next);
         let index = index.ok_or(FileError::Pieces(written.next))?;
         written.next += 1;
         Ok(index)
     }
 
     /// Commits what is stored of the file: it can be read afterwards, through every mount. Does nothing if it is
-    /// committed already.
+    /// committed already. A file with a temporary name is ready for its rename afterwards.
     ///
     /// # Errors
     /// When the index can be stored nowhere, or another mount has opened the file for writing.
     pub fn commit(&self, since: Instant) -> Result<(), FileError> {
         let _one = lock(&self.committing);
-        let (index, changes) = {
-            let written = lock(&self.written);
+        self.commit_alone(since)
+    }
+
+    fn commit_alone(&self, since: Instant) -> Result<(), FileError> {
+        let (target, index, changes) = {
+            let mut written = lock(&self.written);
             if written.committed == Some(written.changes) {
                 return Ok(());
             }
-            (written.index.clone(), written.changes)
+            let Some(target) = written.target else {
+                written.committed = Some(written.changes);
+                return Ok(());
+            };
+            (target, written.index.clone(), written.changes)
         };
-        self.check_newest()?;
-        let object = self.next_index()?;
-        let acknowledged = self.files.store(object, FILES | self.claim.files, &index.to_bytes(), since)?;
+        self.check_newest(target)?;
+        let object = self.next_index(target)?;
+        let acknowledged = self.files.store(object, FILES | target.files, &index.to_bytes(), since)?;
         lock(&self.written).safety.add(&acknowledged);
         self.files.forget(self.checkpoint);
         // An opening that followed meanwhile may not have seen this commit.
-        self.check_newest()?;
+        self.check_newest(target)?;
         lock(&self.written).committed = Some(changes);
         Ok(())
     }
 
-    fn check_newest(&self) -> Result<(), FileError> {
-        match self.files.is_newest(self.checkpoint, self.claim)? {
+    /// Gives a file with a temporary name another one, in place of a committed file with `replace`. What a commit would
+    /// have covered before is committed when this returns; the rest, by the next commit.
+    ///
+    /// # Errors
+    /// As of an opening for writing and of a commit. The file has its temporary name then, and may be renamed again.
+    pub fn rename(&self, name: &OsStr, replace: bool, since: Instant) -> Result<(), FileError> {
+        let _one = lock(&self.committing);
+        let target = self.files.begin(self.checkpoint, name, replace)?;
+        let ready = {
+            let mut written = lock(&self.written);
+            (written.target, written.has_index) = (Some(target), false);
+            written.committed.take()
+        };
+        if ready != Some(lock(&self.written).changes) {
+            return Ok(());
+        }
+        let committed = self.commit_alone(since);
+        if committed.is_err() {
+            let mut written = lock(&self.written);
+            (written.target, written.committed) = (None, ready);
+        }
+        committed
+    }
+
+    /// A reader of a file with a temporary name, as it is stored now.
+    ///
+    /// # Errors
+    /// When the coordinator or the PFS cannot be asked for its pieces.
+    pub fn reader(&self) -> Result<FileReader, FileError> {
+        let index = lock(&self.written).index.clone();
+        FileReader::of(Arc::clone(&self.files), self.checkpoint, Arc::new(index))
+    }
+
+    /// True if the file has a temporary name.
+    pub fn is_temporary(&self) -> bool {
+        lock(&self.written).target.is_none()
+    }
+
+    fn check_newest(&self, target: Claim) -> Result<(), FileError> {
+        match self.files.is_newest(self.checkpoint, target)? {
             true => Ok(()),
             false => Err(FileError::Stale),
         }
@@ -290,7 +360,7 @@ impl FileWriter {
         lock(&self.written).changes == 0
     }
 
-    /// True if all that is stored is committed.
+    /// True if all that is stored is committed, or would be under another name than a temporary one.
     pub fn is_committed(&self) -> bool {
         let written = lock(&self.written);
         written.committed == Some(written.changes)

@@ -50,6 +50,9 @@ pub enum FileError {
     /// The file has as many pieces as it can have.
     #[error("the file has {0} pieces: write larger ranges between two seeks or syncs")]
     Pieces(u32),
+    /// The file is committed, or is to be under the name that it has.
+    #[error("only a file that was written here under a temporary name is renamed or removed")]
+    Named,
     /// Another mount has opened the file for writing since.
     #[error("another mount has opened this file for writing: its bytes from here do not count")]
     Stale,
@@ -252,6 +255,12 @@ impl Files {
             }
         }
         Ok(claim)
+    }
+
+    /// Begins an opening for writing of a file under a temporary name.
+    pub(super) fn begin_temporary(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<Claim, FileError> {
+        let claim = self.names(checkpoint, self.files).claim_temporary(name).map_err(FileError::Names)?;
+        claim.ok_or(FileError::Openings)
     }
 
     fn check_uncommitted(&self, checkpoint: CheckpointId, name: &OsStr) -> Result<(), FileError> {

@@ -32,7 +32,7 @@ impl From<FileError> for Failure {
     fn from(error: FileError) -> Failure {
         let errno = match &error {
             FileError::Missing => return Errno::ENOENT.into(),
-            FileError::Committed => Errno::EPERM,
+            FileError::Committed | FileError::Named => Errno::EPERM,
             FileError::Full(_) => Errno::EDQUOT,
             FileError::Openings | FileError::Pieces(_) | FileError::TooLong => Errno::EFBIG,
             FileError::Stale => Errno::ESTALE,

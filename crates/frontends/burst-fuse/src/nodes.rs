@@ -33,6 +33,21 @@ pub(super) fn checkpoint(name: &OsStr) -> Option<CheckpointId> {
     text.parse::<u64>().ok().filter(|number| number.to_string() == text).map(CheckpointId)
 }
 
+/// True for a name under which programs write a file that they rename when it is whole: `x.tmp`, `x.tmp.npz`, `.tmp1f2e`,
+/// `x.temp`, `x.part`, `x.partial`, and the names of Python's `tempfile`, `tmp` and eight more characters. Others are final:
+/// a final name that was taken for a temporary one would never be committed.
+pub(super) fn is_temporary(name: &OsStr) -> bool {
+    const OF_PYTHON: usize = 8;
+    let name = name.as_encoded_bytes();
+    let is_random = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'_';
+    let is_of_python = name.strip_prefix(b"tmp").is_some_and(|rest| {
+        let random = rest.iter().take_while(|byte| is_random(byte)).count();
+        random == OF_PYTHON && rest.get(random).is_none_or(|&byte| byte == b'.')
+    });
+    let ends = [&b".temp"[..], b".part", b".partial"].iter().any(|end| name.ends_with(end));
+    ends || is_of_python || name.windows(4).any(|within| within == b".tmp")
+}
+
 /// Numbers of nodes, each with the kernel's count of its uses.
 pub(super) struct Nodes(Mutex<Table>);
 
@@ -71,9 +86,19 @@ impl Nodes {
         *left = left.saturating_sub(uses);
         if *left == 0
             && let Some((node, _)) = table.nodes.remove(&number)
+            && table.numbers.get(&node) == Some(&number)
         {
             table.numbers.remove(&node);
         }
+    }
+
+    /// Gives the number of a node to another one, as the kernel does with a name that is renamed. A number that the other one
+    /// had is of it still, for those who have it open.
+    pub fn rename(&self, from: &Node, to: &Node) {
+        let mut table = lock(&self.0);
+        let Some(number) = table.numbers.remove(from) else { return };
+        table.numbers.insert(to.clone(), number);
+        table.nodes.entry(number).and_modify(|(node, _)| *node = to.clone());
     }
 }
 
@@ -99,6 +124,63 @@ mod tests {
         assert_ne!(nodes.enter(&file), number);
         nodes.forget(ROOT, 9);
         assert_eq!(nodes.get(ROOT), Some(Node::Root));
+    }
+
+    #[test]
+    fn a_renamed_node_keeps_its_number_and_the_replaced_one_too() {
+        let nodes = Nodes::new();
+        let file = |name: &str| Node::File((CheckpointId(1), name.into()));
+        let (from, to) = (file("a.tmp"), file("a"));
+        let numbers = (nodes.enter(&from), nodes.enter(&to));
+        nodes.rename(&from, &to);
+        assert_eq!((nodes.get(numbers.0), nodes.get(numbers.1)), (Some(to.clone()), Some(to.clone())));
+        assert_eq!(nodes.enter(&to), numbers.0);
+        nodes.forget(numbers.1, 1);
+        assert_eq!((nodes.get(numbers.1), nodes.enter(&to)), (None, numbers.0));
+        assert!(![numbers.0, numbers.1].contains(&nodes.enter(&from)));
+        nodes.rename(&file("unknown"), &to);
+        assert_eq!(nodes.enter(&to), numbers.0);
+    }
+
+    #[test]
+    fn temporary_names_are_those_that_programs_rename() {
+        for name in [
+            "state.tmp",
+            ".metadata.tmp",
+            "__0.metadata.tmp",
+            "state.tmp.npz",
+            ".state.npz.4711.tmp",
+            "state.tmp0a1b2c",
+            "state.tmp-12",
+            ".tmpAbC12d",
+            "ckpt_prog_1.dmtcp.temp",
+            "state.part",
+            "state.partial",
+            "tmp0_abz9qr",
+            "tmp0_abz9qr.npz",
+        ] {
+            assert!(is_temporary(OsStr::new(name)), "{name}");
+        }
+        for name in [
+            "state",
+            ".metadata",
+            "__0_0.distcp",
+            "part-0",
+            "part",
+            "tmp",
+            "tmpfiles",
+            "tmp_2m.nc",
+            "tmp0_abz9qr2",
+            "tmpABCDEFGH",
+            "state_tmp",
+            "template.npz",
+            "state.temp.npz",
+            "state.parts",
+            "a.tm",
+            "tmp0_abz9qr-1",
+        ] {
+            assert!(!is_temporary(OsStr::new(name)), "{name}");
+        }
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl Server {
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
             return Ok(self.state.open.write(&path, truncates(flags.0), thread)?);
         }
-        if self.state.open.writing(&path).is_some() {
+        if self.state.open.writing(&path).is_some_and(|writing| !writing.is_waiting()) {
             return Err(Errno::EBUSY.into());
         }
         Ok(self.state.open.read(&path)?)
@@ -190,7 +190,7 @@ impl Server {
     /// Acts on a file that is open for writing.
     fn writing(&self, handle: FileHandle, act: impl FnOnce(&Writing) -> Result<(), FileError>) -> Answer<()> {
         match self.state.open.get(handle.0) {
-            Some(Handle::Writer(_, writing)) => Ok(act(&writing)?),
+            Some(Handle::Writer(writing)) => Ok(act(&writing)?),
             Some(Handle::Reader(_)) => Ok(()),
             None => Err(Errno::EBADF.into()),
         }
@@ -199,7 +199,27 @@ impl Server {
     fn set_length(&self, node: &Node, bytes: u64) -> Answer<()> {
         let Node::File(path) = node else { return Err(Errno::EISDIR.into()) };
         let Some(writing) = self.state.open.writing(path) else { return Err(FileError::Committed.into()) };
-        writing.set_length(bytes);
+        Ok(writing.set_length(bytes)?)
+    }
+
+    /// Gives a file with a temporary name another one in its checkpoint. The new name is durable, and committed if the file is
+    /// whole, before the kernel has the answer.
+    fn rename_file(&self, from: Answer<Path>, to: Answer<Path>, flags: RenameFlags) -> Answer<()> {
+        let (from, to) = (from?, to?);
+        let is_known = flags.difference(RenameFlags::RENAME_NOREPLACE).is_empty();
+        if !is_known {
+            return Err(Errno::EINVAL.into());
+        }
+        if from.0 != to.0 {
+            // Pieces belong to a checkpoint. Programs such as `mv` copy then.
+            return Err(Errno::EXDEV.into());
+        }
+        let replace = !flags.contains(RenameFlags::RENAME_NOREPLACE);
+        match self.state.open.rename(&from, &to, replace) {
+            Err(FileError::Committed) => return Err(Errno::EEXIST.into()),
+            renamed => renamed?,
+        }
+        self.nodes.rename(&Node::File(from), &Node::File(to));
         Ok(())
     }
 
@@ -229,7 +249,7 @@ impl Server {
     /// Name of a handle's file, for messages.
     fn named(&self, handle: FileHandle) -> String {
         match self.state.open.get(handle.0) {
-            Some(Handle::Writer(path, _)) => named(&path),
+            Some(Handle::Writer(writing)) => named(&writing.path()),
             _ => "a file".to_owned(),
         }
     }
@@ -256,6 +276,13 @@ impl Filesystem for Server {
         let _ = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         Ok(())
+    }
+
+    /// Names the files that nobody can commit any more.
+    fn destroy(&mut self) {
+        for path in self.state.open.unfinished() {
+            eprintln!("{}: not committed", named(&path));
+        }
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -323,16 +350,31 @@ impl Filesystem for Server {
         }
     }
 
-    fn unlink(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::EPERM);
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        match self.path(parent, name).and_then(|path| Ok(self.state.open.remove(&path)?)) {
+            Ok(()) => reply.ok(),
+            Err(failure) => reply.error(told(|| name.display().to_string(), failure)),
+        }
     }
 
     fn rmdir(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
         reply.error(Errno::EPERM);
     }
 
-    fn rename(&self, _: &Request, _: INodeNo, _: &OsStr, _: INodeNo, _: &OsStr, _: RenameFlags, reply: ReplyEmpty) {
-        reply.error(Errno::EOPNOTSUPP);
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        match self.rename_file(self.path(parent, name), self.path(new_parent, new_name), flags) {
+            Ok(()) => reply.ok(),
+            Err(failure) => reply.error(told(|| format!("{} to {}", name.display(), new_name.display()), failure)),
+        }
     }
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

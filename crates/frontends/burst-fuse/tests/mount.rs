@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const MINUTE: Duration = Duration::from_secs(60);
 const EPERM: i32 = 1;
 const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
+const EXDEV: i32 = 18;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;
 const EOPNOTSUPP: i32 = 95;
@@ -239,7 +241,8 @@ fn a_file_is_read_when_it_is_committed_and_not_changed_afterwards() {
     fails(EPERM, OpenOptions::new().write(true).open(a.at("1/state")).and_then(|file| file.set_len(0)));
     fails(EPERM, fs::remove_file(a.at("1/state")));
     fails(EPERM, fs::remove_dir(a.at("1")));
-    fails(EOPNOTSUPP, fs::rename(a.at("1/state"), a.at("1/other")));
+    fails(EPERM, fs::rename(a.at("1/state"), a.at("1/other")));
+    fails(EPERM, fs::rename(a.at("1"), a.at("2")));
     fails(EPERM, fs::create_dir(a.at("1/folder")));
     fails(EPERM, File::create(a.at("file")));
     fails(EINVAL, fs::create_dir(a.at("1.tmp")));
@@ -504,4 +507,194 @@ fn a_mount_that_ends_lets_open_files_be_finished_and_names_them() {
     }
     drop(a);
     has(&Mounted::on(&testbed, 0, 1).at("1/state"), b"whole");
+}
+
+/// A program that saves a file as numpy's and PyTorch's users do: under a temporary name, synced, renamed, and the
+/// directory synced. `end` runs between two of these steps, or after them.
+fn saves(begin: &str, end: &str) -> String {
+    format!(
+        "import os, sys, tempfile\n\
+         def save(path, bytes, tmp, before='', after=''):\n \
+          with open(tmp, 'wb') as f:\n  \
+           f.write(bytes); f.flush(); os.fsync(f.fileno())\n \
+          exec(before)\n \
+          os.replace(tmp, path)\n \
+          exec(after)\n \
+          d = os.open(os.path.dirname(path), os.O_RDONLY); os.fsync(d); os.close(d)\n\
+         os.chdir(sys.argv[1])\n\
+         source = open(sys.argv[2], 'rb').read()\n\
+         {begin}\n{end}"
+    )
+}
+
+#[test]
+fn a_file_that_is_renamed_completes_its_checkpoint_under_its_name() {
+    if !can_mount() {
+        return;
+    }
+    let mut testbed = Testbed::new("chunked:chunk=4MiB", 3, 128 * MIB);
+    let (a, b) = (Mounted::on(&testbed, 0, 3), Mounted::on(&testbed, 1, 3));
+    let bytes = contents(8, 37 * MIB + 5);
+    let source = testbed.path("source");
+    fs::write(&source, &bytes).expect("a file");
+    fs::create_dir(a.at("1")).expect("a checkpoint");
+    let arguments = [&*a.path, &source];
+    // Of three files one is still under its temporary name: nothing is complete, and other mounts have the other two.
+    let script = saves(
+        "save(os.path.abspath('1/state.npz'), source, '1/state.tmp.npz')",
+        "f = tempfile.NamedTemporaryFile(dir='1', delete=False); f.write(b'step 1'); f.close()\n\
+         os.rename(f.name, '1/step')\n\
+         with open('1/.metadata.tmp', 'wb') as f:\n f.write(source)\n\
+         assert sorted(os.listdir('1')) == ['.metadata.tmp', 'state.npz', 'step'], os.listdir('1')\n\
+         assert open('1/.metadata.tmp', 'rb').read() == source and os.stat('1/.metadata.tmp').st_size == len(source)",
+    );
+    let Some(status) = python(&script, &arguments) else { return };
+    assert!(status.success());
+    has(&b.at("1/state.npz"), &bytes);
+    has(&b.at("1/step"), b"step 1");
+    assert!(is_missing(&b.at("1/.metadata.tmp")) && is_missing(&a.at("1/.metadata")));
+    assert_eq!((a.newest(), b.newest()), (None, None));
+    let mut third = File::create(a.at("1/third")).expect("a file");
+    third.write_all(b"third").expect("collected");
+    fails(EDQUOT, File::create(a.at("1/fourth")));
+    fs::create_dir(a.at("2")).expect("a checkpoint");
+    fails(EXDEV, fs::rename(a.at("1/.metadata.tmp"), a.at("2/.metadata")));
+    fails(EDQUOT, fs::rename(a.at("1/.metadata.tmp"), a.at("1/.metadata")));
+    fails(EPERM, fs::remove_file(a.at("1/step")));
+    fs::remove_file(a.at("1/.metadata.tmp")).expect("removed");
+    assert!(is_missing(&a.at("1/.metadata.tmp")) && a.newest().is_none());
+    drop(third);
+    assert_eq!(b.newest(), Some("1".into()));
+    // The files of another checkpoint: all of them pass from one name to another, and then it is complete.
+    let script = saves(
+        "save(os.path.abspath('2/a'), b'first', '2/a.tmp')\n\
+         save(os.path.abspath('2/b'), source, '2/b.tmp', \"assert os.readlink('newest') == '1'\")\n\
+         save(os.path.abspath('2/c'), b'', '2/c.part', \"assert os.readlink('newest') == '1'\")",
+        "assert os.readlink('newest') == '2' and sorted(os.listdir('2')) == ['a', 'b', 'c']",
+    );
+    assert!(python(&script, &arguments).expect("python").success());
+    assert_eq!(b.newest(), Some("2".into()));
+    // A new version over an old one, which an open reader keeps.
+    let mut reader = File::open(b.at("2/a")).expect("a file");
+    let script =
+        saves("save(os.path.abspath('2/a'), source[:9000001], '2/a.tmp')", "assert os.stat('2/a').st_size == 9000001");
+    assert!(python(&script, &arguments).expect("python").success());
+    has(&a.at("2/a"), &bytes[..9_000_001]);
+    let mut read = Vec::new();
+    reader.read_to_end(&mut read).expect("the version that was opened");
+    assert_eq!(read, b"first");
+    // `mv` within a checkpoint renames, and to another one it copies.
+    fs::write(a.at("2/c.tmp"), b"moved").expect("a file");
+    fails(EEXIST, rename_no_replace(&a.at("2/c.tmp"), &a.at("2/c")));
+    run("mv", &[&a.at("2/c.tmp"), &a.at("2/c")]);
+    fs::create_dir(a.at("3")).expect("a checkpoint");
+    fs::write(a.at("2/d.tmp"), b"copied").expect("a file");
+    run("mv", &[&a.at("2/d.tmp"), &a.at("3/d")]);
+    assert!(is_missing(&a.at("2/d.tmp")));
+    // Another mount may see the former version for a second.
+    std::thread::sleep(Duration::from_millis(1100));
+    has(&b.at("2/c"), b"moved");
+    has(&b.at("3/d"), b"copied");
+    // All of it is on the PFS when the nodes are gone.
+    testbed.wait_for_empty_buffers();
+    assert_eq!(testbed.client(0).drain(JOB, Some(entresol_burst::CheckpointId(2)), MINUTE).expect("drained"), [""; 0]);
+    drop((a, b));
+    testbed.nodes.iter_mut().for_each(|node| *node = None);
+    let alone = ClientSettings { coordinator: None, ..testbed.settings(0) };
+    let c = Mounted::new(&testbed, "mount-pfs", 3, alone);
+    assert_eq!(c.newest(), Some("2".into()));
+    has(&c.at("newest/a"), &bytes[..9_000_001]);
+    has(&c.at("newest/b"), &bytes);
+    has(&c.at("newest/c"), b"moved");
+}
+
+fn rename_no_replace(from: &Path, to: &Path) -> std::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
+}
+
+#[test]
+fn a_program_that_is_killed_before_the_rename_completes_nothing_and_its_space_is_given_back() {
+    if !can_mount() {
+        return;
+    }
+    let testbed = Testbed::new("chunked:chunk=4MiB", 2, 64 * MIB);
+    let (a, b) = (Mounted::on(&testbed, 0, 1), Mounted::on(&testbed, 1, 1));
+    fs::create_dir(a.at("1")).expect("a checkpoint");
+    let bytes = contents(9, 18 * MIB + 9);
+    let source = testbed.path("source");
+    fs::write(&source, &bytes).expect("a file");
+    let arguments = [&*a.path, &source];
+    let kill = "os.kill(os.getpid(), 9)";
+    let save =
+        |before: &str| saves(&format!("save(os.path.abspath('1/state'), source, '1/state.tmp', '{before}')"), "");
+    let is_nothing = || is_missing(&a.at("1/state")) && a.newest().is_none() && b.newest().is_none();
+    // Between the close and the rename the file waits under its temporary name.
+    let Some(status) = python(&save(kill), &arguments) else { return };
+    assert!(!status.success() && is_nothing());
+    has(&a.at("1/state.tmp"), &bytes);
+    testbed.wait_for_empty_buffers();
+    has(&a.at("1/state.tmp"), &bytes);
+    // In the middle of the file, and after the rename of a file that is open.
+    for script in [
+        format!("f = open('1/half.tmp', 'wb'); f.write(source); {kill}"),
+        format!("f = open('1/half.tmp', 'wb', 0); f.write(source[:99]); os.rename('1/half.tmp', '1/half'); {kill}"),
+    ] {
+        assert!(!python(&saves("", &script), &arguments).expect("python").success());
+        assert!(is_missing(&a.at("1/half.tmp")) && is_missing(&a.at("1/half")) && is_nothing());
+    }
+    // The name that was claimed is the checkpoint's only one. A new checkpoint has the same names again.
+    fs::create_dir(a.at("2")).expect("a checkpoint");
+    let again = save("0").replace("1/", "2/");
+    fs::write(a.at("2/state.tmp"), b"older bytes").expect("a file");
+    assert!(python(&again, &arguments).expect("python").success());
+    assert_eq!(b.newest(), Some("2".into()));
+    has(&b.at("2/state"), &bytes);
+    // A file that nobody renames is lost with its mount.
+    drop(a);
+    let a = Mounted::on(&testbed, 0, 1);
+    assert!(is_missing(&a.at("1/state.tmp")));
+    testbed.wait_for_empty_buffers();
+}
+
+#[test]
+fn ranks_of_several_mounts_rename_files_of_one_temporary_name() {
+    if !can_mount() {
+        return;
+    }
+    let testbed = Testbed::new("chunked:chunk=2MiB", 3, 64 * MIB);
+    let mounts: Vec<Mounted> = (0..3).map(|node| Mounted::on(&testbed, node, 3)).collect();
+    fs::create_dir(mounts[0].at("1")).expect("a checkpoint");
+    let bytes = contents(10, 6 * MIB);
+    let part = bytes.len() / 3;
+    std::thread::scope(|scope| {
+        for (rank, mount) in mounts.iter().enumerate() {
+            let own = &bytes[rank * part..][..part];
+            scope.spawn(move || {
+                // A part is written several times; the last version counts.
+                for version in (0..3).rev() {
+                    let mut file = File::create(mount.at("1/state.tmp")).expect("a file");
+                    file.write_all(&own[version..]).expect("written");
+                    file.sync_all().expect("stored");
+                    drop(file);
+                    fs::rename(mount.at("1/state.tmp"), mount.at(&format!("1/rank-{rank}"))).expect("renamed");
+                    File::open(mount.at("1")).and_then(|folder| folder.sync_all()).expect("synced");
+                }
+            });
+        }
+    });
+    std::thread::sleep(Duration::from_millis(1100));
+    for mount in &mounts {
+        assert_eq!(mount.newest(), Some("1".into()));
+        (0..3).for_each(|rank| has(&mount.at(&format!("1/rank-{rank}")), &bytes[rank * part..][..part]));
+    }
+    // One name from two mounts: the last rename counts.
+    for (mount, word) in [(&mounts[0], "zero"), (&mounts[1], "one")] {
+        fs::write(mount.at("1/next.tmp"), word).expect("written");
+    }
+    for mount in [1, 0] {
+        fs::rename(mounts[mount].at("1/next.tmp"), mounts[mount].at("1/rank-2")).expect("renamed");
+    }
+    std::thread::sleep(Duration::from_millis(1100));
+    has(&mounts[2].at("1/rank-2"), b"zero");
 }
