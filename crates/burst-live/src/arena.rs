@@ -2,7 +2,7 @@
 
 use entresol_burst::Extent;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -113,6 +113,25 @@ impl Drop for Arena {
         // SAFETY: the mapping is this object's, and nothing borrows from it any more. A failure leaks it.
         let _ = unsafe { munmap(self.base.cast(), self.bytes) };
     }
+}
+
+/// Zeroed memory for the bytes of an object, in large pages where the system has them: the first touch of each page takes longer than
+/// the copy into it.
+///
+/// # Errors
+/// When there is not so much memory.
+pub fn zeroed(bytes: u64) -> io::Result<Vec<u8>> {
+    const LARGE_PAGE: usize = 2 << 20;
+    let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    Vec::<u8>::new().try_reserve_exact(length).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let mut memory = vec![0; length];
+    let before = memory.as_ptr().align_offset(LARGE_PAGE);
+    if let Some(pages) = memory.get_mut(before..) {
+        let pages = &mut pages[..(length - before) / LARGE_PAGE * LARGE_PAGE];
+        // SAFETY: the pages are of this object alone, and no byte of them changes. The advice may be refused.
+        let _ = unsafe { madvise(pages.as_mut_ptr().cast(), pages.len(), Advice::LinuxHugepage) };
+    }
+    Ok(memory)
 }
 
 /// Offsets and lengths in the arena of `bytes` bytes of a piece.

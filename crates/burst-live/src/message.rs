@@ -1,7 +1,7 @@
 //! Messages between writers, nodes and the coordinator, as the wire carries them.
 
 use crate::credentials::Seal;
-use entresol_burst::{Event, Grant, JobId, Lease, NodeId, Object, Order, Report, Reservation, Role};
+use entresol_burst::{Event, Extent, Grant, JobId, Lease, NodeId, Object, Order, Report, Reservation, Role};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -189,6 +189,13 @@ pub enum ToNode {
         /// Number of the chunk.
         chunk: u64,
     },
+    /// A reader on this host is about to copy a stored piece out of the memory of the node by itself.
+    Locate {
+        /// The reservation.
+        lease: Lease,
+        /// The reader's share.
+        share: ShareId,
+    },
     /// The stored pieces of a job.
     Pieces {
         /// The job.
@@ -208,8 +215,13 @@ pub enum FromNode {
         /// Reason.
         why: String,
     },
-    /// The share is not one of this node: the writer sends its bytes instead.
+    /// The share is not one of this node: the bytes go over the connection instead.
     Elsewhere,
+    /// The parts of the memory that have a piece, in its order. They may have other bytes when they are read.
+    Located {
+        /// The parts.
+        extents: Vec<Extent>,
+    },
     /// The bytes of a chunk follow.
     Chunk,
     /// The stored pieces of a job.

@@ -1,11 +1,15 @@
-//! Sharing of a node's memory with a writer on its host: the writer copies a piece into it by itself, once, where a socket copies twice
-//! and needs two processes.
+//! Sharing of a node's memory with a writer or reader on its host: it copies a piece by itself, once, where a socket copies twice and needs
+//! two processes.
 //!
 //! A node listens at a Unix socket whose abstract name has the node's address. It answers a connection with the file of its memory
 //! and a number, the share. The writer names the share as it asks for a piece to fill ([`crate::message::ToNode::Fill`]), and sends the
 //! checksums when it has filled it (`Store`). Only writers of the node's user and root get its memory. A share lasts as long as its connection. The writer closes it after its last write, and the
 //! system does when the process has ended; before that, space that the process may still write to gets no new owner. When the node
 //! ends the writer gives up the mapping, which would keep the memory.
+//!
+//! A reader has a share and a mapping of its own, which it cannot write to, and asks where a piece is
+//! ([`crate::message::ToNode::Locate`]). The node does not wait for readers: it may give the space to another piece while it is copied. The
+//! checksum of the copy says so.
 
 use crate::arena::spans;
 use crate::checksum::Checksum;
@@ -72,24 +76,48 @@ fn receive(stream: &UnixStream) -> io::Result<(OwnedFd, ShareId)> {
     Ok((file, ShareId { incarnation, number }))
 }
 
-/// The memory of a node on this host, mapped by a writer.
+/// The memory of a node on this host, mapped by a writer or reader.
 pub(crate) struct Share {
     stream: UnixStream,
     base: *mut u8,
     bytes: usize,
+    access: Access,
     /// Parts of [`TOUCHED_BYTES`] that are in the page table.
     touched: Vec<AtomicBool>,
     pub id: ShareId,
 }
 
-// SAFETY: the mapping is memory of another process, written through raw pointers alone.
+/// Use of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+impl Access {
+    fn protection(self) -> ProtFlags {
+        match self {
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+        }
+    }
+
+    fn advice(self) -> Advice {
+        match self {
+            Access::Read => Advice::LinuxPopulateRead,
+            Access::Write => Advice::LinuxPopulateWrite,
+        }
+    }
+}
+
+// SAFETY: the mapping is memory of another process, used through raw pointers alone.
 unsafe impl Send for Share {}
 // SAFETY: as above; two threads never have the same piece.
 unsafe impl Sync for Share {}
 
 impl Share {
     /// Asks the node at an address on this host for its memory. A node that does not answer within a time has none to share.
-    pub fn open(address: &str, within: Duration) -> io::Result<Share> {
+    pub fn open(address: &str, within: Duration, access: Access) -> io::Result<Share> {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
         // A node that is stopped has a full queue some time: the call fails then, and does not wait.
@@ -99,16 +127,16 @@ impl Share {
         stream.set_read_timeout(Some(within.max(Duration::from_millis(1))))?;
         let (memory, id) = receive(&stream)?;
         stream.set_read_timeout(None)?;
-        Share::map(stream, &memory, id)
+        Share::map(stream, &memory, id, access)
     }
 
-    fn map(stream: UnixStream, memory: &OwnedFd, id: ShareId) -> io::Result<Share> {
+    fn map(stream: UnixStream, memory: &OwnedFd, id: ShareId, access: Access) -> io::Result<Share> {
         let bytes = usize::try_from(fstat(memory)?.st_size).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let (protection, flags) = (access.protection(), MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let base = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, memory, 0)? };
+        let base = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, memory, 0)? };
         let touched = (0..bytes.div_ceil(TOUCHED_BYTES)).map(|_| AtomicBool::new(false)).collect();
-        Ok(Share { stream, base: base.cast(), bytes, touched, id })
+        Ok(Share { stream, base: base.cast(), bytes, access, touched, id })
     }
 
     /// Has the pages of a piece in the page table, which is faster for many than a fault for each.
@@ -125,8 +153,8 @@ impl Share {
                 let length = TOUCHED_BYTES.min(self.bytes - offset);
                 let span = self.span(offset, length)?;
                 // SAFETY: the pages are part of the mapping, and no byte of them changes.
-                match unsafe { madvise(span.cast(), length, Advice::LinuxPopulateWrite) } {
-                    // Kernels before 5.14 have each page touched as it is written.
+                match unsafe { madvise(span.cast(), length, self.access.advice()) } {
+                    // Kernels before 5.14 have each page touched as it is used.
                     Ok(()) | Err(Errno::INVAL) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -142,8 +170,29 @@ impl Share {
         Ok(unsafe { self.base.add(offset) })
     }
 
+    /// Copies bytes of a piece, from byte `at` of it on, and returns the checksum of the copy. It has to be compared: the piece may be
+    /// another one by now.
+    pub fn read(&self, extents: &[Extent], at: u64, mut into: &mut [u8]) -> io::Result<u32> {
+        let mut of_copy = Checksum::new();
+        for (offset, length) in spans(extents, at, into.len() as u64)? {
+            let (part, rest) = into.split_at_mut(length);
+            for (number, block) in part.chunks_mut(BLOCK_BYTES).enumerate() {
+                let span = self.span(offset + number * BLOCK_BYTES, block.len())?;
+                // SAFETY: the span is within the mapping, which nothing of this process writes to or refers to. Another process may write to
+                // it meanwhile; the bytes are of any value then.
+                unsafe { span.copy_to_nonoverlapping(block.as_mut_ptr(), block.len()) };
+                of_copy.add(block);
+            }
+            into = rest;
+        }
+        Ok(of_copy.finish())
+    }
+
     /// Copies a chunk to byte `at` of a piece that the node lets this process fill, and returns its checksum. The copy was compared.
     pub fn copy(&self, extents: &[Extent], at: u64, mut chunk: &[u8]) -> io::Result<u32> {
+        if self.access != Access::Write {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         let (mut of_chunk, mut of_copy) = (Checksum::new(), Checksum::new());
         for (offset, length) in spans(extents, at, chunk.len() as u64)? {
             let (part, rest) = chunk.split_at(length);
@@ -176,20 +225,24 @@ impl Drop for Share {
     }
 }
 
-/// The shares of a writer, by the addresses of nodes on this host.
-#[derive(Default)]
+/// The shares of a writer or reader, by the addresses of nodes on this host.
 pub(crate) struct Shares {
+    access: Access,
     /// None: the memory at this name is of another node than the one that answers at the address.
     open: Mutex<BTreeMap<String, Option<Arc<Share>>>>,
 }
 
 impl Shares {
+    pub fn new(access: Access) -> Shares {
+        Shares { access, open: Mutex::default() }
+    }
+
     /// The memory of the node at an address, if it is on this host and shares it.
     pub fn get(self: &Arc<Self>, address: &str, within: Duration) -> Option<Arc<Share>> {
         if let Some(known) = lock(&self.open).get(address) {
             return known.clone();
         }
-        let share = Arc::new(Share::open(address, within).ok()?);
+        let share = Arc::new(Share::open(address, within, self.access).ok()?);
         watch(&share, address, Arc::downgrade(self)).ok()?;
         lock(&self.open).insert(address.to_owned(), Some(Arc::clone(&share)));
         Some(share)
@@ -239,7 +292,7 @@ mod tests {
         send(&other, arena.memory(), ShareId { incarnation: 1, number: 2 }).expect("sent");
         let (memory, id) = receive(&stream).expect("received");
         assert_eq!(id, ShareId { incarnation: 1, number: 2 });
-        let share = Share::map(stream, &memory, id).expect("memory");
+        let share = Share::map(stream, &memory, id, Access::Write).expect("memory");
         let extents = |offset, bytes| [Extent { offset, bytes }];
         share.touch(&extents(4000, 96)).expect("within");
         assert_eq!(share.copy(&extents(4000, 96), 0, &[7; 96]).expect("within"), crate::checksum::crc32c(&[7; 96]));
@@ -247,5 +300,14 @@ mod tests {
         assert!(share.copy(&extents(4000, 97), 0, &[7; 97]).is_err());
         assert!(share.copy(&extents(u64::MAX, 97), 0, &[7; 97]).is_err());
         assert!(share.touch(&extents(1 << 30, 1)).is_err());
+        let (stream, _other) = UnixStream::pair().expect("a pair");
+        let reader = Share::map(stream, &memory, id, Access::Read).expect("memory");
+        reader.touch(&extents(4000, 96)).expect("within");
+        let mut into = [0; 96];
+        assert_eq!(reader.read(&extents(4000, 96), 0, &mut into).expect("within"), crate::checksum::crc32c(&[7; 96]));
+        assert_eq!(into, [7; 96]);
+        assert!(reader.read(&extents(4001, 95), 0, &mut into).is_err());
+        assert!(reader.read(&extents(4001, 96), 0, &mut into).is_err());
+        assert!(reader.copy(&extents(4000, 96), 0, &[8; 96]).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use super::files::{FileError, Files, Snapshot};
 use super::restore::{ROUNDS, Reader, sources};
 use super::{ClientError, Peers};
-use crate::checksum::CHUNK_BYTES;
+use crate::checksum::{CHUNK_BYTES, chunk_length};
 use crate::index::Index;
 use crate::report::report;
 use entresol_burst::CheckpointId;
@@ -129,10 +129,11 @@ impl FileReader {
         let parts = sources(found, piece, about, self.files.client.settings.node);
         // The piece is whole, so one of its parts has the byte.
         let part = parts.into_iter().find(|((from, bytes), _)| (*from..*from + *bytes).contains(&offset));
-        let ((from, _), sources) = part.ok_or_else(|| damaged(Vec::new()))?;
+        let ((from, length), sources) = part.ok_or_else(|| damaged(Vec::new()))?;
         let number = (offset - from) / CHUNK_BYTES;
         let mut reader = Reader::new(&self.files.client, &mut self.peers);
-        let (bytes, _) = reader.first(&sources, number).map_err(damaged)?;
+        let mut bytes = vec![0; chunk_length(length, number) as usize];
+        reader.first(&sources, number, &mut bytes).map_err(damaged)?;
         reader.warnings.iter().for_each(|warning| report!("checkpoint {}: {warning}", checkpoint.0));
         Ok(Chunk { piece, offset: from + number * CHUNK_BYTES, bytes })
     }

@@ -21,7 +21,7 @@ use crate::clock;
 use crate::credentials::Credential;
 use crate::message::{FromCoordinator, FromNode, ToCoordinator, ToNode};
 use crate::pfs::Pfs;
-use crate::share::Shares;
+use crate::share::{Access, Shares};
 use crate::wire::{Peer, WireError};
 use entresol_burst::{CheckpointId, JobId, NodeId};
 use std::collections::BTreeMap;
@@ -55,6 +55,8 @@ pub struct Client {
     settings: ClientSettings,
     pfs: Arc<dyn Pfs>,
     shares: Arc<Shares>,
+    /// Memory of nodes that is read.
+    views: Arc<Shares>,
 }
 
 /// Reason why a call fails.
@@ -127,7 +129,8 @@ pub enum ClientError {
 impl Client {
     /// A client that reaches the PFS itself.
     pub fn new(settings: ClientSettings, pfs: Arc<dyn Pfs>) -> Client {
-        Client { settings, pfs, shares: Arc::default() }
+        let shares = |access| Arc::new(Shares::new(access));
+        Client { settings, pfs, shares: shares(Access::Write), views: shares(Access::Read) }
     }
 
     /// Fails if the nodes of a coordinator drain to another directory: what they take would not be found.

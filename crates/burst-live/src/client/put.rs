@@ -465,6 +465,7 @@ mod tests {
     use super::*;
     use crate::client::ClientSettings;
     use crate::pfs::Directory;
+    use crate::share::Access;
     use crate::{CoordinatorDaemon, CoordinatorSettings, NodeDaemon, NodeSettings};
     use entresol_burst::{CheckpointId, JobId, NodeId};
 
@@ -508,7 +509,7 @@ mod tests {
             let (address, nobody) = (address.clone(), rustix::process::Uid::from_raw(65534));
             let others = std::thread::spawn(move || {
                 rustix::thread::set_thread_uid(nobody).expect("root may");
-                Share::open(&address, MINUTE).map(drop)
+                Share::open(&address, MINUTE, Access::Write).map(drop)
             });
             assert!(others.join().expect("it ends").is_err(), "another user has the memory");
         } else {

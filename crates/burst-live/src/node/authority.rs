@@ -23,7 +23,7 @@ pub(super) fn authorise(
         ToNode::Write { grant, .. } | ToNode::Fill { grant, .. } => {
             claims.has(grant.object.job).then_some(()).ok_or(OTHER_JOB)
         }
-        ToNode::Store { lease, .. } | ToNode::Read { lease, .. } => {
+        ToNode::Store { lease, .. } | ToNode::Read { lease, .. } | ToNode::Locate { lease, .. } => {
             job_of(*lease).is_some_and(|job| claims.has(job)).then_some(()).ok_or(UNKNOWN)
         }
         ToNode::Pieces { job } => claims.has(*job).then_some(()).ok_or(OTHER_JOB),

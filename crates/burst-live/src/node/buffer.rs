@@ -300,6 +300,12 @@ impl Buffer {
         Ok(self.arena.read(&contents.reservation.extents, chunk * CHUNK_BYTES, length)?)
     }
 
+    /// The parts of the memory that have a stored piece, for the process behind a share; none if there is no such share.
+    pub fn locate(&self, lease: Lease, share: ShareId) -> Result<Option<Vec<Extent>>, Refusal> {
+        let contents = self.contents.get(&lease).filter(|contents| contents.is_readable()).ok_or(Refusal::Unknown)?;
+        Ok(self.shares.contains(&share).then(|| contents.reservation.extents.clone()))
+    }
+
     /// The stored pieces of a job.
     pub fn pieces(&self, job: JobId) -> Vec<StoredPiece> {
         let of_job =

@@ -278,6 +278,11 @@ pub(crate) fn answer(shared: &Shared, bearer: Bearer, request: ToNode, payload: 
             Ok(bytes) => return (FromNode::Chunk, bytes),
             Err(refusal) => done(Err(refusal)),
         },
+        ToNode::Locate { lease, share } => match lock(&shared.buffer).locate(lease, share) {
+            Ok(Some(extents)) => FromNode::Located { extents },
+            Ok(None) => FromNode::Elsewhere,
+            Err(refusal) => done(Err(refusal)),
+        },
         ToNode::Pieces { job } => FromNode::Pieces { node: shared.node, pieces: lock(&shared.buffer).pieces(job) },
         ToNode::Status => FromNode::Status(authority::visible(bearer, lock(&shared.buffer).status())),
     };

@@ -97,6 +97,7 @@ impl Testbed {
             (self.fill(&self.grant, self.seal), other),
             (self.store(), authority::UNKNOWN),
             (ToNode::Read { lease, chunk: 0 }, authority::UNKNOWN),
+            (ToNode::Locate { lease, share: ShareId { incarnation: 0, number: 0 } }, authority::UNKNOWN),
             (ToNode::Pieces { job: JobId(1) }, other),
         ] {
             self.refuses(user(2, 60), request.clone(), why)?;

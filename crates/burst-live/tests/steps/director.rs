@@ -319,7 +319,7 @@ impl Director {
         match request {
             ToNode::Write { grant, .. } | ToNode::Fill { grant, .. } => Some(grant.object.rank as usize),
             ToNode::Store { lease, .. } => self.lock().leases.get(lease).map(|presented| presented.writer),
-            ToNode::Read { .. } | ToNode::Pieces { .. } | ToNode::Status => None,
+            ToNode::Read { .. } | ToNode::Locate { .. } | ToNode::Pieces { .. } | ToNode::Status => None,
         }
     }
 
@@ -464,7 +464,7 @@ impl State {
                 presented.is_stored = true;
                 has_ended.then_some("lease")
             }
-            ToNode::Read { .. } | ToNode::Pieces { .. } | ToNode::Status => None,
+            ToNode::Read { .. } | ToNode::Locate { .. } | ToNode::Pieces { .. } | ToNode::Status => None,
         }
     }
 

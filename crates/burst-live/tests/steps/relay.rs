@@ -149,6 +149,7 @@ impl Protocol for OfNode {
             ToNode::Fill { .. } => ("fill", "filled"),
             ToNode::Store { .. } => ("store", "stored"),
             ToNode::Read { .. } => ("read", "chunk"),
+            ToNode::Locate { .. } => ("locate", "located"),
             ToNode::Pieces { .. } => ("list", "listed"),
             ToNode::Status => ("status", "counted"),
         }
