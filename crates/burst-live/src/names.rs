@@ -190,7 +190,8 @@ mod tests {
         let claim_all = |mount: u32| {
             let pfs = Directory::open(scratch.path()).expect("a directory");
             let names = Names::new(&pfs, JOB, CHECKPOINT, files);
-            let name = |opening: u32| if opening % 2 == 0 { "a.tmp".to_owned() } else { format!("{mount}.tmp") };
+            let name =
+                |opening: u32| if opening.is_multiple_of(2) { "a.tmp".to_owned() } else { format!("{mount}.tmp") };
             let claim = |opening| names.claim_temporary(OsStr::new(&name(opening))).expect("the PFS works");
             (0..files * GENERATIONS / 4).map(|opening| claim(opening).expect("numbers")).collect::<Vec<Claim>>()
         };

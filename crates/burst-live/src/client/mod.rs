@@ -23,7 +23,7 @@ use crate::message::{FromCoordinator, FromNode, ToCoordinator, ToNode};
 use crate::pfs::Pfs;
 use crate::share::{Access, Shares};
 use crate::wire::{Peer, WireError};
-use entresol_burst::{CheckpointId, JobId, NodeId};
+use entresol_burst::{CheckpointId, Extent, JobId, Lease, NodeId};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -173,6 +173,8 @@ impl ClientError {
 struct Peers {
     open: BTreeMap<String, Peer>,
     credential: Option<Credential>,
+    /// The piece that was read last from mapped memory, and where it is there.
+    located: Option<(Lease, Vec<Extent>)>,
 }
 
 impl Peers {

@@ -7,7 +7,7 @@ use crate::checksum::{CHUNK_BYTES, chunks, crc32c};
 use crate::clock;
 use crate::layout::{self, Sidecar};
 use crate::message::{About, FromNode, Part, ToNode};
-use entresol_burst::{CheckpointId, Extent, JobId, Lease, NodeId, Object};
+use entresol_burst::{CheckpointId, JobId, Lease, NodeId, Object};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -138,13 +138,11 @@ pub(super) struct Reader<'a> {
     pub warnings: Vec<String>,
     /// The checksums of the last part that was read from the PFS.
     sidecar: Option<(Part, Sidecar)>,
-    /// Extents of the last piece that was read from mapped memory.
-    located: Option<(Lease, Vec<Extent>)>,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(client: &'a Client, peers: &'a mut Peers) -> Reader<'a> {
-        Reader { client, peers, warnings: Vec::new(), sidecar: None, located: None }
+        Reader { client, peers, warnings: Vec::new(), sidecar: None }
     }
 
     /// The bytes of an attempt at an object, and the sources of its chunks.
@@ -244,11 +242,11 @@ impl<'a> Reader<'a> {
     /// with this process, or the piece is there no more.
     fn view(&mut self, address: &str, lease: Lease, chunk: u64, into: &mut [u8]) -> Option<u32> {
         let share = self.client.views.get(address, MESSAGE)?;
-        if self.located.as_ref().is_none_or(|(of, _)| *of != lease) {
+        if self.peers.located.as_ref().is_none_or(|(of, _)| *of != lease) {
             match self.peers.node(address, &ToNode::Locate { lease, share: share.id }, &[], MESSAGE) {
                 Ok((FromNode::Located { extents }, _)) => {
                     share.touch(&extents).ok()?;
-                    self.located = Some((lease, extents));
+                    self.peers.located = Some((lease, extents));
                 }
                 // Another node's memory, or a node that does not know the question.
                 Ok(_) | Err(ClientError::Wire(..)) => {
@@ -258,7 +256,7 @@ impl<'a> Reader<'a> {
                 Err(_) => return None,
             }
         }
-        let (_, extents) = self.located.as_ref()?;
+        let (_, extents) = self.peers.located.as_ref()?;
         share.read(extents, chunk * CHUNK_BYTES, into).ok()
     }
 
@@ -301,7 +299,7 @@ impl<'a> Reader<'a> {
                         return Ok(());
                     }
                     // The space may be another piece's by now. The node knows.
-                    self.located = None;
+                    self.peers.located = None;
                 }
                 let read = ToNode::Read { lease: *lease, chunk };
                 take(self.peers.node(address, &read, &[], MESSAGE), chunk, crc, into)
@@ -453,7 +451,7 @@ mod tests {
         let mut reader = Reader::new(&client, &mut peers);
         let mut chunk = [0; CHUNK_BYTES as usize];
         assert_eq!(reader.first(sources, 0, &mut chunk).expect("a chunk"), "memory of node 0");
-        assert!(chunk[..] == bytes[..chunk.len()] && reader.located.is_some());
+        assert!(chunk[..] == bytes[..chunk.len()] && reader.peers.located.is_some());
         let address = testbed.node.address().to_string();
         assert!(client.views.has(&address), "the memory is mapped");
         // Where the piece is stays known to the reader, and the space is zeroed.
@@ -461,7 +459,7 @@ mod tests {
         let until = Instant::now() + MINUTE;
         let failures = loop {
             assert!(Instant::now() < until, "the space is never given back");
-            let located = reader.located.clone();
+            let located = reader.peers.located.clone();
             match reader.first(sources, 1, &mut chunk) {
                 Ok(_) => assert!(chunk[..] == bytes[chunk.len()..][..chunk.len()]),
                 Err(failures) if located.is_some() => break failures,

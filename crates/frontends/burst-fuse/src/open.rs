@@ -359,6 +359,7 @@ mod tests {
     use entresol_burst::{CheckpointId, JobId, NodeId};
     use entresol_burst_live::client::{Client, ClientSettings};
     use entresol_burst_live::pfs::{Directory, Pfs};
+    use entresol_core::Random;
     use std::io::{self, Read};
     use std::time::Duration;
 
@@ -494,5 +495,49 @@ mod tests {
         assert!(matches!(open.rename(&path("third.tmp"), &path("third"), true), Err(FileError::Full(2))));
         open.remove(&path("third.tmp")).expect("removed");
         assert!(matches!(read(&open, "third.tmp"), Err(FileError::Missing)) && lock(&open.writing).is_empty());
+    }
+
+    #[test]
+    fn threads_that_write_rename_and_remove_leave_whole_files() {
+        const BYTES: usize = 1000;
+        let seed = 12;
+        println!("seed {seed}");
+        let scratch = tempfile::tempdir().expect("a directory");
+        let (open, _) = files(scratch.path());
+        let names = ["a.tmp", "b.tmp", "c.tmp", "one", "two"];
+        let act = |random: &mut Random, byte: u8| {
+            let mut temporary = || path(names[random.below(3) as usize]);
+            let (from, other) = (temporary(), temporary());
+            // Several threads have the same names: any of these calls may fail.
+            match random.below(5) {
+                0 => drop(open.remove(&from)),
+                1 => drop(open.rename(&from, &other, random.below(2) == 0)),
+                2 | 3 => {
+                    let Ok(handle) = open.write(&from, true, std::process::id()) else { return };
+                    let Some(Handle::Writer(writing)) = open.get(handle) else { panic!("no writer") };
+                    writing.write(handle, 0, &[byte; BYTES]).expect("collected");
+                    let _closed = writing.close(handle, std::process::id(), |_| false);
+                    open.release(handle);
+                }
+                _ => drop(open.rename(&from, &path(names[3 + random.below(2) as usize]), true)),
+            }
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let act = &act;
+                scope.spawn(move || {
+                    let mut random = Random::new(seed + thread);
+                    (0..40).for_each(|round| act(&mut random, 1 + (thread * 40 + round) as u8));
+                });
+            }
+        });
+        for name in &names[3..] {
+            let bytes = read(&open, name).expect("some rename has succeeded");
+            assert!([0, BYTES].contains(&bytes.len()) && bytes.iter().all(|byte| *byte == bytes[0]), "{name}");
+        }
+        let left = open.unfinished();
+        assert!(left.iter().all(|(_, name)| is_temporary(name)), "{left:?}");
+        left.iter().for_each(|path| open.remove(path).expect("removed"));
+        assert!(lock(&open.writing).is_empty() && lock(&open.handles).1.is_empty());
     }
 }
