@@ -418,15 +418,25 @@ fn a_node_that_is_lost_while_a_file_is_written_or_before_it_is_read_loses_nothin
     testbed.start_node(1);
     testbed.wait_for_nodes();
     // The coordinator still knows the addresses of the lost starts; only what is left of the checkpoint counts.
-    let until = Instant::now() + MINUTE;
     let durable = |state: &entresol_burst_live::client::CheckpointState| state.undrained == 0;
-    while !testbed.client(0).list(JOB).expect("a list").0.iter().all(durable) {
-        assert!(Instant::now() < until, "not drained");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let are_durable = |testbed: &Testbed| testbed.client(0).list(JOB).expect("a list").0.iter().all(durable);
+    wait_until(|| are_durable(&testbed));
+    // Another one, between the close and the rename.
+    testbed.pfs.set_full(true);
+    fs::create_dir(b.at("3")).expect("a checkpoint");
+    fs::write(b.at("3/state.tmp"), &bytes).expect("written");
+    testbed.nodes[0] = None;
+    fs::rename(b.at("3/state.tmp"), b.at("3/state")).expect("renamed");
+    has(&b.at("3/state"), &bytes);
+    assert_eq!(b.newest(), Some("3".into()));
+    testbed.pfs.set_full(false);
+    testbed.start_node(0);
+    testbed.wait_for_nodes();
+    wait_until(|| are_durable(&testbed));
     testbed.nodes.iter_mut().for_each(|node| *node = None);
     has(&a.at("1/state"), &bytes);
     has(&a.at("2/state"), &bytes);
+    has(&a.at("3/state"), &bytes);
 }
 
 #[test]
