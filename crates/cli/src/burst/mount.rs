@@ -17,9 +17,10 @@ const POLL: Duration = Duration::from_millis(50);
 /// Mount a directory into which programs write the checkpoints of a job as files
 ///
 /// CHECKPOINT/FILE is a file of the checkpoint with this number. Several hosts may mount the same job. A file is
-/// committed when it is closed or synced, and can then be read through every mount. A checkpoint is complete when it has
-/// --files committed files, and `newest` is a link to the newest complete one. At an interrupt or termination no further
-/// file can be opened, and the command ends when the open ones are closed; a second signal ends it at once.
+/// committed when it is closed or synced, and one with a temporary name such as FILE.tmp when it is renamed. It can then
+/// be read through every mount. A checkpoint is complete when it has --files committed files, and `newest` is a link to
+/// the newest complete one. At an interrupt or termination no further file can be opened, and the command ends when the
+/// open ones are closed; a second signal ends it at once.
 #[derive(Args)]
 pub struct MountArgs {
     #[command(flatten)]
