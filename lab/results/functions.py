@@ -20,17 +20,18 @@ import sys
 import time
 
 from face_tables import HERE, renew, table
-from stalls import READ, WRITE, PAGE, Nbd, entresol, wait_for, without_age
+from stalls import FLUSH, READ, WRITE, PAGE, Nbd, entresol, wait_for, without_age
 
 ROOT = HERE.parents[1]
 FEW, MANY = 100, 300
 PAGES = 16
 SCRATCH = pathlib.Path(os.environ.get("FUNCTIONS_SCRATCH", "/tmp")) / "functions"
-REQUESTS = {"write": WRITE, "read": READ}
+REQUESTS = {"write": WRITE, "read": READ, "hit": READ}
 
 
-def profile(program, kind, requests):
-    """Callgrind's output for so many requests."""
+def profile(program, name, requests):
+    """Callgrind's output for so many requests. A hit is a read of a page that is on the device and was read before."""
+    kind = REQUESTS[name]
     shutil.rmtree(SCRATCH, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
     cache, disk, door, out = (SCRATCH / name for name in ("cache", "disk", "door", "callgrind.out"))
@@ -51,6 +52,10 @@ def profile(program, kind, requests):
         # All pages are in memory before the requests that count.
         for at in range(PAGES):
             client.ask(WRITE, at * PAGE, PAGE, data)
+        if name == "hit":
+            client.ask(FLUSH, 0, 0)
+            for at in range(PAGES):
+                client.ask(READ, at * PAGE, PAGE)
         for number in range(requests):
             at = number % PAGES * PAGE
             client.ask(*((WRITE, at, PAGE, data) if kind == WRITE else (READ, at, PAGE)))
@@ -121,8 +126,8 @@ def is_of_one_line(lines):
     return bool(lines) and max(lines) - min(lines) <= 2
 
 
-def measure(program, kind):
-    few, many = (calls(profile(program, kind, requests)) for requests in (FEW, MANY))
+def measure(program, name):
+    few, many = (calls(profile(program, name, requests)) for requests in (FEW, MANY))
     found = collections.defaultdict(lambda: [0, set()])
     for (file, name), number in many[0].items():
         if not is_ours(file):
@@ -137,7 +142,7 @@ def measure(program, kind):
 
 
 def tables(program):
-    found = {name: measure(program, kind) for name, kind in REQUESTS.items()}
+    found = {name: measure(program, name) for name in REQUESTS}
     made = {}
     for name, each in found.items():
         long = sorted((where, calls) for where, (calls, lines) in each.items() if not is_of_one_line(lines))

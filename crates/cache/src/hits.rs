@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Hits of a list at which its thread hands them over.
-const BATCH: usize = 32;
+const BATCH: usize = 16;
 /// Hits of a list at which its thread hands them over in place of the thread that did so last.
 const STARVED: usize = 4 * BATCH;
 /// Hits that a list holds at most: 100 microseconds of hits from memory.
@@ -175,7 +175,8 @@ impl Hits {
 
     /// Hits of which the policy is still to hear. For the holder of the core's lock.
     pub fn left(&self) -> u64 {
-        self.taken().len() as u64
+        let noted: usize = self.lists.iter().map(|list| list.noted().len()).sum();
+        (self.taken().len() + noted) as u64
     }
 
     /// Hits that the policy never heard of.
