@@ -3,6 +3,7 @@
 use super::durability::{Source, WriteBack};
 use super::executor::Executor;
 use super::frame_hits::FrameHits;
+use super::learned::{LearnedState, Tables};
 use super::maintenance::Refused;
 use super::objects::Objects;
 use super::plan::{PageBytes, Plan};
@@ -12,6 +13,7 @@ use entresol_core::{Hint, ObjectId, Page};
 use entresol_policy::{Choice, Streams, Wear};
 use entresol_store::{Clock, Entry};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +24,14 @@ pub(super) trait Core: Send {
     fn write_back(&mut self) -> &mut WriteBack;
     /// Begins to serve the recovered pages, at most so many of them.
     fn start(&mut self, pages: usize);
+    /// Has the policy go on with what it had learned before, page by page as it is shown them. To be called before
+    /// [`start`](Core::start). False, with nothing changed, if the policy cannot.
+    fn learn(&mut self, state: LearnedState) -> bool;
+    /// What the policy has learned of classes of pages. None if it learns nothing that lasts, or the cache device is out of use.
+    fn learned(&mut self) -> Option<Tables>;
+    /// Histories of the pages that the policy of this name holds, of these handles. None if there are no more, or the policy
+    /// is another one.
+    fn histories(&mut self, policy: &str, handles: Range<usize>) -> Option<Vec<(u64, u32)>>;
     /// The pages of each object, and its account.
     fn objects(&mut self) -> &mut Objects;
     /// Tells the policy of a query.

@@ -113,6 +113,11 @@ impl Directory {
         }
     }
 
+    /// Number of handles in use so far; all are below it.
+    pub fn handles(&self) -> usize {
+        self.names.len()
+    }
+
     /// The page of a handle in use.
     pub fn page(&self, handle: Page) -> u64 {
         self.names[handle.index()].page()

@@ -2,7 +2,7 @@
 
 use crate::Block;
 use crate::search::LOOKED_AT;
-use crate::{BlockCache, CacheConfig, Maintenance, Mode, Tag};
+use crate::{BlockCache, CacheConfig, LearnedState, Maintenance, Mode, Tag};
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
 use entresol_disk::Disk;
@@ -77,6 +77,7 @@ enum Operation {
     Mode,
     Flush,
     Grow,
+    Learned,
 }
 
 /// Entries that the longest hold looks at, and device calls within holds.
@@ -89,8 +90,8 @@ fn measure(operation: Operation, layout: Layout, pages: u64) -> (u64, u64) {
     let watched = |bytes| Watched::of(SimDisk::new(bytes, &power), &calls);
     let (cache, backing) = (watched(geometry.size_bytes()), watched(2 * pages * PAGE));
     BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
-    let lru = catalogue::info("lru").expect("a policy");
-    let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(lru, &[pages as usize]) };
+    let policy = catalogue::info(if operation == Operation::Learned { "reuse" } else { "lru" }).expect("a policy");
+    let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(policy, &[pages as usize]) };
     let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache");
     let mut random = Random::new(pages);
     // Every second page of twice as many is requested, and about half of these are written.
@@ -126,6 +127,10 @@ fn measure(operation: Operation, layout: Layout, pages: u64) -> (u64, u64) {
         Operation::Drain => cache.drain().expect("a drain"),
         Operation::Mode => cache.set_mode(Mode::WriteThrough).expect("another mode"),
         Operation::Flush => cache.flush().expect("a flush"),
+        Operation::Learned => {
+            let learned = cache.learned().expect("a live cache").expect("what was learned");
+            assert!(LearnedState::decode(&learned).expect("a state").histories().count() as u64 >= pages - 1);
+        }
         Operation::Grow => drop(cache.grow(geometry.size_bytes() + 64 * 64 * PAGE).expect("more room")),
     }
     let longest = entresol_store::holds::longest();
@@ -143,9 +148,9 @@ fn measure(operation: Operation, layout: Layout, pages: u64) -> (u64, u64) {
 
 /// The longest holds do not grow from `few` cached pages to `many`, and no device is called within a hold.
 fn check(few: u64, many: u64) {
-    use Operation::{ChangeBelow, Discard, Drain, Flush, Grow, Look, Mode, Policy, Stats};
+    use Operation::{ChangeBelow, Discard, Drain, Flush, Grow, Learned, Look, Mode, Policy, Stats};
     for layout in [Layout::Log, Layout::Slots] {
-        for operation in [Discard, ChangeBelow, Look, Stats, Policy, Drain, Mode, Flush, Grow] {
+        for operation in [Discard, ChangeBelow, Look, Stats, Policy, Drain, Mode, Flush, Learned, Grow] {
             // Growth is not measured over slots, whose store cannot grow. Growing a log rebuilds its index.
             if (operation, layout) == (Grow, Layout::Slots) {
                 continue;

@@ -31,6 +31,7 @@ mod hits;
 mod hits_tests;
 #[cfg(test)]
 mod holds_tests;
+mod learned;
 mod loading;
 #[cfg(test)]
 mod loading_tests;
@@ -64,6 +65,7 @@ pub use counts::Counts;
 pub use directory::HANDLE_BYTES;
 pub use durability::{DirtyAge, WriteBackCounts};
 pub use entresol_store::Clock;
+pub use learned::{LEARNED_BYTES_MAX, LearnedError, LearnedState, Learning};
 pub use maintenance::Refused;
 pub use objects::{ByTier, ObjectCounts, Objects, REST};
 pub use opening::Opening;
@@ -360,6 +362,7 @@ pub struct BlockCache {
     page_bytes: u64,
     objects_max: usize,
     recovered: Recovered,
+    learning: Learning,
     started: Instant,
     recorder: Arc<Recorder>,
     unflushed: Unflushed,

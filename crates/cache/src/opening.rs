@@ -6,6 +6,7 @@ use super::durability::{SharedDisk, WriteBack};
 use super::engine::Engine;
 use super::executor::Executor;
 use super::grown::Grown;
+use super::learned::{LearnedError, LearnedState, Learning};
 use super::locks::Locks;
 use super::recorder::Recorder;
 use super::take_over::TakenOver;
@@ -41,6 +42,7 @@ pub struct Opening {
     grown: Grown,
     taken_over: Option<TakenOver>,
     leave_dirty: bool,
+    learning: Learning,
 }
 
 struct Build {
@@ -134,6 +136,7 @@ impl Opening {
             grown,
             taken_over,
             leave_dirty: false,
+            learning: Learning::Anew,
         })
     }
 
@@ -154,6 +157,16 @@ impl Opening {
     /// Leaves dirty pages in the cache in modes other than write-back too, because nothing can be written below.
     pub fn leave_dirty(&mut self) {
         self.leave_dirty = true;
+    }
+
+    /// Has the policy go on with what it had learned before, as [`BlockCache::learned`] returned it. Without effect if the
+    /// bytes are damaged, or of another cache, policy or capacity: the policy learns anew. [`BlockCache::learning`] says which.
+    pub fn learn(&mut self, bytes: &[u8]) {
+        self.learning = match LearnedState::decode(bytes) {
+            Ok(state) if state.cache() == self.uuid && self.core.learn(state) => Learning::GoesOn,
+            Ok(_) | Err(LearnedError::Version(_)) => Learning::Anew,
+            Err(LearnedError::Damaged) => Learning::Damaged,
+        };
     }
 
     /// Sets the backing store's identity; the superblock that marks the cache as in use states it. For a grown backing
@@ -225,6 +238,7 @@ impl Opening {
             page_bytes: self.page_bytes,
             objects_max: self.objects_max,
             recovered: self.recovered,
+            learning: self.learning,
             started: Instant::now(),
             recorder: Arc::<Recorder>::default(),
             unflushed: Unflushed::default(),

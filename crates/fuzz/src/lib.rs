@@ -20,6 +20,7 @@ mod hostile;
 #[allow(dead_code, reason = "the program's own module, of which only the reading is wanted")]
 #[path = "../../cli/src/journal.rs"]
 mod journal;
+mod learned;
 #[path = "../../cache/tests/common/memory.rs"]
 mod memory;
 mod names;
@@ -44,6 +45,7 @@ pub const TARGETS: &[Target] = &[
     ("configuration", program::configuration),
     ("control", program::control),
     ("hints", wire::hints),
+    ("learned", learned::learned),
     ("map", files::map),
     ("names", names::names),
     ("native", texts::native),

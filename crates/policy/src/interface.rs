@@ -4,6 +4,7 @@
 use crate::info::{Config, Info};
 use crate::options::{BuildError, Options};
 use crate::ranked::Ranked;
+use crate::state::Learned;
 use entresol_core::{Address, Hint, Movement, ObjectId, Outcome, Page, Request, Tier, Verb};
 
 /// Decides which pages to keep and which to move.
@@ -61,6 +62,11 @@ pub trait Policy: Clone + Send + 'static {
 
     /// The policy as one whose pages can be compared; none for most policies.
     fn ranked(&mut self) -> Option<&mut dyn Ranked> {
+        None
+    }
+
+    /// The policy as one that learns and can go on with what another has learned; none for most policies.
+    fn learned(&mut self) -> Option<&mut dyn Learned> {
         None
     }
 

@@ -23,6 +23,7 @@ mod options;
 pub mod parts;
 mod ranked;
 mod reclaim;
+mod state;
 mod streams;
 mod wear;
 
@@ -49,5 +50,6 @@ pub use mutant::leave_out;
 pub use options::{BuildError, Options};
 pub use ranked::Ranked;
 pub use reclaim::{COMPARED, Reclaim, Victim, Worn};
+pub use state::Learned;
 pub use streams::Streams;
 pub use wear::{Wear, WearError};

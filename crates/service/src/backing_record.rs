@@ -35,6 +35,9 @@ pub(crate) trait Paired: Send + Sync {
         if mode == Mode::ReadOnly { Ok(()) } else { self.note_mode(mode.keyword()) }
     }
 
+    /// Keeps what the policy has learned for the next start, if it learns anything that lasts.
+    fn keep_learned(&self) -> io::Result<()>;
+
     /// Closes the cache in good order and raises the generation on both sides.
     fn close(&self) -> io::Result<()>;
 }
@@ -54,6 +57,10 @@ impl Paired for CachedFiles {
 
     fn note_mode(&self, mode: &str) -> io::Result<()> {
         self.note_mode(mode)
+    }
+
+    fn keep_learned(&self) -> io::Result<()> {
+        self.keep_learned()
     }
 
     fn close(&self) -> io::Result<()> {
@@ -76,6 +83,10 @@ impl Paired for StorePair {
 
     fn note_mode(&self, mode: &str) -> io::Result<()> {
         self.note_mode(mode)
+    }
+
+    fn keep_learned(&self) -> io::Result<()> {
+        self.keep_learned()
     }
 
     fn close(&self) -> io::Result<()> {

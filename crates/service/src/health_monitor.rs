@@ -18,6 +18,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_secs(1);
+/// Interval at which what the policy has learned is kept for a start after a kill.
+const KEPT_EVERY: Duration = Duration::from_secs(300);
 
 /// Thread that looks once a second, until it is stopped.
 pub struct HealthMonitor(Option<(Sender<()>, JoinHandle<()>)>);
@@ -50,6 +52,7 @@ impl HealthMonitor {
         let look = move || {
             let mut seen = Seen::default();
             let mut unsynced = Unsynced::new(sync_after);
+            let mut unkept = Unkept { since: Instant::now(), requests: 0 };
             // Notes the file's size: a file that is shorter later was truncated.
             file.look();
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
@@ -64,6 +67,12 @@ impl HealthMonitor {
                 seen.raise(&*pair, &log);
                 seen.look_at_directories(&below, &log);
                 conflicts::tell(&below, &log);
+                if unkept.is_due(Instant::now(), || {
+                    cache.stats().map_or(0, |stats| stats.counts.reads + stats.counts.writes)
+                }) {
+                    // A failure is said at the end, where it still counts.
+                    let _unkept = pair.keep_learned();
+                }
             }
             // A last look covers the end.
             seen.look_at_file(&file, &log);
@@ -117,6 +126,24 @@ impl Unsynced {
             self.oldest = Some((flushed + 1, now));
         }
         due
+    }
+}
+
+/// Time since what the policy has learned was kept last, and the requests until then.
+struct Unkept {
+    since: Instant,
+    requests: u64,
+}
+
+impl Unkept {
+    /// True if it is time to keep it again. The policy of a cache without requests learns nothing.
+    fn is_due(&mut self, now: Instant, requests: impl FnOnce() -> u64) -> bool {
+        if now.saturating_duration_since(self.since) < KEPT_EVERY {
+            return false;
+        }
+        self.since = now;
+        let requests = requests();
+        std::mem::replace(&mut self.requests, requests) != requests
     }
 }
 
@@ -247,6 +274,18 @@ fn errors(device: &str, now: DeviceCounts, before: DeviceCounts, log: &Log) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_learned_is_kept_every_five_minutes_with_requests() {
+        let began = Instant::now();
+        let mut unkept = Unkept { since: began, requests: 0 };
+        let mut due = |second, requests| unkept.is_due(began + Duration::from_secs(second), || requests);
+        assert!(!due(299, 10));
+        assert!(due(300, 10) && !due(301, 20), "five minutes from then");
+        assert!(due(600, 20));
+        assert!(!due(900, 20), "nothing was requested");
+        assert!(due(1200, 21));
+    }
 
     #[test]
     fn a_change_is_flushed_when_it_is_as_old_as_it_may_be() {

@@ -10,9 +10,9 @@ use super::places::PlacesOf;
 use super::settings::Settings;
 use super::words::counted;
 use anyhow::{Context, Result};
-use entresol_cache::{BlockCache, CacheStats};
+use entresol_cache::{BlockCache, CacheStats, Learning};
 use entresol_policy::Info;
-use entresol_store::{Geometry, Recovered};
+use entresol_store::Geometry;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -97,11 +97,13 @@ pub struct Found {
     took: Duration,
     read_bytes: u64,
     executor: String,
+    pub(crate) learning: Learning,
 }
 
 impl Found {
     /// `started` is when the open began, `executor` the name of the I/O executor.
-    pub(super) fn new(recovered: &Recovered, started: Instant, executor: String, dropped: Dropped) -> Self {
+    pub(super) fn new(cache: &BlockCache, started: Instant, executor: String, dropped: Dropped) -> Self {
+        let recovered = cache.recovered();
         Found {
             pages: recovered.pages,
             dirty: recovered.dirty_pages,
@@ -111,6 +113,7 @@ impl Found {
             took: started.elapsed(),
             read_bytes: recovered.read_bytes,
             executor,
+            learning: cache.learning(),
         }
     }
 
@@ -134,7 +137,9 @@ impl fmt::Display for Found {
         let how = if self.clean_shutdown { "closed in good order" } else { "recovered after a crash" };
         let ms = self.took.as_secs_f64() * 1e3;
         write!(f, "{how}: {pages} pages, {dirty} of them dirty, {unsynced_batches} batches after the last sync; ")?;
-        write!(f, "{ms:.1} ms, {read_bytes} bytes read; I/O by {executor}")
+        write!(f, "{ms:.1} ms, {read_bytes} bytes read; I/O by {executor}")?;
+        let goes_on = self.learning == Learning::GoesOn;
+        f.write_str(if goes_on { "; the policy goes on with what it had learned" } else { "" })
     }
 }
 

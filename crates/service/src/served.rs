@@ -13,7 +13,7 @@ use super::open_cache::{Dropped, OpenCache};
 use super::running::Running;
 use super::unwritten::{self, ADVICE, by_file};
 use anyhow::{Context, Result, bail};
-use entresol_cache::Block;
+use entresol_cache::{Block, Learning};
 use entresol_files::CachedFiles;
 use entresol_store::Layout;
 use serde_json::{Value, json};
@@ -39,6 +39,10 @@ impl OpenCache {
         log.event(Level::Info, "open", &self.found.to_string(), self.found.figures());
         if let Some(said) = &self.recreated {
             log.event(Level::Warning, "cache-recreated", said, Value::Null);
+        }
+        if self.found.learning == Learning::Damaged {
+            let message = "what the policy had learned is damaged; it learns anew";
+            log.event(Level::Warning, "learned-damaged", message, Value::Null);
         }
         if let Some(said) = self.chosen.said() {
             let figures = json!({ "policy": self.chosen.policy, "mode": self.chosen.mode.keyword() });
@@ -169,6 +173,10 @@ impl Served {
         let left = if drained.is_err() { self.dirty() } else { String::new() };
         let closed = self.held.close();
         self.health_monitor.stop();
+        if let Err(error) = closed.as_ref().map_or(Ok(()), |_| self.held.pair.keep_learned()) {
+            let message = format!("what the policy has learned is not kept: {error}; the next start learns anew");
+            self.log.event(Level::Info, "learned-lost", &message, json!({ "error": error.to_string() }));
+        }
         let stats = match (closed, refused.as_ref()) {
             (Err(error), Some(refused)) => return Err(error.context(refused.clone())),
             (closed, _) => closed?,

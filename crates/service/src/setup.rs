@@ -65,7 +65,7 @@ impl Setup<'_> {
             backing: backing.to_owned(),
             below,
             pair,
-            found: Found::new(&cache.recovered(), started, executor, dropped),
+            found: Found::new(&cache, started, executor, dropped),
             cache,
             geometry,
             policy: config.policy,

@@ -9,6 +9,7 @@ use crate::decision::{Decision, request};
 use crate::durability::{Source, WriteBack, WriteBackCounts};
 use crate::executor::{Executor, Left};
 use crate::frame_hits::FrameHits;
+use crate::learned::{LearnedState, Tables};
 use crate::maintenance::{self, Refused};
 use crate::objects::Objects;
 use crate::plan::{PageBytes, Plan, RequestBytes};
@@ -20,6 +21,7 @@ use entresol_policy::{Choice, Policy, Streams, Wear};
 use entresol_store::mutant::{self, Mutant};
 use entresol_store::{Clock, Entry};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,13 +37,24 @@ pub(super) struct Engine<P> {
     /// Copies that the previous policy did not hold and for which there is no space, of those still to come, oldest
     /// first. None when the policy was not changed.
     others_to_pass: Option<usize>,
+    /// What the policy had learned before, until it has been shown all recovered pages.
+    learned: Option<Arc<LearnedState>>,
     /// The cache device has failed and is out of use.
     off: bool,
 }
 
 impl<P: Policy> Engine<P> {
     pub fn new(policy: Pooled<P>, executor: Executor) -> Self {
-        Engine { policy, executor, through: false, unseen: None, left: None, others_to_pass: None, off: false }
+        Engine {
+            policy,
+            executor,
+            through: false,
+            unseen: None,
+            left: None,
+            others_to_pass: None,
+            learned: None,
+            off: false,
+        }
     }
 
     /// An engine that succeeds another; its policy has been shown none of the pages.
@@ -146,6 +159,30 @@ impl<P: Policy> Core for Engine<P> {
 
     fn start(&mut self, pages: usize) {
         self.replay(pages);
+    }
+
+    fn learn(&mut self, state: LearnedState) -> bool {
+        let goes_on = state.policy() == P::INFO.name
+            && self.policy.learned().is_some_and(|learned| learned.go_on_from(state.tables()));
+        self.learned = goes_on.then(|| Arc::new(state));
+        goes_on
+    }
+
+    fn learned(&mut self) -> Option<Tables> {
+        let learned = self.policy.learned().filter(|_| !self.off)?;
+        Some(Tables { policy: P::INFO.name, tables: learned.tables(), unseen: self.learned.clone() })
+    }
+
+    fn histories(&mut self, policy: &str, handles: Range<usize>) -> Option<Vec<(u64, u32)>> {
+        let directory = &self.executor.directory;
+        let handles = handles.start..handles.end.min(directory.handles());
+        let learned = self.policy.learned().filter(|_| P::INFO.name == policy && !handles.is_empty())?;
+        let mut found = Vec::with_capacity(handles.len());
+        for handle in handles.map(|handle| Page(handle as u32)) {
+            entresol_store::holds::looked();
+            found.extend(learned.history(handle).map(|history| (directory.page(handle), history)));
+        }
+        Some(found)
     }
 
     fn objects(&mut self) -> &mut Objects {

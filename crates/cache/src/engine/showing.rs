@@ -8,7 +8,7 @@ use crate::executor::Left;
 use crate::plan::PageBytes;
 use crate::search::LOOKED_AT;
 use crate::{FRAMES_PER_HOLD, Tag};
-use entresol_core::{Op, Outcome};
+use entresol_core::{Op, Outcome, Page};
 use entresol_policy::Policy;
 use entresol_store::Step;
 use entresol_store::mutant::{self, Mutant};
@@ -56,6 +56,9 @@ impl<P: Policy> Engine<P> {
             }
         };
         some[..found].iter().for_each(|&page| self.show(page));
+        if self.unseen.is_none() {
+            self.learned = None;
+        }
     }
 
     /// After a change of policy: counts a copy that the previous policy did not hold as cached again. There must be
@@ -158,9 +161,19 @@ impl<P: Policy> Engine<P> {
             let mut decision = Decision::on_recovered(&mut self.executor, page, op);
             self.policy.show(request(handle, op, false), &mut decision);
             decision.settle_log(None, self.policy.ranked());
+            drop(decision);
+            self.recall(page, handle);
         }
         if !handle.is_some_and(|handle| self.policy.state(handle).tiers.contains(self.executor.store_tier())) {
             self.executor.write_back.release(page);
+        }
+    }
+
+    /// Gives the policy the history of a page that it was shown, if one was kept.
+    fn recall(&mut self, page: u64, handle: Page) {
+        let history = self.learned.as_ref().and_then(|state| state.history(page));
+        if let Some((history, learned)) = history.zip(self.policy.learned()) {
+            learned.recall(handle, history);
         }
     }
 

@@ -292,7 +292,7 @@ impl Contents {
 }
 
 /// Reads a file from its beginning to its end.
-fn read_whole(file: &File) -> io::Result<Vec<u8>> {
+pub(super) fn read_whole(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; file.found()?.size as usize];
     let mut done = 0;
     while done < bytes.len() {

@@ -15,6 +15,7 @@ mod crash;
 mod disk;
 mod file;
 mod kept;
+mod learned;
 mod leaving;
 mod map;
 mod pair;

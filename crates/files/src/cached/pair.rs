@@ -1,5 +1,6 @@
 //! A directory and its cache as a pair: the file map contains the record, and both sides are raised together.
 
+use super::learned;
 use super::map::{self, FileMap, State};
 use super::start::Backing;
 use super::{CachedFiles, FilesError, HIDDEN, Shared, key};
@@ -162,6 +163,17 @@ impl CachedFiles {
             return Ok(());
         }
         self.pairing.began(&self.shared.cache, &MapPlace(&self.shared), mode)
+    }
+
+    /// Keeps what the policy has learned beside the map, if it learns anything that lasts.
+    ///
+    /// # Errors
+    /// As [`BlockCache::learned`](entresol_cache::BlockCache::learned), or the error of the system.
+    pub fn keep_learned(&self) -> io::Result<()> {
+        match self.shared.cache.learned()? {
+            Some(learned) if !self.shared.read_only => learned::write(&self.root.open_directory(HIDDEN)?, &learned),
+            _ => Ok(()),
+        }
     }
 
     /// As [`Pairing::raise_if_due`].

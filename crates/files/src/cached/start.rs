@@ -3,6 +3,7 @@
 use super::changed::{Change, kept, remove_aside};
 use super::disk::{Below, FilesDisk, Nowhere, stamp};
 use super::file::CachedFile;
+use super::learned;
 use super::leaving::{Backlog, DirectorySyncs, Emptied, sync_names};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, Stamp, State};
 use super::states::{FileState, FileStates};
@@ -607,6 +608,10 @@ impl CachedFiles {
         let mut opening = BlockCache::find(cache, below(disk.clone())?, backing.contents.id, config, objects)?;
         let pairing = backing.pair(&opening)?;
         let leaving = backing.leaving(&present, takes_over)?;
+        // Without it the policy learns anew.
+        if let Ok(Some(learned)) = learned::read(&backing.hidden) {
+            opening.learn(&learned);
+        }
         let Backing { root, places, device, hidden, contents, drop_gone, states, .. } = backing;
         let read_only = config.mode == Mode::ReadOnly && map::is_read_only(&hidden);
         if read_only {

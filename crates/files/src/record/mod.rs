@@ -87,6 +87,24 @@ pub trait RecordPlace: Send + Sync {
     /// The error of the system.
     fn clear(&self) -> io::Result<()>;
 
+    /// What the policy of the cache had learned, as [`keep_learned`](Self::keep_learned) kept it: bytes that may be damaged or
+    /// of a former cache. None if there are none.
+    ///
+    /// # Errors
+    /// The error of the system.
+    fn learned(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    /// Keeps what the policy of the cache has learned beside the record, durably when it returns. After an error, or a crash
+    /// before that, these bytes are there or those before.
+    ///
+    /// # Errors
+    /// The error of the system; `Unsupported` where nothing is kept.
+    fn keep_learned(&self, _bytes: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// The btrfs subvolume in which the backing store lies now, if any.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 //! directory.
 
 use super::{RECORD_BYTES_MAX, Record, RecordError, RecordPlace, volume};
+use entresol_cache::LEARNED_BYTES_MAX;
 use rustix::fs::{FlockOperation, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -26,6 +27,8 @@ pub struct FileRecord {
     path: PathBuf,
     file: Arc<dyn AsFd + Send + Sync>,
     elsewhere: Option<StateFile>,
+    /// What the policy has learned is too long for an attribute.
+    learned: StateFile,
 }
 
 impl FileRecord {
@@ -46,7 +49,7 @@ impl FileRecord {
         let asked = rustix::fs::fgetxattr_query(file.as_fd(), ATTRIBUTE);
         let without = matches!(asked, Err(Errno::OPNOTSUPP | Errno::NOSYS));
         let elsewhere = without.then(|| StateFile::of(identity));
-        Ok(FileRecord { path: path.into(), file, elsewhere })
+        Ok(FileRecord { path: path.into(), file, elsewhere, learned: StateFile::of(identity) })
     }
 
     /// True if the record lies in the state directory, for want of extended attributes.
@@ -87,6 +90,14 @@ impl RecordPlace for FileRecord {
         }
     }
 
+    fn learned(&self) -> io::Result<Option<Vec<u8>>> {
+        self.learned.learned()
+    }
+
+    fn keep_learned(&self, bytes: &[u8]) -> io::Result<()> {
+        self.learned.keep_learned(bytes)
+    }
+
     fn volume(&self) -> io::Result<Option<[u8; 16]>> {
         volume::of(self.file.as_fd())
     }
@@ -122,12 +133,28 @@ impl StateFile {
         self.directory.join(&self.name)
     }
 
+    /// Name of the file for what the policy has learned.
+    fn learned_name(&self) -> String {
+        format!("{}.learned", self.name)
+    }
+
+    /// The first bytes of a file of the directory; none if there is no file.
+    fn read_file(&self, name: &str, most: usize) -> io::Result<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        match File::open(self.directory.join(name)) {
+            Ok(file) => file.take(most as u64).read_to_end(&mut bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.explained(error)),
+        };
+        Ok(Some(bytes))
+    }
+
     fn explained(&self, error: io::Error) -> io::Error {
         let what = format!("{}: {error}; ENTRESOL_STATE_DIR names another directory", self.directory.display());
         io::Error::new(error.kind(), what)
     }
 
-    fn write_new(&self, bytes: &[u8]) -> io::Result<()> {
+    fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         if !self.directory.exists() {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
             if let Some(parent) = self.directory.parent() {
@@ -137,28 +164,23 @@ impl StateFile {
         let directory = File::open(&self.directory)?;
         // Another process may be writing the record of another backing store, or of this one.
         rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
-        let new = self.directory.join(format!("{}.new", self.name));
+        let new = self.directory.join(format!("{name}.new"));
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        std::fs::rename(&new, self.path())?;
+        std::fs::rename(&new, self.directory.join(name))?;
         directory.sync_all()
     }
 }
 
 impl RecordPlace for StateFile {
     fn read(&self) -> io::Result<Option<Record>> {
-        let mut bytes = Vec::new();
-        match File::open(self.path()) {
-            Ok(file) => file.take(RECORD_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.explained(error)),
-        };
-        Ok(Some(Record::decode(&bytes)?))
+        let bytes = self.read_file(&self.name, RECORD_BYTES_MAX + 1)?;
+        Ok(bytes.map(|bytes| Record::decode(&bytes)).transpose()?)
     }
 
     fn write(&self, record: &Record) -> io::Result<()> {
-        self.write_new(&record.encode()).map_err(|error| self.explained(error))
+        self.write_new(&self.name, &record.encode()).map_err(|error| self.explained(error))
     }
 
     fn clear(&self) -> io::Result<()> {
@@ -167,6 +189,14 @@ impl RecordPlace for StateFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(self.explained(error)),
         }
+    }
+
+    fn learned(&self) -> io::Result<Option<Vec<u8>>> {
+        self.read_file(&self.learned_name(), LEARNED_BYTES_MAX + 1)
+    }
+
+    fn keep_learned(&self, bytes: &[u8]) -> io::Result<()> {
+        self.write_new(&self.learned_name(), bytes).map_err(|error| self.explained(error))
     }
 
     fn volume(&self) -> io::Result<Option<[u8; 16]>> {

@@ -72,6 +72,10 @@ impl StorePair {
             Err(_) if overruled => None,
             read => read?,
         };
+        // Without it the policy learns anew.
+        if let Ok(Some(learned)) = place.learned() {
+            opening.learn(&learned);
+        }
         let failed = |error| PairError::Record { place: place.name(), error };
         let pairing = Pairing::find(&opening, record, place.volume().map_err(failed)?, overruled)?;
         let (mode, stays) = (opening.mode(), pairing.stays_complete(opening.mode()));
@@ -107,6 +111,14 @@ impl StorePair {
     /// As [`Pairing::raise`].
     pub fn raise_if_due(&self) -> io::Result<()> {
         self.pairing.raise_if_due(&self.cache, &*self.place)
+    }
+
+    /// Keeps what the policy has learned, if it learns anything that lasts.
+    ///
+    /// # Errors
+    /// As [`BlockCache::learned`] and [`RecordPlace::keep_learned`].
+    pub fn keep_learned(&self) -> io::Result<()> {
+        self.cache.learned()?.map_or(Ok(()), |learned| self.place.keep_learned(&learned))
     }
 
     /// As [`Pairing::set_mode`].

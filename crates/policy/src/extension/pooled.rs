@@ -13,6 +13,7 @@ use crate::info::{Config, Info};
 use crate::interface::{Choice, Driver, PageState, Policy, TierSet, pass_questions_on};
 use crate::options::{BuildError, Options};
 use crate::ranked::Ranked;
+use crate::state::Learned;
 use entresol_core::{Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 
 const POOL: Tier = Tier::TOP;
@@ -187,6 +188,10 @@ impl<P: Policy> Policy for Pooled<P> {
 
     fn ranked(&mut self) -> Option<&mut dyn Ranked> {
         self.policy.ranked()
+    }
+
+    fn learned(&mut self) -> Option<&mut dyn Learned> {
+        self.policy.learned()
     }
 
     fn tunable(&self, at: usize) -> f64 {

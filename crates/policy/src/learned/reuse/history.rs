@@ -204,6 +204,18 @@ impl History {
         cell(self.class(), self.age(tick))
     }
 
+    /// The history without a frame, with its age in place of the tick: for another policy with ticks as long.
+    pub fn aged(self, tick: u32) -> u32 {
+        (self.ghost().0 & !(TICKS - 1)) | self.age(tick).min(AGE_MAX)
+    }
+
+    /// The history of this page as it was in another policy, which [aged](History::aged) it; none if that is no history.
+    pub fn recalled(self, aged: u32, tick: u32) -> Option<Self> {
+        let is_history = aged >> COUNT_AT & COUNT_MAX > 0 && aged & (RESIDENT | DIRTY) == 0;
+        let accessed = tick.wrapping_sub((aged % TICKS).min(AGE_MAX)) % TICKS;
+        is_history.then_some(History((aged & !(TICKS - 1)) | accessed | (self.0 & (RESIDENT | DIRTY))))
+    }
+
     /// Makes an age above [`AGE_MAX`] equal to it.
     #[inline(always)]
     pub fn clamp(&mut self, tick: u32) {

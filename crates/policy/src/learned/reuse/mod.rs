@@ -41,6 +41,9 @@ mod history;
 mod pages;
 #[cfg(test)]
 mod restart_tests;
+mod saved;
+#[cfg(test)]
+mod saved_tests;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -50,6 +53,7 @@ use crate::interface::{Driver, PageState, Policy, TierSet};
 use crate::mutant::{self, Mutant};
 use crate::options::{BuildError, Options};
 use crate::ranked::Ranked;
+use crate::state::Learned;
 use entresol_core::{Outcome, Page, Random, Request, Tier, Verb};
 use history::{GAPS, Gaps, History};
 use pages::Pages;
@@ -404,6 +408,10 @@ impl Policy for Reuse {
     }
 
     fn ranked(&mut self) -> Option<&mut dyn Ranked> {
+        Some(self)
+    }
+
+    fn learned(&mut self) -> Option<&mut dyn Learned> {
         Some(self)
     }
 

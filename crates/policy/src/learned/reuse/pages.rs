@@ -89,6 +89,12 @@ impl Pages {
         self.entries[page.index()].history = history;
     }
 
+    /// Changes the history of a resident, which may make it colder.
+    pub fn recall(&mut self, page: Page, history: History, rank: impl Fn(History) -> i16) {
+        self.set_history(page, history);
+        self.look(self.position(page) / BLOCK, &rank);
+    }
+
     /// Page at a position.
     #[inline(always)]
     pub fn page(&self, at: usize) -> Page {

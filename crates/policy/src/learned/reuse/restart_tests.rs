@@ -7,6 +7,7 @@ use crate::counts::Counts;
 use crate::info::Config;
 use crate::interface::{Driver, Policy};
 use crate::options::Options;
+use crate::state::Learned;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Page, Request, Tier};
 use entresol_trace::{LoadOptions, Trace, load};
 use std::path::Path;
@@ -37,20 +38,12 @@ enum Kept {
     Tables,
     /// The pages and their histories.
     Histories,
-    /// The pages, their histories and the tables.
+    /// The pages, their histories and the tables, by the bytes that a cache keeps.
     Both,
 }
 
 impl Kept {
     const EVERY: [Kept; 5] = [Kept::All, Kept::Pages, Kept::Tables, Kept::Histories, Kept::Both];
-
-    fn has_tables(self) -> bool {
-        matches!(self, Kept::Tables | Kept::Both)
-    }
-
-    fn has_histories(self) -> bool {
-        matches!(self, Kept::Histories | Kept::Both)
-    }
 }
 
 /// A driver that counts, over the pages of a trace.
@@ -111,16 +104,22 @@ fn restarted(before: &Reuse, empty: &Reuse, trace: &Trace, kept: Kept) -> Reuse 
         return before.clone();
     }
     let mut reuse = empty.clone();
-    if kept.has_tables() {
+    if kept == Kept::Both {
+        assert!(reuse.go_on_from(&before.tables()), "it is of the same size");
+    }
+    if kept == Kept::Tables {
         reuse.tables = before.tables.clone();
         (reuse.theta, reuse.period, reuse.until_build) = (before.theta, before.period, before.period);
     }
     let held = residents(before);
-    let show = |&(page, history): &(Page, History)| {
-        if history.is_dirty() { Request::write(page.0) } else { Request::read(page.0) }
-    };
-    driven(&mut reuse, trace, held.iter().map(show));
-    if kept.has_histories() {
+    for &(page, history) in &held {
+        let show = if history.is_dirty() { Request::write(page.0) } else { Request::read(page.0) };
+        driven(&mut reuse, trace, std::iter::once(show));
+        if kept == Kept::Both {
+            reuse.recall(page, before.history(page).expect("it is held"));
+        }
+    }
+    if kept == Kept::Histories {
         reuse.tick = before.tick;
         held.iter().for_each(|&(page, history)| reuse.pages.set_history(page, history));
     }
@@ -175,7 +174,7 @@ fn what_a_restart_costs_with_the_tables_and_without() {
         let ratios = |at: usize| sums[1..].iter().map(move |sum| sum[at] as f64 / sums[0][at] as f64);
         let cells: Vec<String> =
             ratios(0).zip(ratios(1)).map(|(soon, later)| format!("{soon:.3} / {later:.3}")).collect();
-        let used = before.tables.used_bytes();
-        println!("| {name} | {} | {} | {} | {used} |", sums[0][1], cells.join(" | "), 4 * before.pages.residents());
+        let used = before.tables().len();
+        println!("| {name} | {} | {} | {used} | {} |", sums[0][1], cells.join(" | "), 10 * before.pages.residents());
     }
 }

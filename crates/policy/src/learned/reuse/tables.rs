@@ -49,6 +49,13 @@ pub(super) fn decode(code: i16) -> f32 {
     f32::from_bits((code as u32) << 15)
 }
 
+/// Bytes of a cell in saved tables: three weights, two ranks, two values.
+const CELL_BYTES: usize = 20;
+/// Bytes of a class in saved tables: its number, its cells.
+const CLASS_BYTES: usize = 2 + BUCKETS * CELL_BYTES;
+/// Greatest weight of events in saved tables: ten times all that is counted between two builds, and far below an overflow.
+const WEIGHT_MAX: u32 = 10 * EVENT * super::PERIOD_MAX as u32;
+
 /// Classes that one call of [`Tables::build_next`] builds and looks at, at most.
 pub(super) const BUILT: usize = 4;
 const LOOKED_AT: usize = 64;
@@ -182,10 +189,44 @@ impl Tables {
         while self.build_next(theta, sampled) {}
     }
 
-    /// Bytes of the weights that are not 0, at two bytes each and two to name its cell, and a byte a class.
-    #[cfg(test)]
-    pub fn used_bytes(&self) -> usize {
-        CLASSES + 4 * self.events.iter().flatten().filter(|weight| **weight > 0).count()
+    /// Appends the classes with news as bytes: weights, ranks, values. At most 296 KB.
+    pub fn save(&self, bytes: &mut Vec<u8>) {
+        for class in (0..CLASSES).filter(|&class| self.seen[class]) {
+            bytes.extend((class as u16).to_le_bytes());
+            for at in class * STRIDE..class * STRIDE + BUCKETS {
+                bytes.extend(self.events[at].iter().flat_map(|weight| weight.to_le_bytes()));
+                bytes.extend(self.ranks[at].iter().chain(&self.values[at]).flat_map(|code| code.to_le_bytes()));
+            }
+        }
+    }
+
+    /// Takes over classes from [saved](Tables::save) bytes. False, with nothing changed, if the bytes are not of such classes,
+    /// ascending.
+    pub fn restore(&mut self, bytes: &[u8]) -> bool {
+        let classes = bytes.chunks_exact(CLASS_BYTES);
+        let number = |class: &[u8]| usize::from(u16::from_le_bytes([class[0], class[1]]));
+        let weight =
+            |cell: &[u8], at: usize| u32::from_le_bytes(cell[4 * at..4 * at + 4].try_into().expect("four bytes"));
+        let code = |cell: &[u8], at: usize| i16::from_le_bytes([cell[12 + 2 * at], cell[13 + 2 * at]]);
+        let is_sound =
+            |cell: &[u8]| (0..3).all(|at| weight(cell, at) <= WEIGHT_MAX) && (0..4).all(|at| code(cell, at) >= 0);
+        let are_sound = classes.remainder().is_empty()
+            && classes.clone().map(number).is_sorted_by(|class, next| class < next)
+            && classes.clone().all(|class| number(class) < CLASSES)
+            && classes.clone().all(|class| class[2..].chunks_exact(CELL_BYTES).all(is_sound));
+        if !are_sound {
+            return false;
+        }
+        for class in classes {
+            self.seen[number(class)] = true;
+            for (bucket, cell) in class[2..].chunks_exact(CELL_BYTES).enumerate() {
+                let at = number(class) * STRIDE + bucket;
+                self.events[at] = [0, 1, 2].map(|end| weight(cell, end));
+                self.ranks[at] = [0, 1].map(|dirty| code(cell, dirty));
+                self.values[at] = [2, 3].map(|dirty| code(cell, dirty));
+            }
+        }
+        true
     }
 
     /// Number of events of each kind that are remembered, with their weights.

@@ -15,8 +15,8 @@ use entresol_core::{Address, Movement, NEVER, ObjectId, Page, Random, Request, T
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Pages of an object in these tests.
-const OBJECT: u32 = 100_000;
-const SEED: u64 = 5;
+pub(super) const OBJECT: u32 = 100_000;
+pub(super) const SEED: u64 = 5;
 
 /// A driver that counts.
 #[derive(Default)]
@@ -52,13 +52,13 @@ impl Driver for Counting {
     }
 }
 
-fn built(capacity: usize, options: &[&str]) -> Reuse {
+pub(super) fn built(capacity: usize, options: &[&str]) -> Reuse {
     let config = Config { seed: SEED, ..Config::single(3 * OBJECT as usize, capacity) };
     let options = Options::parse(&Reuse::INFO, options.iter().copied()).expect("good options");
     Reuse::new(&config, &options).expect("a policy")
 }
 
-fn driven(reuse: &mut Reuse, requests: impl IntoIterator<Item = Request>) -> Counts {
+pub(super) fn driven(reuse: &mut Reuse, requests: impl IntoIterator<Item = Request>) -> Counts {
     let mut driver = Counting::default();
     for request in requests {
         driver.writing = request.op.is_write();
