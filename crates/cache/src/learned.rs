@@ -178,8 +178,9 @@ impl LearnedState {
     }
 }
 
-/// Tables of a policy, and the state whose histories it has not been shown all pages of.
+/// Tables of a policy, the UUID of its cache, and the state whose histories it has not been shown all pages of.
 pub(super) struct Tables {
+    pub cache: [u8; 16],
     pub policy: &'static str,
     pub tables: Vec<u8>,
     pub unseen: Option<Arc<LearnedState>>,
@@ -192,11 +193,8 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn learned(&self) -> io::Result<Option<Vec<u8>>> {
-        let (cache, tables) = {
-            let mut guard = self.locks.guard()?;
-            (guard.write_back().store.identity().uuid, guard.core().learned())
-        };
-        let Some(Tables { policy, tables, unseen }) = tables else { return Ok(None) };
+        let tables = self.locks.guard()?.core().learned();
+        let Some(Tables { cache, policy, tables, unseen }) = tables else { return Ok(None) };
         let (mut found, mut from) = (Vec::new(), 0);
         while found.len() < PAGES_MAX {
             let part = self.locks.guard()?.core().histories(policy, from..from + LOOKED_AT as usize);

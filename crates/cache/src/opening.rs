@@ -163,8 +163,11 @@ impl Opening {
     /// bytes are damaged, or of another cache, policy or capacity: the policy learns anew. [`BlockCache::learning`] says which.
     pub fn learn(&mut self, bytes: &[u8]) {
         self.learning = match LearnedState::decode(bytes) {
-            Ok(state) if state.cache() == self.uuid && self.core.learn(state) => Learning::GoesOn,
-            Ok(_) | Err(LearnedError::Version(_)) => Learning::Anew,
+            Ok(state) => {
+                let goes_on = state.cache() == self.uuid && self.core.learn(state);
+                if goes_on { Learning::GoesOn } else { Learning::Anew }
+            }
+            Err(LearnedError::Version(_)) => Learning::Anew,
             Err(LearnedError::Damaged) => Learning::Damaged,
         };
     }

@@ -14,17 +14,20 @@ const CAPACITY: u64 = 600;
 const HOT: u64 = 800;
 const PAGES: u64 = 60_000;
 const ID: [u8; 16] = [3; 16];
-const UUID: [u8; 16] = [1; 16];
 const SEED: u64 = 21;
 
 struct Disks(SimDisk, SimDisk);
 
 impl Disks {
     fn formatted(layout: Layout) -> Self {
-        let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 64, segments: 20, layout };
+        Disks::of_cache(layout, [1; 16])
+    }
+
+    fn of_cache(layout: Layout, uuid: [u8; 16]) -> Self {
+        let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 64, segments: 80, layout };
         let power = Power::steady();
         let disks = Disks(SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(PAGES * PAGE, &power));
-        BlockCache::format(&disks.0, geometry, &disks.1, UUID, ID).expect("room");
+        BlockCache::format(&disks.0, geometry, &disks.1, uuid, ID).expect("room");
         disks
     }
 
@@ -113,13 +116,8 @@ fn what_was_learned_of_another_cache_policy_or_size_is_left() {
     assert_eq!(opened("reuse", CAPACITY / 2, &learned), Learning::Anew);
     assert_eq!(opened("reuse", CAPACITY, &learned[..learned.len() - 1]), Learning::Damaged);
     assert_eq!(opened("reuse", CAPACITY, &[]), Learning::Damaged);
-    let other = Disks::formatted(Layout::Slots);
-    BlockCache::format(&other.0, disks_geometry(), &other.1, [2; 16], ID).expect("room");
+    let other = Disks::of_cache(Layout::Slots, [2; 16]);
     assert_eq!(other.open("reuse", CAPACITY, Some(&learned)).learning(), Learning::Anew);
-}
-
-fn disks_geometry() -> Geometry {
-    Geometry { page_bytes: PAGE as u32, segment_pages: 64, segments: 20, layout: Layout::Slots }
 }
 
 fn histories(learned: &[u8]) -> BTreeMap<u64, u32> {

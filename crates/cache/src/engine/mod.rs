@@ -169,8 +169,9 @@ impl<P: Policy> Core for Engine<P> {
     }
 
     fn learned(&mut self) -> Option<Tables> {
-        let learned = self.policy.learned().filter(|_| !self.off)?;
-        Some(Tables { policy: P::INFO.name, tables: learned.tables(), unseen: self.learned.clone() })
+        let tables = self.policy.learned().filter(|_| !self.off)?.tables();
+        let cache = self.executor.write_back.store.identity().uuid;
+        Some(Tables { cache, policy: P::INFO.name, tables, unseen: self.learned.clone() })
     }
 
     fn histories(&mut self, policy: &str, handles: Range<usize>) -> Option<Vec<(u64, u32)>> {
