@@ -27,7 +27,7 @@ pub(super) trait Core: Send {
     /// Has the policy go on with what it had learned before, page by page as it is shown them. To be called before
     /// [`start`](Core::start). False, with nothing changed, if the policy cannot.
     fn learn(&mut self, state: LearnedState) -> bool;
-    /// What the policy has learned of classes of pages. None if it learns nothing that lasts, or the cache device is out of use.
+    /// The policy's knowledge of classes of pages. None if it learns nothing that lasts, or the cache device is out of use.
     fn learned(&mut self) -> Option<Tables>;
     /// Histories of the pages that the policy of this name holds, of these handles. None if there are no more, or the policy
     /// is another one.

@@ -1,4 +1,5 @@
-//! What the policy of a cache has learned, as bytes that outlive the process. Where they are lost, the policy learns anew.
+//! Learned state: the knowledge of a cache's policy, as bytes that outlive the process. Where they are lost, the policy learns
+//! anew.
 //!
 //! Little endian:
 //!
@@ -38,7 +39,7 @@ pub enum Learning {
     Anew,
     /// The policy goes on with what was learned before.
     GoesOn,
-    /// What was learned before is damaged, and the policy begins anew.
+    /// The learned state is damaged, and the policy begins anew.
     Damaged,
 }
 
@@ -96,7 +97,7 @@ impl Histories {
     }
 }
 
-/// What the policy of a cache has learned: of classes of pages, and of each page.
+/// Learned state of a cache: knowledge of classes of pages, and of each page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LearnedState {
     cache: [u8; 16],
@@ -162,7 +163,7 @@ impl LearnedState {
         &self.policy
     }
 
-    /// What is known of classes of pages, as the policy has encoded it.
+    /// Knowledge of classes of pages, as the policy has encoded it.
     pub fn tables(&self) -> &[u8] {
         &self.tables
     }
@@ -187,7 +188,7 @@ pub(super) struct Tables {
 }
 
 impl BlockCache {
-    /// What the policy has learned so far, for [`Opening::learn`](super::Opening::learn) at the next open. Requests go on
+    /// Learned state so far, for [`Opening::learn`](super::Opening::learn) at the next open. Requests go on
     /// meanwhile. None if the policy learns nothing that lasts, or the cache device has failed.
     ///
     /// # Errors

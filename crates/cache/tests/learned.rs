@@ -1,5 +1,4 @@
-//! What a policy has learned outlives the cache: kept, it saves the I/Os of learning anew, and any other bytes cost nothing more
-//! than that.
+//! Learned state outlives the cache: kept, it saves the I/Os of learning anew, and any other bytes cost nothing more than that.
 
 use entresol_cache::{Block, BlockCache, CacheConfig, LearnedState, Learning, Maintenance, Objects};
 use entresol_core::Random;

@@ -1,4 +1,4 @@
-//! What the default policy has learned is kept beside the record of the backing store, and the next start goes on with it.
+//! Learned state of the default policy is kept beside the record of the backing store, and the next start goes on with it.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What the policy of a cache has learned, as it is kept beside the record of a backing store.
+//! Learned state of a cache, as it is kept beside the record of a backing store.
 
 use entresol_cache::LearnedState;
 use entresol_core::{NEVER, Page, Request};

@@ -37,7 +37,7 @@ pub(super) struct Engine<P> {
     /// Copies that the previous policy did not hold and for which there is no space, of those still to come, oldest
     /// first. None when the policy was not changed.
     others_to_pass: Option<usize>,
-    /// What the policy had learned before, until it has been shown all recovered pages.
+    /// Learned state of an earlier policy, until this one has been shown all recovered pages.
     learned: Option<Arc<LearnedState>>,
     /// The cache device has failed and is out of use.
     off: bool,

@@ -1,4 +1,4 @@
-//! What the policy has learned, in a file beside the map. It is no part of what the map says: without it the policy learns anew.
+//! Learned state of the policy, in a file beside the map. It is no part of what the map says: without it the policy learns anew.
 
 use super::map;
 use crate::below::{Directory, For, OpenDirectory, OpenFile};

@@ -87,7 +87,7 @@ pub trait RecordPlace: Send + Sync {
     /// The error of the system.
     fn clear(&self) -> io::Result<()>;
 
-    /// What the policy of the cache had learned, as [`keep_learned`](Self::keep_learned) kept it: bytes that may be damaged or
+    /// Learned state of the cache's policy, as [`keep_learned`](Self::keep_learned) kept it: bytes that may be damaged or
     /// of a former cache. None if there are none.
     ///
     /// # Errors

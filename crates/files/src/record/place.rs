@@ -27,7 +27,7 @@ pub struct FileRecord {
     path: PathBuf,
     file: Arc<dyn AsFd + Send + Sync>,
     elsewhere: Option<StateFile>,
-    /// What the policy has learned is too long for an attribute.
+    /// Location of the learned state, which is too long for an attribute.
     learned: StateFile,
 }
 

@@ -1,4 +1,4 @@
-//! What Reuse has learned, for the policy after a restart: tables as bytes, and histories page by page.
+//! Learned state for the policy after a restart: tables as bytes, and histories page by page.
 //!
 //! Little endian. 2 bytes each: number of classes, of buckets. 4: accesses in a tick. 1: 1 if writes reach the backing store at
 //! once. 3: zeros. 8: mean rank of recent victims, a double. 8: requests between two builds. Then the classes with news, ascending,

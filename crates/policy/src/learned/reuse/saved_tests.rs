@@ -1,4 +1,4 @@
-//! What Reuse has learned goes from one policy to another, and any other bytes do no harm.
+//! Learned state goes from one policy to another, and any other bytes do no harm.
 
 use super::Reuse;
 use super::tests::{OBJECT, SEED, built, driven};
