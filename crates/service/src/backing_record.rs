@@ -35,8 +35,8 @@ pub(crate) trait Paired: Send + Sync {
         if mode == Mode::ReadOnly { Ok(()) } else { self.note_mode(mode.keyword()) }
     }
 
-    /// Keeps what the policy has learned for the next start, if it learns anything that lasts.
-    fn keep_learned(&self) -> io::Result<()>;
+    /// Keeps what the policy has learned for the next start, if it learns anything that lasts. Returns the number of bytes.
+    fn keep_learned(&self) -> io::Result<u64>;
 
     /// Closes the cache in good order and raises the generation on both sides.
     fn close(&self) -> io::Result<()>;
@@ -59,7 +59,7 @@ impl Paired for CachedFiles {
         self.note_mode(mode)
     }
 
-    fn keep_learned(&self) -> io::Result<()> {
+    fn keep_learned(&self) -> io::Result<u64> {
         self.keep_learned()
     }
 
@@ -85,7 +85,7 @@ impl Paired for StorePair {
         self.note_mode(mode)
     }
 
-    fn keep_learned(&self) -> io::Result<()> {
+    fn keep_learned(&self) -> io::Result<u64> {
         self.keep_learned()
     }
 

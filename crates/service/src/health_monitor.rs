@@ -18,8 +18,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_secs(1);
-/// Interval at which what the policy has learned is kept for a start after a kill.
+/// Shortest interval at which what the policy has learned is kept for a start after a kill.
 const KEPT_EVERY: Duration = Duration::from_secs(300);
+/// Bytes a second, in the mean, that this writes at most: the file lies beside the backing store, on a device with other work.
+const KEPT_BYTES_PER_S: u64 = 64 << 10;
 
 /// Thread that looks once a second, until it is stopped.
 pub struct HealthMonitor(Option<(Sender<()>, JoinHandle<()>)>);
@@ -52,7 +54,7 @@ impl HealthMonitor {
         let look = move || {
             let mut seen = Seen::default();
             let mut unsynced = Unsynced::new(sync_after);
-            let mut unkept = Unkept { since: Instant::now(), requests: 0 };
+            let mut unkept = Unkept { since: Instant::now(), requests: 0, bytes: 0 };
             // Notes the file's size: a file that is shorter later was truncated.
             file.look();
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
@@ -71,7 +73,7 @@ impl HealthMonitor {
                     cache.stats().map_or(0, |stats| stats.counts.reads + stats.counts.writes)
                 }) {
                     // A failure is said at the end, where it still counts.
-                    let _unkept = pair.keep_learned();
+                    unkept.bytes = pair.keep_learned().unwrap_or(0);
                 }
             }
             // A last look covers the end.
@@ -133,12 +135,15 @@ impl Unsynced {
 struct Unkept {
     since: Instant,
     requests: u64,
+    /// Bytes that were written then.
+    bytes: u64,
 }
 
 impl Unkept {
     /// True if it is time to keep it again. The policy of a cache without requests learns nothing.
     fn is_due(&mut self, now: Instant, requests: impl FnOnce() -> u64) -> bool {
-        if now.saturating_duration_since(self.since) < KEPT_EVERY {
+        let interval = KEPT_EVERY.max(Duration::from_secs(self.bytes / KEPT_BYTES_PER_S));
+        if now.saturating_duration_since(self.since) < interval {
             return false;
         }
         self.since = now;
@@ -278,13 +283,16 @@ mod tests {
     #[test]
     fn what_was_learned_is_kept_every_five_minutes_with_requests() {
         let began = Instant::now();
-        let mut unkept = Unkept { since: began, requests: 0 };
+        let mut unkept = Unkept { since: began, requests: 0, bytes: 0 };
         let mut due = |second, requests| unkept.is_due(began + Duration::from_secs(second), || requests);
         assert!(!due(299, 10));
         assert!(due(300, 10) && !due(301, 20), "five minutes from then");
         assert!(due(600, 20));
         assert!(!due(900, 20), "nothing was requested");
         assert!(due(1200, 21));
+        unkept.bytes = 600 * KEPT_BYTES_PER_S;
+        let mut due = |second| unkept.is_due(began + Duration::from_secs(second), || 22);
+        assert!(!due(1799) && due(1800), "a long state is kept less often");
     }
 
     #[test]

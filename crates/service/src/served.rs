@@ -173,7 +173,7 @@ impl Served {
         let left = if drained.is_err() { self.dirty() } else { String::new() };
         let closed = self.held.close();
         self.health_monitor.stop();
-        if let Err(error) = closed.as_ref().map_or(Ok(()), |_| self.held.pair.keep_learned()) {
+        if let Err(error) = closed.as_ref().map_or(Ok(0), |_| self.held.pair.keep_learned()) {
             let message = format!("what the policy has learned is not kept: {error}; the next start learns anew");
             self.log.event(Level::Info, "learned-lost", &message, json!({ "error": error.to_string() }));
         }

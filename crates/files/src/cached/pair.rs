@@ -165,15 +165,13 @@ impl CachedFiles {
         self.pairing.began(&self.shared.cache, &MapPlace(&self.shared), mode)
     }
 
-    /// Keeps what the policy has learned beside the map, if it learns anything that lasts.
+    /// Keeps what the policy has learned beside the map, if it learns anything that lasts. Returns the number of bytes.
     ///
     /// # Errors
     /// As [`BlockCache::learned`](entresol_cache::BlockCache::learned), or the error of the system.
-    pub fn keep_learned(&self) -> io::Result<()> {
-        match self.shared.cache.learned()? {
-            Some(learned) if !self.shared.read_only => learned::write(&self.root.open_directory(HIDDEN)?, &learned),
-            _ => Ok(()),
-        }
+    pub fn keep_learned(&self) -> io::Result<u64> {
+        let Some(learned) = self.shared.cache.learned()?.filter(|_| !self.shared.read_only) else { return Ok(0) };
+        learned::write(&self.root.open_directory(HIDDEN)?, &learned).map(|()| learned.len() as u64)
     }
 
     /// As [`Pairing::raise_if_due`].

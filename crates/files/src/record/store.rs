@@ -113,12 +113,13 @@ impl StorePair {
         self.pairing.raise_if_due(&self.cache, &*self.place)
     }
 
-    /// Keeps what the policy has learned, if it learns anything that lasts.
+    /// Keeps what the policy has learned, if it learns anything that lasts. Returns the number of bytes.
     ///
     /// # Errors
     /// As [`BlockCache::learned`] and [`RecordPlace::keep_learned`].
-    pub fn keep_learned(&self) -> io::Result<()> {
-        self.cache.learned()?.map_or(Ok(()), |learned| self.place.keep_learned(&learned))
+    pub fn keep_learned(&self) -> io::Result<u64> {
+        let Some(learned) = self.cache.learned()? else { return Ok(0) };
+        self.place.keep_learned(&learned).map(|()| learned.len() as u64)
     }
 
     /// As [`Pairing::set_mode`].
