@@ -140,6 +140,13 @@ impl Executor {
         self.frame_hits = Some(hits);
     }
 
+    /// Has no frame be read without the core's lock from now on: without the store, pages are written past them.
+    pub fn close_frames(&self) {
+        if let Some(hits) = &self.frame_hits {
+            hits.close();
+        }
+    }
+
     /// Lets a frame be read without the core's lock, if it has the bytes of its page.
     pub fn enter_frame(&self, handle: Page) {
         let bytes = self.frames.get(handle).and_then(|frame| frame.bytes.as_ref());

@@ -63,6 +63,8 @@ pub(super) struct Hits {
     last: AtomicUsize,
     /// Hits of which the policy has not heard and never will.
     dropped: AtomicU64,
+    /// The policy hears of no more hits.
+    ended: AtomicBool,
 }
 
 impl Hits {
@@ -79,6 +81,7 @@ impl Hits {
             any: AtomicBool::new(false),
             taken: Mutex::default(),
             last: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
         }
     }
@@ -113,7 +116,7 @@ impl Hits {
     /// Has the policy hear of the hits of one hold of the core's lock, by `decide`: None when it may not decide now, false
     /// when the page is there no more. True if some hits are left.
     pub fn hear(&self, mut decide: impl FnMut(Noted) -> Option<bool>) -> bool {
-        if !self.any.load(Relaxed) {
+        if !self.any.load(Relaxed) || self.ended.load(Relaxed) {
             return false;
         }
         let mut taken = self.taken();
@@ -153,6 +156,13 @@ impl Hits {
         if groups > 1 {
             taken.make_contiguous()[from..].sort_by_key(|noted| noted.tag.now_us);
         }
+    }
+
+    /// Has the policy hear of no more hits: nothing may be moved between the last flush and the end of the cache. For the
+    /// holder of the core's lock.
+    pub fn end(&self) {
+        self.close();
+        self.ended.store(true, Relaxed);
     }
 
     /// Bytes of memory of the tables.

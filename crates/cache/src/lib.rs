@@ -539,6 +539,9 @@ impl BlockCache {
     pub fn close(&self) -> io::Result<()> {
         // Once the end of the store is noted, nothing may be appended.
         drop(self.background.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let guard = self.locks.guard()?;
+        self.locks.hits.end();
+        drop(guard);
         Block::flush(self)?;
         self.locks.exclusive()?.core().close()
     }

@@ -403,6 +403,7 @@ impl<P: Policy> Core for Engine<P> {
 
     fn give_up_cache(&mut self) -> io::Result<()> {
         self.off = true;
+        self.executor.close_frames();
         self.unseen = None;
         self.left = None;
         let late = mutant::is(Mutant::FramesAfterLog);
