@@ -3,7 +3,7 @@
 use crate::hits::{HOLDS_MAX, PER_HOLD};
 use crate::{Block, BlockCache, CacheConfig, Maintenance};
 use entresol_core::Random;
-use entresol_crashtest::{Power, SimDisk};
+use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_policy::{Info, Options, catalogue};
 use entresol_store::{Geometry, Layout};
 
@@ -11,13 +11,18 @@ const PAGE: usize = 512;
 const PAGES: u64 = 300;
 const ID: [u8; 16] = [4; 16];
 
-fn open(policy: &'static Info, layout: Layout, tiers: &[usize]) -> BlockCache {
+/// A cache, and its device.
+fn open_over(policy: &'static Info, layout: Layout, tiers: &[usize]) -> (BlockCache, SimDisk) {
     let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 64, segments: 40, layout };
     let power = Power::steady();
     let (disk, below) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(PAGES * PAGE as u64, &power));
     BlockCache::format(&disk, geometry, &below, [1; 16], ID).expect("room");
     let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(policy, tiers) };
-    BlockCache::open(disk, below, ID, &config).expect("a cache")
+    (BlockCache::open(disk.clone(), below, ID, &config).expect("a cache"), disk)
+}
+
+fn open(policy: &'static Info, layout: Layout, tiers: &[usize]) -> BlockCache {
+    open_over(policy, layout, tiers).0
 }
 
 fn info(policy: &str) -> &'static Info {
@@ -148,6 +153,31 @@ fn after_a_change_of_policy_hits_need_no_lock_again() {
             cache.set_policy(policy, &Options::defaults(policy), &tiers).expect("another policy");
             reads_while_the_lock_is_taken(&cache, 10..14, 2);
             assert_eq!(cache.stats().expect("counts").hits_dropped, 0);
+        }
+    }
+}
+
+/// Without its device the cache writes past memory: a hit must not bring back what memory had.
+#[test]
+fn no_hit_is_older_than_a_write_after_the_device_has_failed() {
+    for layout in [Layout::Log, Layout::Slots] {
+        for tiers in [&[200][..], &[60, 200]] {
+            let (cache, disk) = open_over(info("lru"), layout, tiers);
+            let read = |page: u64| {
+                let mut bytes = [0; PAGE];
+                cache.read(byte(page), &mut bytes).expect("a read");
+                bytes[0]
+            };
+            (0..20).for_each(|page| cache.write(byte(page), &[1; PAGE], false).expect("a write"));
+            cache.drain().expect("a drain");
+            (0..3).for_each(|_| (0..20).for_each(|page| assert_eq!(read(page), 1)));
+            disk.inject(Fault::SyncError);
+            cache.write(byte(30), &[1; PAGE], false).expect("a write");
+            // What is lost with the device is reported.
+            let _reported = cache.flush();
+            assert!(cache.stats().expect("counts").failed.is_some(), "{layout:?}: the device has failed");
+            (0..20).for_each(|page| cache.write(byte(page), &[2; PAGE], false).expect("a write"));
+            (0..3).for_each(|_| (0..20).for_each(|page| assert_eq!(read(page), 2, "{layout:?}, {tiers:?}: {page}")));
         }
     }
 }
