@@ -5,8 +5,7 @@
 //! run beside each other have no order; their hits are sorted by time.
 //!
 //! A list of [`BATCH`] hits is handed over by its thread, if the core's lock is free. That thread hands the hits of the
-//! others over too, and goes on to do so: the lines of the policy's memory stay with its processor. With threads that took
-//! turns, what two of them read together was 0.58 to 0.67 of what they read from caches of their own. Another
+//! others over too, and goes on to do so, so that the lines of the policy's memory stay with its processor. Another
 //! thread takes over when its list has [`STARVED`] hits. A list that is full loses hits; they are counted. That takes a hold in which a list fills up; no hit waits for it.
 
 use super::Tag;
