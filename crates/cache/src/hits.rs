@@ -4,9 +4,8 @@
 //! hits first. So a policy with one requester hears of all requests in their order, as in the simulator. Requesters that
 //! run beside each other have no order; their hits are sorted by time.
 //!
-//! A list of [`BATCH`] hits is handed over by its thread, if the core's lock is free. That thread hands the hits of the
-//! others over too, and goes on to do so, so that the lines of the policy's memory stay with its processor. Another
-//! thread takes over when its list has [`STARVED`] hits. A list that is full loses hits; they are counted. That takes a hold in which a list fills up; no hit waits for it.
+//! A list of [`BATCH`] hits is handed over by its thread, if the core's lock is free, with those of the others. A
+//! list that is full loses hits; they are counted. That takes a hold in which a list fills up; no hit waits for it.
 
 use super::Tag;
 use super::core::Core;
@@ -14,13 +13,11 @@ use super::frame_hits::FrameHits;
 use entresol_disk::{THREAD_GROUPS, thread_group};
 use entresol_store::HitTable;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Hits of a list at which its thread hands them over.
 const BATCH: usize = 16;
-/// Hits of a list at which its thread hands them over in place of the thread that did so last.
-const STARVED: usize = 4 * BATCH;
 /// Hits that a list holds at most: 100 microseconds of hits from memory.
 const NOTED_MAX: usize = 512;
 /// Hits that one hold of the core's lock decides on.
@@ -58,8 +55,6 @@ pub(super) struct Hits {
     any: AtomicBool,
     /// Hits taken from the lists, in their order. For the holder of the core's lock.
     taken: Mutex<VecDeque<Noted>>,
-    /// Group of the thread that handed hits over last.
-    last: AtomicUsize,
     /// Hits of which the policy has not heard and never will.
     dropped: AtomicU64,
     /// The policy hears of no more hits.
@@ -79,7 +74,6 @@ impl Hits {
             lists: Default::default(),
             any: AtomicBool::new(false),
             taken: Mutex::default(),
-            last: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
         }
@@ -87,8 +81,7 @@ impl Hits {
 
     /// Notes a hit. True if the list is to be handed over.
     pub fn note(&self, noted: Noted) -> bool {
-        let group = thread_group();
-        let mut list = self.lists[group].noted();
+        let mut list = self.lists[thread_group()].noted();
         if list.len() == NOTED_MAX {
             self.dropped.fetch_add(1, Relaxed);
             return true;
@@ -100,16 +93,7 @@ impl Hits {
         if !self.any.load(Relaxed) {
             self.any.store(true, Relaxed);
         }
-        let enough = if self.last.load(Relaxed) == group { BATCH } else { STARVED };
-        noted.is_multiple_of(enough)
-    }
-
-    /// Notes that this thread hands over, and goes on to do so.
-    pub fn handed_over(&self) {
-        let group = thread_group();
-        if self.last.load(Relaxed) != group {
-            self.last.store(group, Relaxed);
-        }
+        noted.is_multiple_of(BATCH)
     }
 
     /// Has the policy hear of the hits of one hold of the core's lock, by `decide`: None when it may not decide now, false

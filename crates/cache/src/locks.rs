@@ -170,7 +170,6 @@ impl Locks {
     pub fn hand_over(&self) {
         if let Some(mut guard) = self.try_guard() {
             guard.only_hits();
-            self.hits.handed_over();
         }
     }
 
