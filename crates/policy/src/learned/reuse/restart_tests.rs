@@ -3,12 +3,13 @@
 
 use super::Reuse;
 use super::history::History;
+use super::tests::driven_at;
 use crate::counts::Counts;
 use crate::info::Config;
-use crate::interface::{Driver, Policy};
+use crate::interface::Policy;
 use crate::options::Options;
 use crate::state::Learned;
-use entresol_core::{Address, Movement, NEVER, ObjectId, Page, Request, Tier};
+use entresol_core::{Page, Request};
 use entresol_trace::{LoadOptions, Trace, load};
 use std::path::Path;
 
@@ -46,48 +47,8 @@ impl Kept {
     const EVERY: [Kept; 5] = [Kept::All, Kept::Pages, Kept::Tables, Kept::Histories, Kept::Both];
 }
 
-/// A driver that counts, over the pages of a trace.
-struct Counting<'t> {
-    trace: &'t Trace,
-    counts: Counts,
-    writing: bool,
-}
-
-impl Driver for Counting<'_> {
-    fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
-        true
-    }
-    fn emit(&mut self, movement: Movement) {
-        self.counts.movement(movement, self.writing);
-    }
-    fn now_us(&self) -> u64 {
-        0
-    }
-    fn next_use(&self) -> u32 {
-        NEVER
-    }
-    fn address(&self, page: Page) -> Address {
-        self.trace.address(page)
-    }
-    fn successor(&self, _page: Page) -> Option<Page> {
-        None
-    }
-    fn predecessor(&self, _page: Page) -> Option<Page> {
-        None
-    }
-    fn object_pages(&self, _object: ObjectId) -> u64 {
-        0
-    }
-}
-
 fn driven(reuse: &mut Reuse, trace: &Trace, requests: impl Iterator<Item = Request>) -> Counts {
-    let mut driver = Counting { trace, counts: Counts::default(), writing: false };
-    for request in requests {
-        driver.writing = request.op.is_write();
-        let outcome = reuse.access(request, &mut driver);
-        driver.counts.outcome(request, outcome);
-    }
-    driver.counts
+    driven_at(|page| trace.address(page), reuse, requests)
 }
 
 /// Pages of the cache, the longest unused first, and which are dirty.

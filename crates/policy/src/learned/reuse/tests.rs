@@ -18,14 +18,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(super) const OBJECT: u32 = 100_000;
 pub(super) const SEED: u64 = 5;
 
-/// A driver that counts.
-#[derive(Default)]
-struct Counting {
+/// A driver that counts, over pages of which it is given the addresses.
+struct Counting<A> {
+    address: A,
     counts: Counts,
     writing: bool,
 }
 
-impl Driver for Counting {
+impl<A: Fn(Page) -> Address> Driver for Counting<A> {
     fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
         true
     }
@@ -39,7 +39,7 @@ impl Driver for Counting {
         NEVER
     }
     fn address(&self, page: Page) -> Address {
-        Address { object: ObjectId(page.0 / OBJECT), block: u64::from(page.0 % OBJECT) }
+        (self.address)(page)
     }
     fn successor(&self, _page: Page) -> Option<Page> {
         None
@@ -59,7 +59,17 @@ pub(super) fn built(capacity: usize, options: &[&str]) -> Reuse {
 }
 
 pub(super) fn driven(reuse: &mut Reuse, requests: impl IntoIterator<Item = Request>) -> Counts {
-    let mut driver = Counting::default();
+    let address = |page: Page| Address { object: ObjectId(page.0 / OBJECT), block: u64::from(page.0 % OBJECT) };
+    driven_at(address, reuse, requests)
+}
+
+/// Requests to pages with these addresses.
+pub(super) fn driven_at(
+    address: impl Fn(Page) -> Address,
+    reuse: &mut Reuse,
+    requests: impl IntoIterator<Item = Request>,
+) -> Counts {
+    let mut driver = Counting { address, counts: Counts::default(), writing: false };
     for request in requests {
         driver.writing = request.op.is_write();
         let outcome = reuse.access(request, &mut driver);
