@@ -62,8 +62,9 @@ impl Running {
         install(&directory, "first");
         prepare(&directory);
         let log = File::create(directory.path().join("log")).expect("a file");
-        let mut command = Command::new(program());
-        command.arg("hold").arg(directory.path()).args(settings).envs(environment.iter().copied());
+        // A holder that is started with SIGHUP ignored, as these tests may be, ignores it.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP").arg(program()).arg("hold").arg(directory.path()).args(settings).envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let holder = command.spawn().expect("a holder");
         Running { directory, holder }

@@ -394,7 +394,8 @@ impl Holder {
         while std::fs::read_to_string(&waiting).unwrap().trim() != "0" {
             assert_ne!(self.tend(), Tended::Ended);
         }
-        rustix::mount::unmount(&control, rustix::mount::UnmountFlags::empty()).unwrap();
+        // A process that another thread starts has our files open until it runs its program.
+        rustix::mount::unmount(&control, rustix::mount::UnmountFlags::DETACH).unwrap();
         std::fs::remove_dir(&control).unwrap();
     }
 
