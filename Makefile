@@ -630,21 +630,27 @@ bench-face-bcache:
 	cargo build --release --locked -p entresol
 	python3 lab/results/face_bcache.py
 
-# The papers' book: what renews the pages that lab/results/book.md names, paper by paper. Databases lie in /dev/shm, over FUSE. Half an hour of figures-000 and
-# figures-002 is bench-tpch, a quarter of an hour of figures-001 is bench-restart. `book-long` has what takes longer: bench-tpcc an hour (001, figure 8, live),
-# figures-003 three quarters of an hour, page-io-cache-hibachi-time (004) half an hour of processor time: 540 cells, 14 to 20 seconds for six of them over a
-# disk, 16 to 18 for three over an array, at 0.3 to 0.6 us for an I/O of a disk.
-.PHONY: book book-long figures-000 figures-001 figures-002 figures-004
-FIGURES_004 := page-write-buffers-and-stacks page-io-cache-hibachi page-trace-statistics burst-figures
-book: figures-000 figures-001 figures-002 $(FIGURES_004)
-book-long: bench-tpcc figures-003 page-io-cache-hibachi-time
-	python3 lab/results/tpcc_tables.py
-figures-000: figures-002 page-recorded-tpch-heuristicdb page-tpch-once page-recorded-tpcc
-figures-001: page-face-lc-multi-tier page-face-lc-with-time bench-tpcc-modes bench-tpcc-money bench-tpcc-disks bench-restart
-	python3 lab/results/tpcc_tables.py
-figures-002: probe-models page-trace-statistics page-tpch-once bench-tpch
+# The papers' book: what renews the pages that lab/results/book.md names. Databases lie in /dev/shm, over FUSE. The page says how long each part takes. What was made
+# at this commit is not made again. `book-long` has what takes longer: bench-tpcc an hour (001, figure 8, live), figures-003 three quarters of an hour,
+# page-io-cache-hibachi-time (004) half an hour of processor time: 540 cells, 14 to 20 seconds for six of them over a disk, 16 to 18 for three over an array, at
+# 0.3 to 0.6 us for an I/O of a disk.
+.PHONY: book book-long tables-tpch tables-tpcc figures-000 figures-001 figures-002 figures-004
+PROGRAMS := $(ENTRESOL) $(LAB)
+FIGURES_000 := page-recorded-tpch-heuristicdb page-recorded-tpcc
+FIGURES_001 := page-face-lc-multi-tier page-face-lc-with-time bench-tpcc-modes bench-tpcc-money bench-tpcc-disks bench-restart tables-tpcc
+FIGURES_002 := page-trace-statistics page-tpch-once probe-models bench-tpch tables-tpch
+FIGURES_004 := page-write-buffers-and-stacks page-io-cache-hibachi burst-figures
+book:
+	python3 lab/results/book.py make $(PROGRAMS) $(FIGURES_000) $(FIGURES_001) $(FIGURES_002) $(FIGURES_004)
+book-long: bench-tpcc tables-tpcc figures-003 page-io-cache-hibachi-time
+figures-000: figures-002 $(FIGURES_000)
+figures-001: $(FIGURES_001)
+figures-002: $(FIGURES_002)
+figures-004: page-trace-statistics $(FIGURES_004) page-io-cache-hibachi-time
+tables-tpch:
 	python3 lab/results/tpch_tables.py
-figures-004: $(FIGURES_004) page-io-cache-hibachi-time
+tables-tpcc:
+	python3 lab/results/tpcc_tables.py
 
 # The commands of a page of results, which simulate and renew its tables.
 SIMULATED := trace-statistics recorded-tpch-heuristicdb tpch-once recorded-tpcc face-lc-multi-tier face-lc-with-time write-buffers-and-stacks io-cache-hibachi \

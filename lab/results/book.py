@@ -4,19 +4,25 @@
 `book.py` fails if a figure is missing, a link leads nowhere, a command is none, a verdict is no verdict, a number of ours is not on a linked page,
 or the counts at the head of the page are not those of its rows; it prints the counts. `book.py --write` writes them into the page.
 `book.py run PAGE` runs the commands of a page's `sh` blocks, as `make page-NAME` does.
+`book.py make TARGET...` makes targets, notes in target/book.json how long each took, and writes the times into the page when all are made. What was
+made at this commit is not made again, so that a run that was stopped goes on where it was.
 """
 
 import collections
+import json
 import re
+import resource
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 from face_tables import HERE, table
 
 ROOT = HERE.parents[1]
 PAGE = HERE / "book.md"
+NOTES = ROOT / "target/book.json"
 VERDICTS = ["reproduced", "reproduced in direction", "not reproduced", "cannot be had", "not run", "nothing to measure"]
 RUN = VERDICTS[:3]
 # The papers' figures and tables by chapter, as their lists have them; chapter 0 of a paper without chapters.
@@ -140,6 +146,12 @@ def answer(found):
     return textwrap.fill(text, 158)
 
 
+def in_place(text, name, lines):
+    """The text with another table of this name."""
+    between = re.compile(rf"(<!-- table: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
+    return between.sub(lambda match: f"{match[1]}{lines}\n", text)
+
+
 def counts(found):
     count = collections.Counter((row.paper, row.verdict) for row in found)
     lines = [[paper] + [count[paper, verdict] for verdict in VERDICTS] for paper in PAPERS]
@@ -150,9 +162,7 @@ def counts(found):
 def renewed(text, found):
     """The page with the answer and the counts of its rows."""
     lead = re.compile(r"\A(# [^\n]*\n\n).*?(?=\n\n)", re.DOTALL)
-    text = lead.sub(lambda match: match[1] + answer(found), text)
-    between = re.compile(r"(<!-- table: counts -->\n).*?(?=<!-- end -->)", re.DOTALL)
-    return between.sub(lambda match: f"{match[1]}{counts(found)}\n", text)
+    return in_place(lead.sub(lambda match: match[1] + answer(found), text), "counts", counts(found))
 
 
 def run(page):
@@ -160,9 +170,41 @@ def run(page):
         subprocess.run(["bash", "-euo", "pipefail", "-c", block], cwd=ROOT, check=True)
 
 
+def processor_s():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def times(made):
+    lines = [[f"`make {target}`", f"{took['s'] / 60:.1f}", f"{took['processor_s'] / 60:.1f}"] for target, took in made.items()]
+    sums = [f"{sum(took[key] for took in made.values()) / 60:.1f}" for key in ("s", "processor_s")]
+    return table(["part", "minutes", "minutes of a processor"], [*lines, ["all", *sums]])
+
+
+def make(wanted):
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    notes = json.loads(NOTES.read_text()) if NOTES.exists() else {}
+    made = notes.setdefault(commit, {})
+    for target in wanted:
+        if target in made:
+            continue
+        print(f"make {target}", flush=True)
+        begun, used = time.monotonic(), processor_s()
+        subprocess.run(["make", target], cwd=ROOT, check=True)
+        made[target] = {"s": time.monotonic() - begun, "processor_s": processor_s() - used}
+        NOTES.parent.mkdir(exist_ok=True)
+        NOTES.write_text(json.dumps(notes, indent=1))
+    lines = times({target: made[target] for target in wanted})
+    PAGE.write_text(in_place(PAGE.read_text(), "times", lines))
+    print(lines)
+
+
 def main():
     if sys.argv[1:2] == ["run"]:
         run(sys.argv[2])
+        return
+    if sys.argv[1:2] == ["make"]:
+        make(sys.argv[2:])
         return
     text = PAGE.read_text()
     found = rows(text)
