@@ -64,7 +64,13 @@ impl Running {
         let log = File::create(directory.path().join("log")).expect("a file");
         // A holder that is started with SIGHUP ignored, as these tests may be, ignores it.
         let mut command = Command::new("env");
-        command.arg("--default-signal=HUP").arg(program()).arg("hold").arg(directory.path()).args(settings).envs(environment.iter().copied());
+        command
+            .arg("--default-signal=HUP")
+            .arg(program())
+            .arg("hold")
+            .arg(directory.path())
+            .args(settings)
+            .envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let holder = command.spawn().expect("a holder");
         Running { directory, holder }
