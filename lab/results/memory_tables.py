@@ -12,6 +12,8 @@ from policy_choice_tables import STREAMS
 LEFT_OUT = ["OLTP", "P3", "phases"]
 MEMORY = ["1%", "5%"]
 MODES = ["write-back", "write-through"]
+# Policies of one tier below a pool, which pages enter when they leave it; a stack's pages enter at a miss.
+BELOW = ["lru", "heuristicdb", "reuse"]
 POLICIES = ["face-gsc", "lc", "tac", "lru", "arc", "h-arc", "heuristicdb", "reuse"]
 
 
@@ -36,6 +38,30 @@ def streams():
     return [stream for stream in STREAMS if stream not in LEFT_OUT]
 
 
+def stacked(stream, memory):
+    """Rows by policy of an LRU layer above another layer."""
+    name = f"{stream.replace(' ', '-').replace(',', '')}-{memory}-stack"
+    options = [word for policy in BELOW for word in ("--stack", f"lru:{memory},{policy}:10%")]
+    rows = simulated(RESULTS / "memory" / f"{name}.json", STREAMS[stream], *options, "--warmup", "0.25")
+    return {row["policy"].removeprefix("lru+"): row for row in rows}
+
+
+def mean(of):
+    return exp(sum(log(max(ratio, 1e-9)) for ratio in of) / len(of))
+
+
+def exit_over_entry():
+    lines, ratios = [], []
+    for stream in streams():
+        for memory in MEMORY:
+            on_exit, on_entry = cells(stream, memory, "write-back"), stacked(stream, memory)
+            pairs = [(figure(on_exit[policy]), max(figure(on_entry[policy]), 1)) for policy in BELOW for figure in (disk, flash)]
+            ratios.append([one / other for one, other in pairs])
+            lines.append([stream, memory] + [f"{ratio:.2f}" for ratio in ratios[-1]])
+    lines.append(["**geometric mean**", ""] + [f"**{mean(column):.2f}**" for column in zip(*ratios)])
+    return table(["stream", "memory"] + [f"{policy}, {of}" for policy in BELOW for of in ("below", "cache")], lines)
+
+
 def compared(mode, figure):
     lines, ratios = [], {policy: [] for policy in POLICIES[1:]}
     for stream in streams():
@@ -47,8 +73,7 @@ def compared(mode, figure):
                 ratios[policy].append(ratio)
                 line.append(f"{ratio:.2f}")
             lines.append(line)
-    means = [exp(sum(log(max(ratio, 1e-9)) for ratio in of) / len(of)) for of in ratios.values()]
-    lines.append(["**geometric mean**", ""] + [f"**{mean:.2f}**" for mean in means])
+    lines.append(["**geometric mean**", ""] + [f"**{mean(of):.2f}**" for of in ratios.values()])
     return table(["stream", "memory"] + POLICIES[1:], lines)
 
 
@@ -56,6 +81,7 @@ if __name__ == "__main__":
     renew(
         HERE / "memory.md",
         {
+            "exit over entry": exit_over_entry,
             "disk, write-back": lambda: compared("write-back", disk),
             "flash, write-back": lambda: compared("write-back", flash),
             "disk, write-through": lambda: compared("write-through", disk),

@@ -1,17 +1,20 @@
-//! An LRU pool of memory above a policy of one tier.
+//! An LRU pool of memory above a policy of one tier. Pages enter that tier when they leave the pool, as in FaCE (Kang,
+//! Lee, Moon, VLDB Journal 2016, section 1): what memory holds takes no space below, and a page that is written again and
+//! again in memory is written once to the tier below it.
 //!
-//! Ours. The pool serves what it holds. The policy below decides on what is left: the pool's read misses, when they
-//! happen, and the pages written in the pool, when they leave it. So it decides on the stream that a cache behind a
-//! database's own buffer sees.
+//! The pool serves what it holds. The policy below decides on reads that find a page in its tier, when they happen, and on
+//! the pages that leave the pool: those that were written there, and those that its tier does not hold. It hears of them as
+//! of a write or of a read. A read that finds the page nowhere is served from the level below both.
 //!
-//! A page that was read may be in both tiers. When it is written in the pool its copy below is superseded: the policy below
-//! counts it until the page leaves the pool, and nothing is done with it any more, though the policy may ask for that. Of a page
-//! that is written in part the policy below hears only if it holds the page.
+//! A page that was read from the tier below is in both. When it is written in the pool its copy below is superseded: the policy
+//! below counts it until the page leaves the pool, and nothing is done with it any more, though the policy may ask for that. Of a
+//! page that is written in part the policy below hears only if it holds the page.
 
 use super::pool::DramPool;
 use crate::info::{Config, Info};
 use crate::interface::{Choice, Driver, PageState, Policy, TierSet, pass_questions_on};
 use crate::options::{BuildError, Options};
+use crate::parts::Bits;
 use crate::ranked::Ranked;
 use crate::state::Learned;
 use entresol_core::{Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
@@ -23,7 +26,14 @@ const BELOW: Tier = Tier::SECOND;
 #[derive(Clone, Debug)]
 pub struct Pooled<P> {
     policy: P,
-    pool: Option<Box<DramPool>>,
+    pool: Option<Box<Pool>>,
+}
+
+/// The pool, and those of its pages that none but sequential requests have used.
+#[derive(Clone, Debug)]
+struct Pool {
+    lru: DramPool,
+    scanned: Bits,
 }
 
 /// The configuration of a policy, and the pages of the pool above it: of two tiers for a policy of one, the upper is a pool.
@@ -34,6 +44,12 @@ pub fn divided(info: &Info, config: &Config) -> (Config, Option<usize>) {
     }
 }
 
+impl Pool {
+    fn new(handles: usize, capacity: usize) -> Self {
+        Pool { lru: DramPool::new(handles, capacity), scanned: Bits::new(handles) }
+    }
+}
+
 impl<P: Policy> Pooled<P> {
     const TIERS: [&'static str; 2] = ["dram", P::INFO.tiers[0]];
     const MIN_PAGES: [usize; 2] = [1, P::INFO.min_pages[0]];
@@ -41,7 +57,7 @@ impl<P: Policy> Pooled<P> {
     /// A policy below a pool of so many pages, or alone. `handles` is the number of handles.
     pub fn over(policy: P, pool: Option<usize>, handles: usize) -> Self {
         debug_assert!(pool.is_none() || P::INFO.tiers.len() == 1, "a policy of two tiers has a pool of its own");
-        Pooled { policy, pool: pool.map(|capacity| Box::new(DramPool::new(handles, capacity))) }
+        Pooled { policy, pool: pool.map(|capacity| Box::new(Pool::new(handles, capacity))) }
     }
 
     /// Number of tiers.
@@ -53,37 +69,43 @@ impl<P: Policy> Pooled<P> {
     #[inline]
     pub fn show<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome {
         let Some(pool) = self.pool.as_deref_mut() else { return self.policy.access(request, driver) };
-        let mut lower = Lower { driver, pool, way: Way::Direct };
+        let mut lower = Lower { driver, pool: &mut pool.lru, leaving: None };
         lowered(self.policy.access(request, &mut lower))
     }
 
     /// Serves a request by the pool, or by the policy below it.
-    fn access_pool(&mut self, pool: &mut DramPool, request: Request, driver: &mut dyn Driver) -> Outcome {
-        if pool.contains(request.page) {
-            self.supersede(pool, request, driver);
-            pool.hit(request, driver);
+    fn access_pool(&mut self, pool: &mut Pool, request: Request, driver: &mut dyn Driver) -> Outcome {
+        let page = request.page;
+        if pool.lru.contains(page) {
+            self.supersede(&pool.lru, request, driver);
+            pool.lru.hit(request, driver);
+            if !request.sequential {
+                pool.scanned.remove(page);
+            }
             return Outcome::Hit(POOL);
         }
-        if pool.is_full() && !self.make_room(pool, driver) {
-            return lowered(self.policy.access(request, &mut Lower { driver, pool, way: Way::Direct }));
+        if pool.lru.is_full() && !self.make_room(pool, driver) {
+            return lowered(self.policy.access(request, &mut Lower { driver, pool: &mut pool.lru, leaving: None }));
         }
-        let page = request.page;
         let outcome = match (self.is_below(page), request.op) {
-            (false, Op::Write | Op::Update) => Outcome::ADMITTED,
-            (true, Op::Write) => Outcome::Hit(BELOW),
             (true, Op::Read | Op::Update) => {
                 driver.start(page, Verb::Copy { from: BELOW, to: POOL });
                 let read = Request { op: Op::Read, ..request };
-                self.policy.access(read, &mut Lower { driver, pool, way: Way::Direct });
+                self.policy.access(read, &mut Lower { driver, pool: &mut pool.lru, leaving: None });
                 Outcome::Hit(BELOW)
             }
+            (true, Op::Write) => Outcome::Hit(BELOW),
             (false, Op::Read) => {
-                self.policy.access(request, &mut Lower { driver, pool, way: Way::Up(page) });
+                driver.start(page, Verb::Fetch { to: POOL });
                 Outcome::ADMITTED
             }
+            (false, Op::Write | Op::Update) => Outcome::ADMITTED,
         };
-        self.supersede(pool, request, driver);
-        pool.enter(request, false, driver);
+        self.supersede(&pool.lru, request, driver);
+        pool.lru.enter(request, false, driver);
+        if request.sequential {
+            pool.scanned.insert(page);
+        }
         outcome
     }
 
@@ -96,17 +118,21 @@ impl<P: Policy> Pooled<P> {
         }
     }
 
-    /// Frees a frame of the pool. A page that was written there goes to the policy below. False if no page may be evicted.
-    fn make_room(&mut self, pool: &mut DramPool, driver: &mut dyn Driver) -> bool {
-        let Some(page) = pool.back_where(|page| driver.may_evict(page, POOL)) else { return false };
-        if pool.is_ahead(page) {
-            if self.is_below(page) {
-                driver.start(page, Verb::Reclaim { tier: BELOW });
-            }
-            let write = Request { page, op: Op::Write, sequential: false };
-            self.policy.access(write, &mut Lower { driver, pool, way: Way::Down(page) });
+    /// Frees a frame of the pool. A page of which the tier below lacks this version goes to the policy below. False if no page
+    /// may be evicted.
+    fn make_room(&mut self, pool: &mut Pool, driver: &mut dyn Driver) -> bool {
+        let Some(page) = pool.lru.back_where(|page| driver.may_evict(page, POOL)) else { return false };
+        let sequential = pool.scanned.remove(page);
+        let (is_ahead, is_below) = (pool.lru.is_ahead(page), self.is_below(page));
+        if is_ahead && is_below {
+            driver.start(page, Verb::Reclaim { tier: BELOW });
         }
-        pool.leave(page, driver);
+        if is_ahead || !is_below {
+            let op = if is_ahead { Op::Write } else { Op::Read };
+            let request = Request { page, op, sequential };
+            self.policy.access(request, &mut Lower { driver, pool: &mut pool.lru, leaving: Some(page) });
+        }
+        pool.lru.leave(page, driver);
         true
     }
 
@@ -138,7 +164,7 @@ impl<P: Policy> Policy for Pooled<P> {
     fn hint<D: Driver>(&mut self, hint: Hint, driver: &mut D) {
         match self.pool.as_deref_mut() {
             None => self.policy.hint(hint, driver),
-            Some(pool) => self.policy.hint(hint, &mut Lower { driver, pool, way: Way::Direct }),
+            Some(pool) => self.policy.hint(hint, &mut Lower { driver, pool: &mut pool.lru, leaving: None }),
         }
     }
 
@@ -146,7 +172,7 @@ impl<P: Policy> Policy for Pooled<P> {
     fn state(&self, page: Page) -> PageState {
         let below = self.policy.state(page);
         let Some(pool) = &self.pool else { return below };
-        let (in_pool, ahead) = (pool.contains(page), pool.is_ahead(page));
+        let (in_pool, ahead) = (pool.lru.contains(page), pool.lru.is_ahead(page));
         let in_step = below.tiers.contains(Tier::TOP) && !ahead;
         PageState {
             tiers: TierSet::only(POOL, in_pool).and(BELOW, in_step),
@@ -158,7 +184,7 @@ impl<P: Policy> Policy for Pooled<P> {
     fn occupancy(&self, tier: Tier) -> usize {
         match &self.pool {
             None => self.policy.occupancy(tier),
-            Some(pool) if tier == POOL => pool.len(),
+            Some(pool) if tier == POOL => pool.lru.len(),
             Some(_) => self.policy.occupancy(Tier::TOP),
         }
     }
@@ -182,7 +208,7 @@ impl<P: Policy> Policy for Pooled<P> {
     fn go_on<D: Driver>(&mut self, driver: &mut D) -> bool {
         match self.pool.as_deref_mut() {
             None => self.policy.go_on(driver),
-            Some(pool) => self.policy.go_on(&mut Lower { driver, pool, way: Way::Direct }),
+            Some(pool) => self.policy.go_on(&mut Lower { driver, pool: &mut pool.lru, leaving: None }),
         }
     }
 
@@ -205,13 +231,14 @@ impl<P: Policy> Policy for Pooled<P> {
     #[inline(always)]
     fn prefetch(&self, page: Page) {
         if let Some(pool) = &self.pool {
-            pool.prefetch(page);
+            pool.lru.prefetch(page);
         }
         self.policy.prefetch(page);
     }
 
     fn memory_bytes(&self) -> usize {
-        self.policy.memory_bytes() + self.pool.as_ref().map_or(0, |pool| pool.memory_bytes())
+        let bytes = |pool: &Pool| pool.lru.memory_bytes() + pool.scanned.memory_bytes();
+        self.policy.memory_bytes() + self.pool.as_deref().map_or(0, bytes)
     }
 }
 
@@ -220,22 +247,12 @@ fn lowered(outcome: Outcome) -> Outcome {
     if outcome.is_hit() { Outcome::Hit(BELOW) } else { outcome }
 }
 
-/// Way of the page that the policy below decides on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// A request that the pool does not serve, or news.
-    Direct,
-    /// A page on its way to the pool. It comes through the lower tier if the policy admits it there.
-    Up(Page),
-    /// A page that leaves the pool, where it was written.
-    Down(Page),
-}
-
 /// The driver of the policy below a pool: its tier is the second one.
 struct Lower<'d> {
     driver: &'d mut dyn Driver,
     pool: &'d mut DramPool,
-    way: Way,
+    /// The page of the decision, if it leaves the pool.
+    leaving: Option<Page>,
 }
 
 impl Lower<'_> {
@@ -265,7 +282,7 @@ impl Driver for Lower<'_> {
                 return;
             }
             Verb::Drop { .. } if self.pool.is_ahead(page) => {
-                if self.way != Way::Down(page) {
+                if self.leaving != Some(page) {
                     self.driver.start(page, Verb::Reclaim { tier: BELOW });
                 }
                 return;
@@ -273,31 +290,29 @@ impl Driver for Lower<'_> {
             _ => {}
         }
         let mut emit = |verb| self.driver.emit(Movement { page, verb, joined });
-        match (verb, self.way) {
-            (Verb::Fetch { .. }, Way::Up(coming)) if coming == page => {
-                emit(Verb::Fetch { to: BELOW });
-                self.driver.start(page, Verb::Copy { from: BELOW, to: POOL });
-            }
-            (Verb::Bypass, Way::Up(_)) => emit(Verb::Fetch { to: POOL }),
-            (Verb::Install { .. }, Way::Down(_)) => {
+        let is_leaving = self.leaving == Some(page);
+        match verb {
+            Verb::Fetch { .. } | Verb::Install { .. } if is_leaving => {
                 emit(Verb::Copy { from: POOL, to: BELOW });
                 self.pool.in_step(page);
             }
-            (Verb::Bypass, Way::Down(_)) => {
-                emit(Verb::WriteBack { from: POOL });
-                self.pool.in_step(page);
+            Verb::Bypass if is_leaving => {
+                if self.pool.is_ahead(page) {
+                    emit(Verb::WriteBack { from: POOL });
+                    self.pool.in_step(page);
+                }
             }
-            (Verb::Fetch { .. }, _) => emit(Verb::Fetch { to: BELOW }),
-            (Verb::Install { .. }, _) => emit(Verb::Install { to: BELOW }),
-            (Verb::WriteBack { .. }, _) => emit(Verb::WriteBack { from: BELOW }),
-            (Verb::Drop { .. }, _) => emit(Verb::Drop { from: BELOW }),
-            (Verb::Requeue { .. }, _) => emit(Verb::Requeue { tier: BELOW }),
-            (Verb::Supersede { .. }, _) => emit(Verb::Supersede { tier: BELOW }),
-            (Verb::Reclaim { .. }, _) => emit(Verb::Reclaim { tier: BELOW }),
-            (Verb::Bypass, Way::Direct) => emit(Verb::Bypass),
-            (Verb::FetchObject { object, pages, .. }, _) => emit(Verb::FetchObject { object, pages, to: BELOW }),
-            (Verb::DropObject { object, pages, .. }, _) => emit(Verb::DropObject { object, pages, from: BELOW }),
-            (Verb::Copy { .. }, _) => unreachable!("a policy of one tier copies nothing"),
+            Verb::Fetch { .. } => emit(Verb::Fetch { to: BELOW }),
+            Verb::Install { .. } => emit(Verb::Install { to: BELOW }),
+            Verb::Bypass => emit(Verb::Bypass),
+            Verb::WriteBack { .. } => emit(Verb::WriteBack { from: BELOW }),
+            Verb::Drop { .. } => emit(Verb::Drop { from: BELOW }),
+            Verb::Requeue { .. } => emit(Verb::Requeue { tier: BELOW }),
+            Verb::Supersede { .. } => emit(Verb::Supersede { tier: BELOW }),
+            Verb::Reclaim { .. } => emit(Verb::Reclaim { tier: BELOW }),
+            Verb::FetchObject { object, pages, .. } => emit(Verb::FetchObject { object, pages, to: BELOW }),
+            Verb::DropObject { object, pages, .. } => emit(Verb::DropObject { object, pages, from: BELOW }),
+            Verb::Copy { .. } => unreachable!("a policy of one tier copies nothing"),
         }
     }
 
