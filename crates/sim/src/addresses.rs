@@ -36,8 +36,9 @@ impl<'t> Addresses<'t> {
         }
     }
 
-    /// Predecessor and successor of every page among the pages of the trace.
-    pub(crate) fn neighbours(&self) -> &[[u32; 2]] {
+    /// Predecessor and successor of every page among the pages of the trace. They cost a sort of all pages, which only policies
+    /// that ask for a neighbour pay for.
+    fn neighbours(&self) -> &[[u32; 2]] {
         self.neighbours.get_or_init(|| {
             let address = |page: u32| self.trace.address(Page(page));
             let mut order: Vec<u32> = (0..self.trace.footprint() as u32).collect();
@@ -54,10 +55,10 @@ impl<'t> Addresses<'t> {
         })
     }
 
-    /// The page before or after one, from the index that [`Addresses::neighbours`] computed.
+    /// The page before one (0) or after it (1).
     #[inline]
-    pub(crate) fn neighbour(index: &[[u32; 2]], page: Page, side: usize) -> Option<Page> {
-        let other = index[page.index()][side];
+    pub(crate) fn neighbour(&self, page: Page, side: usize) -> Option<Page> {
+        let other = self.neighbours()[page.index()][side];
         (other != NO_PAGE).then_some(Page(other))
     }
 

@@ -114,7 +114,6 @@ impl<'w> Visitor for LayerBuilder<'w> {
         let mut driver = Counting {
             addresses: self.addresses,
             next_use: if needs.future { self.addresses.next_use() } else { &[] },
-            neighbours: if needs.addresses { self.addresses.neighbours() } else { &[] },
             at: 0,
             writing: false,
             for_write: false,
@@ -143,7 +142,6 @@ impl<'w> Visitor for LayerBuilder<'w> {
 struct Counting<'w> {
     addresses: &'w Addresses<'w>,
     next_use: &'w [u32],
-    neighbours: &'w [[u32; 2]],
     at: usize,
     writing: bool,
     for_write: bool,
@@ -266,12 +264,12 @@ impl Driver for Counting<'_> {
 
     #[inline(always)]
     fn successor(&self, page: Page) -> Option<Page> {
-        Addresses::neighbour(self.neighbours, page, 1)
+        self.addresses.neighbour(page, 1)
     }
 
     #[inline(always)]
     fn predecessor(&self, page: Page) -> Option<Page> {
-        Addresses::neighbour(self.neighbours, page, 0)
+        self.addresses.neighbour(page, 0)
     }
 
     fn object_pages(&self, object: ObjectId) -> u64 {
