@@ -55,17 +55,23 @@ const UNITS: f64 = 16.0;
 /// Steps of a half octave.
 const HALF_OCTAVE: u32 = STEPS as u32 / 2;
 
-/// Class of a history whose gap is 0, by its upper bits: the number of accesses and the kind of the last.
-static CLASS_OF: [u16; 1 << 8] = {
-    let mut classes = [0; 1 << 8];
+/// Lowest of the bits that name a class: the half octave of the gap or the feature, the number of accesses, the kind of the last.
+const CLASS_AT: u32 = GAP_AT + HALF_OCTAVE.ilog2();
+
+/// First cell of a history's class, by the bits that name the class. One load stands for all arithmetic on classes: a search
+/// for the coldest page ranks eight pages in a block.
+static FIRST_CELL_OF: [u16; 1 << (WRITTEN_AT + 1 - CLASS_AT)] = {
+    let mut cells = [0; 1 << (WRITTEN_AT + 1 - CLASS_AT)];
     let mut at = 0;
-    while at < classes.len() {
-        let (count, written) = (at as u32 & COUNT_MAX, at as u16 >> 7);
-        let range = if count < 2 { 0 } else { count.ilog2() as u16 / 2 + 1 };
-        classes[at] = range * (2 * GAPS as u16) + written;
+    while at < cells.len() {
+        let history = (at as u32) << CLASS_AT;
+        let (count, written) = (history >> COUNT_AT & COUNT_MAX, history >> WRITTEN_AT);
+        let range = if count < 2 { 0 } else { count.ilog2() / 2 + 1 };
+        let half = range * GAPS as u32 + at as u32 % GAPS as u32;
+        cells[at] = ((2 * half + written) * STRIDE as u32) as u16;
         at += 1;
     }
-    classes
+    cells
 };
 
 /// Bucket of each age. A load is faster than a logarithm by instruction.
@@ -190,18 +196,21 @@ impl History {
         History(self.0 & !(RESIDENT | DIRTY))
     }
 
-    /// Class of the history, below [`CLASSES`].
     #[inline(always)]
+    fn first_cell(self) -> usize {
+        usize::from(FIRST_CELL_OF[(self.0 >> CLASS_AT) as usize % FIRST_CELL_OF.len()])
+    }
+
+    /// Class of the history, below [`CLASSES`].
     pub fn class(self) -> usize {
-        let of_count = usize::from(CLASS_OF[(self.0 >> COUNT_AT & 0xff) as usize]);
-        of_count + 2 * (self.gap() / HALF_OCTAVE) as usize
+        self.first_cell() / STRIDE
     }
 
     /// Class and bucket of age as an index below [`CELLS`].
     #[inline(always)]
     pub fn cell(self, tick: u32) -> usize {
         count_work(1);
-        cell(self.class(), self.age(tick))
+        self.first_cell() + usize::from(BUCKET_OF[self.age(tick) as usize])
     }
 
     /// The history without a frame, with its age in place of the tick: for another policy with ticks as long.
@@ -232,9 +241,9 @@ struct GapTables {
     /// `2^(i/64)`.
     powers: [f64; STEPS + 1],
     /// Binary logarithm of each age, in steps.
-    logarithms: Vec<u16>,
+    logarithms: [u16; TICKS as usize],
     /// Change of the mean gap, in parts of a step, by count and by logarithm of the newest gap over the mean.
-    changes: Vec<[i16; RATIOS]>,
+    changes: Box<[[i16; RATIOS]; COUNT_MAX as usize + 1]>,
 }
 
 /// One copy for all caches: making it takes longer than the rest of an empty cache.
@@ -246,10 +255,11 @@ impl GapTables {
         let mut powers = [1.0; STEPS + 1];
         (1..STEPS).for_each(|i| powers[i] = powers[i - 1] * root);
         powers[STEPS] = 2.0;
-        let mut tables = GapTables { powers, logarithms: Vec::new(), changes: Vec::new() };
+        let changes = vec![[0; RATIOS]; COUNT_MAX as usize + 1].try_into().expect("a row for each count");
+        let mut tables = GapTables { powers, logarithms: [0; TICKS as usize], changes };
         let mantissas: Vec<u8> =
             (0..MANTISSAS).map(|i| tables.steps(1.0 + (i as f64 + 0.5) / MANTISSAS as f64) as u8).collect();
-        tables.logarithms = (0..TICKS).map(|age| logarithm(age, &mantissas)).collect();
+        tables.logarithms = std::array::from_fn(|age| logarithm(age as u32, &mantissas));
         // The middle of the ratios that share an index.
         let ratio = |i: usize| {
             let steps = (i as i32 - RATIO_ONE) * RATIO_STEPS + RATIO_STEPS / 2;
@@ -259,8 +269,9 @@ impl GapTables {
             let mean = (f64::from(count - 1) + ratio(i)) / f64::from(count);
             (tables.steps(mean) * f64::from(PARTS)) as i16
         };
-        let changes = (0..=COUNT_MAX).map(|count| std::array::from_fn(|i| change(count.max(1), i)));
-        tables.changes = changes.collect();
+        let row = |count: u32| std::array::from_fn(|i| change(count.max(1), i));
+        let changes: Vec<_> = (0..=COUNT_MAX).map(row).collect();
+        tables.changes = changes.try_into().expect("a row for each count");
         tables
     }
 
@@ -308,9 +319,9 @@ impl Gaps {
         let gap = history.gap();
         let newest = u32::from(self.tables.logarithms[history.age(tick) as usize]);
         let ratio = (newest as i32 - gap as i32).div_euclid(RATIO_STEPS) + RATIO_ONE;
-        let change =
-            self.tables.changes[count as usize % (COUNT_MAX as usize + 1)][ratio.clamp(0, RATIOS as i32 - 1) as usize];
-        let mean = ((gap as i32 * PARTS + i32::from(change) + noise) / PARTS).clamp(0, GAP_MAX as i32) as u32;
+        let change = self.tables.changes[count as usize][ratio.clamp(0, RATIOS as i32 - 1) as usize];
+        let parts = gap as i32 * PARTS + i32::from(change) + noise;
+        let mean = (parts.max(0) as u32 / PARTS as u32).min(GAP_MAX);
         // A single access has no gap yet.
         let gap = if count == 1 { newest } else { mean };
         let count = if count == COUNT_MAX { COUNT_MAX.div_ceil(2) } else { count + 1 };

@@ -192,10 +192,9 @@ impl Reuse {
         if mutant::is(Mutant::OneObject) { 0 } else { driver.address(page).object.0 % GAPS as u32 }
     }
 
-    /// Counts an access and returns the history with it.
+    /// Counts an access of a page with this history and returns the history with it.
     #[inline(always)]
-    fn learn<D: Driver>(&mut self, page: Page, writing: bool, driver: &D) -> History {
-        let old = self.pages.history(page);
+    fn learn<D: Driver>(&mut self, page: Page, old: History, writing: bool, driver: &D) -> History {
         if !old.is_known() {
             return History::first(self.tick, writing, self.feature(page, driver));
         }
@@ -203,14 +202,14 @@ impl Reuse {
             return old;
         }
         let end = if writing { End::Write } else { End::Read };
-        self.tables.count(old.class(), old.age(self.tick), end);
+        self.tables.count(old.cell(self.tick), end);
         self.gaps.access(old, self.tick, writing, &mut self.random)
     }
 
     #[inline(always)]
     fn count_forgotten(&mut self, forgotten: Option<History>) {
         if let Some(history) = forgotten.filter(|_| !mutant::is(Mutant::ForgottenNotCounted)) {
-            self.tables.count(history.class(), history.age(self.tick), End::Never);
+            self.tables.count(history.cell(self.tick), End::Never);
         }
     }
 
@@ -264,9 +263,10 @@ impl Reuse {
         let resident = history.resident(dirty);
         let every =
             mutant::is(if request.op.is_write() { Mutant::EveryWriteAdmitted } else { Mutant::EveryReadAdmitted });
-        let limit = if every { i16::MAX } else { rank(resident) };
+        let cell = history.cell(tick);
+        let limit = if every { i16::MAX } else { tables.rank(cell, dirty) };
         let least = self.least_values[usize::from(dirty)];
-        let pays = || tables.value(history.cell(tick), dirty) > least || every || mutant::is(Mutant::NoPrice);
+        let pays = || tables.value(cell, dirty) > least || every || mutant::is(Mutant::NoPrice);
         let mut victim = if !self.is_closed && self.pages.least() < limit && pays() {
             self.pages.coldest(limit, rank)
         } else {
@@ -361,8 +361,9 @@ impl Policy for Reuse {
         let page = request.page;
         let writing = request.op.is_write();
         let dirty = writing && !self.through;
-        let is_resident = self.pages.history(page).is_resident();
-        let history = self.learn(page, writing, driver);
+        let old = self.pages.history(page);
+        let is_resident = old.is_resident();
+        let history = self.learn(page, old, writing, driver);
         if is_resident && writing && self.is_closed {
             return self.give_up(request, history, driver);
         }

@@ -136,11 +136,15 @@ impl Tables {
         tables
     }
 
-    /// Counts an event of a page of this class and age.
+    /// Counts an event of a page in this [cell](super::history::History::cell).
     #[inline(always)]
-    pub fn count(&mut self, class: usize, age: u32, end: End) {
-        self.seen[class] = true;
-        self.events[cell(class, age)][end as usize] += EVENT;
+    pub fn count(&mut self, cell: usize, end: End) {
+        let weight = &mut self.events[cell][end as usize];
+        // A class with a weight was seen before.
+        if *weight == 0 {
+            self.seen[cell / STRIDE] = true;
+        }
+        *weight += EVENT;
     }
 
     /// Counts a page of the sample that waits.
@@ -417,7 +421,7 @@ mod tests {
                 let age = bucket_start(bucket);
                 let many = 1 << random.below(12);
                 for end in [End::Read, End::Write, End::Never] {
-                    (0..random.below(many)).for_each(|_| tables.count(class, age, end));
+                    (0..random.below(many)).for_each(|_| tables.count(cell(class, age), end));
                 }
                 for _ in 0..random.below(many) {
                     tables.wait(class, age);

@@ -109,12 +109,12 @@ fn learned() -> Tables {
     let mut tables = Tables::new(1_000, 31, true);
     for _ in 0..100_000 {
         // Half of the pages are read at the age of 10 ticks, the others never.
-        tables.count(300, 10, End::Read);
-        tables.count(300, 2_000, End::Never);
+        tables.count(cell(300, 10), End::Read);
+        tables.count(cell(300, 2_000), End::Never);
         // All at 10; all at 40; all written at 10.
-        tables.count(302, 10, End::Read);
-        tables.count(304, 40, End::Read);
-        tables.count(306, 10, End::Write);
+        tables.count(cell(302, 10), End::Read);
+        tables.count(cell(304, 40), End::Read);
+        tables.count(cell(306, 10), End::Write);
     }
     tables.build(0.0, 0);
     tables
@@ -243,11 +243,11 @@ fn the_coldest_of_four_ghosts_is_forgotten() {
 
 fn old_events_lose_their_weight() {
     let mut tables = Tables::new(1_000, 31, true);
-    (0..100_000).for_each(|_| tables.count(300, 5, End::Read));
+    (0..100_000).for_each(|_| tables.count(cell(300, 5), End::Read));
     tables.build(0.0, 0);
     let before = tables.rank(cell(300, 0), false);
     for _ in 0..40 {
-        (0..10_000).for_each(|_| tables.count(300, 1_000, End::Never));
+        (0..10_000).for_each(|_| tables.count(cell(300, 1_000), End::Never));
         tables.build(0.0, 0);
     }
     let after = tables.rank(cell(300, 0), false);
