@@ -20,6 +20,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+/// Longest name of a file in bytes.
+const NAME_BYTES_MAX: usize = 255;
+
+/// True if a file can have this name, as in a directory.
+pub fn is_name(name: &OsStr) -> bool {
+    let bytes = name.as_bytes();
+    !matches!(bytes, b"" | b"." | b"..")
+        && !bytes.iter().any(|byte| b"/\0".contains(byte))
+        && bytes.len() <= NAME_BYTES_MAX
+}
+
 /// Names of the files of one checkpoint.
 pub struct Names<'a> {
     pfs: &'a Directory,

@@ -1,5 +1,6 @@
 //! The library of writers: put, restore, list and drain the checkpoints of a job.
 
+mod checkpoints;
 mod drain;
 mod figures;
 mod file_reader;
@@ -9,6 +10,7 @@ mod inventory;
 mod put;
 mod restore;
 
+pub use checkpoints::Checkpoints;
 pub use drain::{CheckpointState, State};
 pub use figures::{Figures, figures};
 pub use file_reader::FileReader;

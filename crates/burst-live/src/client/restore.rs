@@ -49,36 +49,60 @@ impl Client {
     /// # Errors
     /// When no such checkpoint is complete, or a chunk has no source with its checksum.
     pub fn restore(&self, job: JobId, checkpoint: Option<CheckpointId>, rank: u32) -> Result<Restored, ClientError> {
+        self.find_rank(job, checkpoint, rank, |reader, found, object, about| {
+            let (bytes, chunks) = reader.object(found, object, about)?;
+            let warnings = std::mem::take(&mut reader.warnings);
+            Ok(Restored { checkpoint: object.checkpoint, bytes, chunks, warnings })
+        })
+    }
+
+    /// Reads the object of one rank of a checkpoint into the beginning of memory of the caller. Returns its length in bytes: an
+    /// object that is longer than the memory is not read.
+    ///
+    /// # Errors
+    /// When the checkpoint is not complete, or a chunk has no source with its checksum. Any byte of the memory may have changed then.
+    pub fn restore_into(
+        &self,
+        job: JobId,
+        checkpoint: CheckpointId,
+        rank: u32,
+        into: &mut [u8],
+    ) -> Result<u64, ClientError> {
+        self.find_rank(job, Some(checkpoint), rank, |reader, found, object, about| {
+            let length = usize::try_from(about.total).unwrap_or(usize::MAX);
+            if let Some(into) = into.get_mut(..length) {
+                reader.object_into(found, object, about, into)?;
+            }
+            Ok(about.total)
+        })
+    }
+
+    /// Finds the object of one rank and reads it. Parts move while they are read: after a chunk that is nowhere all is found anew.
+    fn find_rank<T>(
+        &self,
+        job: JobId,
+        checkpoint: Option<CheckpointId>,
+        rank: u32,
+        mut read: impl FnMut(&mut Reader, &Found, Object, &About) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
         let mut peers = self.peers();
         let mut round = 1;
         loop {
             let inventory = self.inventory(job, &mut peers)?;
-            match self.restore_from(&inventory, job, checkpoint, rank, &mut peers) {
+            let mut warnings = inventory.missing.clone();
+            let (checkpoint, found) = choose(&inventory, job, checkpoint, &mut warnings)?;
+            let census = found.census();
+            if census.is_files {
+                return Err(ClientError::Files(job, checkpoint));
+            }
+            let about = *census.whole.get(&rank).ok_or(ClientError::NoSuchRank(rank, census.ranks))?;
+            let mut reader = Reader::new(self, &mut peers);
+            reader.warnings = warnings;
+            match read(&mut reader, found, Object { job, checkpoint, rank }, &about) {
                 Err(ClientError::Damaged { .. }) if round < ROUNDS => round += 1,
                 result => return result,
             }
         }
-    }
-
-    fn restore_from(
-        &self,
-        inventory: &Inventory,
-        job: JobId,
-        checkpoint: Option<CheckpointId>,
-        rank: u32,
-        peers: &mut Peers,
-    ) -> Result<Restored, ClientError> {
-        let mut warnings = inventory.missing.clone();
-        let (checkpoint, found) = choose(inventory, job, checkpoint, &mut warnings)?;
-        let census = found.census();
-        if census.is_files {
-            return Err(ClientError::Files(job, checkpoint));
-        }
-        let about = *census.whole.get(&rank).ok_or(ClientError::NoSuchRank(rank, census.ranks))?;
-        let mut reader = Reader::new(self, peers);
-        let (bytes, chunks) = reader.object(found, Object { job, checkpoint, rank }, &about)?;
-        warnings.extend(reader.warnings);
-        Ok(Restored { checkpoint, bytes, chunks, warnings })
     }
 }
 
@@ -130,6 +154,11 @@ fn distance(source: &Source, own: NodeId) -> u32 {
     }
 }
 
+fn damaged(object: Object, offset: u64, failures: Vec<String>) -> ClientError {
+    let Object { job, checkpoint, .. } = object;
+    ClientError::Damaged { job, checkpoint, offset, failures }
+}
+
 /// A reader of parts.
 pub(super) struct Reader<'a> {
     client: &'a Client,
@@ -152,13 +181,21 @@ impl<'a> Reader<'a> {
         object: Object,
         about: &About,
     ) -> Result<(Vec<u8>, Vec<RestoredChunk>), ClientError> {
-        let damaged = |offset, failures| {
-            let Object { job, checkpoint, .. } = object;
-            ClientError::Damaged { job, checkpoint, offset, failures }
-        };
         let memory = arena::zeroed(about.total);
         let mut bytes =
-            memory.map_err(|error| damaged(0, vec![format!("memory for {} bytes: {error}", about.total)]))?;
+            memory.map_err(|error| damaged(object, 0, vec![format!("memory for {} bytes: {error}", about.total)]))?;
+        let read = self.object_into(found, object, about, &mut bytes)?;
+        Ok((bytes, read))
+    }
+
+    /// Reads an attempt at an object into memory of its length, and returns the sources of its chunks.
+    fn object_into(
+        &mut self,
+        found: &Found,
+        object: Object,
+        about: &About,
+        bytes: &mut [u8],
+    ) -> Result<Vec<RestoredChunk>, ClientError> {
         let (mut end, mut read) = (0, Vec::new());
         for ((offset, length), sources) in sources(found, object.rank, about, self.client.settings.node) {
             if offset > end {
@@ -168,12 +205,13 @@ impl<'a> Reader<'a> {
                 continue;
             }
             end = offset + length;
-            let into = bytes.get_mut(offset as usize..end as usize).ok_or_else(|| damaged(offset, Vec::new()))?;
-            self.part(&sources, offset, into, &mut read).map_err(|(at, failures)| damaged(at, failures))?;
+            let into =
+                bytes.get_mut(offset as usize..end as usize).ok_or_else(|| damaged(object, offset, Vec::new()))?;
+            self.part(&sources, offset, into, &mut read).map_err(|(at, failures)| damaged(object, at, failures))?;
         }
         match end == about.total {
-            true => Ok((bytes, read)),
-            false => Err(damaged(end, Vec::new())),
+            true => Ok(read),
+            false => Err(damaged(object, end, Vec::new())),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Caches between two paths.
 
-use crate::error::{Code, Failure, Result, argument};
+use crate::call::{Failure, Result, argument};
+use crate::code::Code;
 use crate::{Cache, FormatOptions};
 use entresol_cache::{BlockCache, CacheConfig, Mode, Objects};
 use entresol_disk::{Caching, Disk, FileDisk, file_identity, patiently, take_room};

@@ -1,15 +1,17 @@
 //! The block cache for programs in C. `include/entresol.h` is the documentation; one test compares the two, and another
 //! compiles and runs `examples/copy.c`.
 
+mod call;
+mod code;
 mod error;
 mod files;
 
-pub use error::Code;
+pub use code::Code;
 
+use call::{Result, argument, call, text};
 use entresol_cache::Block;
 use entresol_cache::{BlockCache, CacheStats, Mode, counters};
 use entresol_files::record::StorePair;
-use error::{Result, argument, call, text};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
@@ -113,7 +115,7 @@ pub extern "C" fn entresol_api_version() -> u32 {
 /// See the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn entresol_last_error() -> *const c_char {
-    error::last()
+    call::last()
 }
 
 /// See the header.
@@ -190,15 +192,8 @@ pub unsafe extern "C" fn entresol_read(cache: *const Cache, offset: u64, bytes: 
     call(|| {
         // SAFETY: as the caller promises.
         let cache = unsafe { open(cache) }?;
-        if length == 0 {
-            return Ok(cache.cache.read(offset, &mut [])?);
-        }
-        check_buffer(bytes, length)?;
-        // A Rust slice must be initialised; the caller's memory need not be.
         // SAFETY: `bytes` may be written, as the caller promises.
-        unsafe { bytes.cast::<u8>().write_bytes(0, length) };
-        // SAFETY: the memory may be written, was just written, and has no other user during this call.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(bytes.cast::<u8>(), length) };
+        let bytes = unsafe { call::bytes_mut(bytes, length) }?;
         Ok(cache.cache.read(offset, bytes)?)
     })
 }
@@ -218,21 +213,10 @@ pub unsafe extern "C" fn entresol_write(
     call(|| {
         // SAFETY: as the caller promises.
         let cache = unsafe { open(cache) }?;
-        if length == 0 {
-            return Ok(cache.cache.write(offset, &[], durable != 0)?);
-        }
-        check_buffer(bytes, length)?;
         // SAFETY: `bytes` may be read, as the caller promises.
-        let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) };
+        let bytes = unsafe { call::bytes(bytes, length) }?;
         Ok(cache.cache.write(offset, bytes, durable != 0)?)
     })
-}
-
-fn check_buffer(bytes: *const c_void, length: usize) -> Result<()> {
-    if bytes.is_null() {
-        return Err(argument("bytes is null"));
-    }
-    if isize::try_from(length).is_err() { Err(argument("length is more than memory can have")) } else { Ok(()) }
 }
 
 /// See the header.
