@@ -35,6 +35,7 @@ fn a_drain_of_low_priority_makes_way_to_a_writer_on_the_pfs() {
         coordinator: address.clone(),
         capacity: 1 << 20,
         key: None,
+        drain_rate: None,
     };
     let node = NodeDaemon::start(&settings, pfs.clone()).expect("a node");
     let large = Object { job: JobId(1), checkpoint: CheckpointId(1), rank: 0 };

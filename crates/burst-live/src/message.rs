@@ -267,6 +267,9 @@ pub struct NodeStatus {
     pub undrained_for_ms: u64,
     /// Bytes written to the PFS since the start.
     pub drained: u64,
+    /// Most bytes a second that the drain writes to the PFS; none without a cap.
+    #[serde(default)]
+    pub drain_rate: Option<u64>,
     /// Failed attempts to write to the PFS since the start.
     pub pfs_failures: u64,
     /// The newest of these failures, until a write succeeds.

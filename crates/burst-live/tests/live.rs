@@ -187,6 +187,7 @@ fn bytes_do_not_go_to_nodes_that_drain_to_another_directory() {
             coordinator: address.clone(),
             capacity: MIB,
             key: None,
+            drain_rate: None,
         };
         NodeDaemon::start(&settings, directory(name)).expect("a node")
     };

@@ -94,6 +94,7 @@ fn what_zeroing_costs_a_drain() {
         coordinator: coordinator.address().to_string(),
         capacity: u64::from(RANKS) * RANK_BYTES as u64,
         key: None,
+        drain_rate: None,
     };
     let _node = NodeDaemon::start(&settings, gate.clone()).expect("a node");
     let address = settings.coordinator;

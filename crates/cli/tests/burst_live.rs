@@ -30,7 +30,8 @@ fn a_checkpoint_is_put_listed_drained_and_restored() {
     let address = coordinator.address.clone();
     let serve = |node: &str| {
         let place = ["serve", "--node", node, "--listen", "127.0.0.1:0", "--memory", "8MiB", "--pfs", "pfs"];
-        Daemon::start(&scratch, &[&place[..], &["--coordinator", &address]].concat())
+        let cap: &[&str] = if node == "1" { &["--drain-rate", "100MB/s"] } else { &[] };
+        Daemon::start(&scratch, &[&place[..], &["--coordinator", &address], cap].concat())
     };
     let mut nodes = [serve("0"), serve("1")];
     let common = ["--coordinator", &address, "--pfs", "pfs", "--job", "9"];
@@ -52,6 +53,8 @@ fn a_checkpoint_is_put_listed_drained_and_restored() {
     let watched = watched(&scratch, &watcher);
     assert_eq!(figure(&watched, "entresol_burst_up"), 1.0);
     assert_eq!(figure(&watched, "entresol_burst_buffer_bytes{node=\"1\"}"), f64::from(8 << 20));
+    assert_eq!(figure(&watched, "entresol_burst_drain_rate_limit_bytes{node=\"0\"}"), 0.0);
+    assert_eq!(figure(&watched, "entresol_burst_drain_rate_limit_bytes{node=\"1\"}"), 1e8);
     assert_eq!(figure(&watched, "entresol_burst_checkpoints_at_risk"), 0.0, "each byte is on two nodes or durable");
     documented(&watched);
     let drained = scratch.ok(&[&["burst", "drain"], &common[..], &["--for", "60s"]].concat());
@@ -183,4 +186,8 @@ fn commands_without_a_burst_buffer_say_so() {
     let memory =
         ["burst", "serve", "--node", "0", "--listen", "127.0.0.1:0", "--coordinator", "127.0.0.1:1", "--pfs", "pfs"];
     says(&scratch.refused(&[&memory[..], &["--memory", "10%"]].concat()), &["such as 4GiB"]);
+    for rate in ["0MB/s", "5%", "fast"] {
+        let capped = ["--memory", "1MiB", "--drain-rate", rate];
+        says(&scratch.refused(&[&memory[..], &capped].concat()), &["such as 200MB/s"]);
+    }
 }

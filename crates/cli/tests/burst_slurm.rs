@@ -192,7 +192,7 @@ fn a_jobs_directory_is_made_before_it_and_taken_away_after_it() {
 fn the_units_of_the_daemons_are_what_systemd_and_the_command_take_them_for() {
     let scratch = Scratch::new();
     let settings = std::fs::read_to_string(contrib("slurm/burst.env")).expect("the sample");
-    let settings = settings.replace("/pfs/checkpoints", ".").replace("8GiB", "1MiB");
+    let settings = settings.replace("/pfs/checkpoints", ".").replace("8GiB", "1MiB").replace("#SERVE", "SERVE");
     for (name, refusal) in [("coordinate", "10.0.0.1:7700"), ("serve", "10.0.0.10:7701")] {
         let name = format!("entresol-burst-{name}.service");
         let unit = std::fs::read_to_string(contrib("systemd").join(&name)).expect("the unit");
@@ -201,7 +201,10 @@ fn the_units_of_the_daemons_are_what_systemd_and_the_command_take_them_for() {
         let mut command = command.replace("/var/lib/entresol/burst", "state");
         for (setting, value) in settings.lines().filter_map(|line| line.split_once('=')) {
             command = command.replace(&format!("${{{setting}}}"), value);
+            // Words of the command, or none.
+            command = command.replace(&format!("${setting}"), value.trim_matches('"'));
         }
+        assert_eq!(name.contains("serve"), command.ends_with("--drain-rate 200MB/s"), "{command}");
         // This machine has no such address.
         let output = scratch.run(&command.split(' ').collect::<Vec<_>>());
         assert!(!output.status.success());

@@ -485,6 +485,7 @@ mod tests {
             coordinator: coordinator.address().to_string(),
             capacity: 1 << 20,
             key: None,
+            drain_rate: None,
         };
         let node = NodeDaemon::start(&settings, pfs.clone()).expect("a node");
         let address = node.address().to_string();

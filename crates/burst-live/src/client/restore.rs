@@ -453,6 +453,7 @@ mod tests {
                 coordinator: coordinator.address().to_string(),
                 capacity: 1 << 20,
                 key: key.clone(),
+                drain_rate: None,
             };
             let node = NodeDaemon::start(&settings, gate.clone()).expect("a node");
             Testbed { scratch, gate, coordinator, node, key }

@@ -301,6 +301,7 @@ impl Cluster {
             coordinator: "coordinator".to_owned(),
             capacity: self.capacity,
             key: None,
+            drain_rate: None,
         };
         let state = &mut *lock(&self.state);
         let start = state.nodes.get(node).map_or(0, |node| node.start + 1);

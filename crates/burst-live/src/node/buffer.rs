@@ -436,12 +436,13 @@ impl Buffer {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use entresol_burst::{CheckpointId, Object};
     use std::time::Duration;
 
-    fn grant(number: u64, offset: u64, bytes: u64, time: Duration) -> (Reservation, About) {
+    /// A grant of space of node 0 in epoch 1 for so long.
+    pub fn grant(number: u64, offset: u64, bytes: u64, time: Duration) -> (Reservation, About) {
         let object = Object { job: JobId(1), checkpoint: CheckpointId(number), rank: 0 };
         let lease = Lease { epoch: Epoch(1), number };
         let expires_ns = clock::now_ns() + time.as_nanos() as u64;

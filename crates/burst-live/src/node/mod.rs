@@ -2,6 +2,7 @@
 
 mod authority;
 mod buffer;
+mod cap;
 pub(crate) mod drain;
 pub(crate) mod link;
 mod owner;
@@ -50,6 +51,9 @@ pub struct NodeSettings {
     pub capacity: u64,
     /// Key of the cluster. None is to serve every process as the same user.
     pub key: Option<Key>,
+    /// Most bytes a second that the drain writes to the PFS, above 0; none is no cap. A tenth of a second's bytes and one chunk of
+    /// [`crate::CHUNK_BYTES`] may be written at once.
+    pub drain_rate: Option<u64>,
 }
 
 /// State that the threads of the daemon share.
@@ -59,6 +63,7 @@ pub(crate) struct Shared {
     advertised: String,
     coordinator: String,
     key: Option<Key>,
+    drain_rate: Option<u64>,
     pfs: Arc<dyn Pfs>,
     buffer: Mutex<Buffer>,
     /// Notified when there is an event for the coordinator.
@@ -85,6 +90,7 @@ impl Shared {
             advertised: settings.advertise.clone().unwrap_or(address),
             coordinator: settings.coordinator.clone(),
             key: settings.key.clone(),
+            drain_rate: settings.drain_rate,
             pfs,
             buffer: Mutex::new(Buffer::new(settings.node, incarnation, settings.capacity)?),
             announced: Condvar::new(),
@@ -121,6 +127,11 @@ impl Shared {
 
     fn wait_for_work(&self) {
         self.pause(DRAIN_IDLE);
+    }
+
+    /// Counters.
+    fn status(&self) -> NodeStatus {
+        NodeStatus { drain_rate: self.drain_rate, ..lock(&self.buffer).status() }
     }
 
     /// The credential of this node with its coordinator.
@@ -205,7 +216,7 @@ impl NodeDaemon {
 
     /// Counters.
     pub fn status(&self) -> NodeStatus {
-        lock(&self.shared.buffer).status()
+        self.shared.status()
     }
 
     /// True while drains make way to writers that write to the PFS directly.
@@ -284,7 +295,7 @@ pub(crate) fn answer(shared: &Shared, bearer: Bearer, request: ToNode, payload: 
             Err(refusal) => done(Err(refusal)),
         },
         ToNode::Pieces { job } => FromNode::Pieces { node: shared.node, pieces: lock(&shared.buffer).pieces(job) },
-        ToNode::Status => FromNode::Status(authority::visible(bearer, lock(&shared.buffer).status())),
+        ToNode::Status => FromNode::Status(authority::visible(bearer, shared.status())),
     };
     (answer, Vec::new())
 }

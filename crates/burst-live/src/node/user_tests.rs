@@ -38,6 +38,7 @@ impl Testbed {
             coordinator: String::new(),
             capacity: 1000,
             key: Some(key.clone()),
+            drain_rate: None,
         };
         let pfs = Arc::new(Directory::open(scratch.path()).expect("a directory"));
         let shared = Shared::new(&settings, 7, "here".to_owned(), pfs).expect("memory");

@@ -124,6 +124,7 @@ impl Testbed {
             coordinator: self.address.clone(),
             capacity: self.capacity,
             key: None,
+            drain_rate: None,
         };
         self.nodes[node] = Some(NodeDaemon::start(&settings, self.pfs.clone()).expect("a node"));
     }

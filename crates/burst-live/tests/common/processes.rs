@@ -199,6 +199,7 @@ pub fn play() {
                 coordinator: coordinator.to_owned(),
                 capacity: CAPACITY,
                 key: None,
+                drain_rate: None,
             };
             // A node whose socket for shares is taken has writers send their bytes.
             let taken = (shares == "false").then(|| take_share_socket(advertise));

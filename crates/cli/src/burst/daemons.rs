@@ -81,6 +81,10 @@ pub struct ServeArgs {
     /// Directory on the PFS, the same one on every node
     #[arg(long, value_name = "DIR")]
     pub pfs: PathBuf,
+    /// Most bytes a second that this node writes to the PFS, such as 200MB/s [default: no limit]. What writers send to the PFS
+    /// themselves does not count
+    #[arg(long, value_name = "RATE", value_parser = drain_rate)]
+    pub drain_rate: Option<u64>,
     /// File with the key of the cluster [default: $ENTRESOL_BURST_KEY; without it, everybody is served]. A node of root's then
     /// writes to the PFS as the owner of each job
     #[arg(long, value_name = "FILE")]
@@ -93,6 +97,12 @@ pub fn memory(text: &str) -> Result<u64, String> {
         Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(bytes),
         _ => Err("it must be a size above 0 with its unit, such as 4GiB".to_owned()),
     }
+}
+
+/// Parses bytes a second: a size above 0, with or without `/s`.
+fn drain_rate(text: &str) -> Result<u64, String> {
+    memory(text.strip_suffix("/s").unwrap_or(text))
+        .map_err(|_| "it must be a rate above 0 with its unit, such as 200MB/s".to_owned())
 }
 
 /// Runs the coordinator.
@@ -133,6 +143,7 @@ pub fn serve(arguments: &ServeArgs, quiet: bool) -> Result<()> {
         coordinator: arguments.coordinator.clone(),
         capacity: arguments.memory,
         key,
+        drain_rate: arguments.drain_rate,
     };
     let daemon = NodeDaemon::start(&settings, Arc::new(pfs)).context("the node")?;
     let size = |bytes: u64| NumberFormat::Bytes.short(bytes as f64);

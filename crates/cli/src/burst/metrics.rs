@@ -53,7 +53,7 @@ const OF_ALL: [OfAll; 3] = [
 /// Name, help, and value of a metric of each node.
 type OfNode = (&'static str, &'static str, fn(&NodeStatus) -> f64);
 
-const OF_NODE: [OfNode; 7] = [
+const OF_NODE: [OfNode; 8] = [
     ("entresol_burst_buffer_bytes", "Size of a node's buffer.", |node| node.capacity as f64),
     ("entresol_burst_used_bytes", "Bytes of it that are taken, copies included.", |node| node.used as f64),
     (
@@ -67,6 +67,11 @@ const OF_NODE: [OfNode; 7] = [
     ("entresol_burst_drained_bytes_total", "Bytes that a node has written to the parallel file system.", |node| {
         node.drained as f64
     }),
+    (
+        "entresol_burst_drain_rate_limit_bytes",
+        "Most bytes a second that a node may write to the parallel file system; 0 without a limit.",
+        |node| node.drain_rate.unwrap_or(0) as f64,
+    ),
     (
         "entresol_burst_pfs_failures_total",
         "Attempts of a node to write to the parallel file system that failed.",

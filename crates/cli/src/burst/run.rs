@@ -85,7 +85,15 @@ impl OwnBuffer {
         settings.nodes = Some(1);
         let coordinator = CoordinatorDaemon::start(&settings).context("the coordinator")?;
         let address = coordinator.address().to_string();
-        let settings = NodeSettings { node: NodeId(0), listen, advertise: None, coordinator: address, capacity, key };
+        let settings = NodeSettings {
+            node: NodeId(0),
+            listen,
+            advertise: None,
+            coordinator: address,
+            capacity,
+            key,
+            drain_rate: None,
+        };
         let node = NodeDaemon::start(&settings, pfs).context("the node")?;
         Ok(OwnBuffer { _node: node, coordinator, ticket, _state: state })
     }

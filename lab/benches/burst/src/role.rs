@@ -86,6 +86,7 @@ impl Role {
                     coordinator: coordinator.clone(),
                     capacity: *memory,
                     key: None,
+                    drain_rate: None,
                 };
                 let directory = Directory::open(pfs)?;
                 let pfs: Arc<dyn Pfs> = if *keeps == 0 { Arc::new(directory) } else { Arc::new(FullPfs(directory)) };

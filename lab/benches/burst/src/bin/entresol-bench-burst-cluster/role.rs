@@ -178,6 +178,7 @@ fn serve(memory: u64, on: &OnNode) -> Result<()> {
         coordinator: coordinator(),
         capacity: memory,
         key: None,
+        drain_rate: None,
     };
     let node = NodeDaemon::start(&settings, Arc::clone(&pfs) as _)?;
     drop(taken);
