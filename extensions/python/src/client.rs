@@ -4,40 +4,26 @@ use crate::error::{of_client, of_file};
 use crate::file::{Reader, Writer};
 use crate::memory;
 use entresol_burst::{CheckpointId, JobId, NodeId, Object};
-use entresol_burst_live::Credential;
-use entresol_burst_live::client::{self, ClientSettings, FileReader, FileWriter, Files, PATIENCE, Safety};
-use entresol_burst_live::pfs::Directory;
+use entresol_burst_live::client::{Checkpoints, FileReader, FileWriter, Files, Safety};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Safety of what was stored: the name of its level, and the media.
 pub type Stored = (&'static str, BTreeSet<String>);
 
 /// A writer and reader of checkpoints.
 #[pyclass(frozen, module = "entresol_burst._native")]
-pub struct Client {
-    client: client::Client,
-    directory: Arc<Directory>,
-    /// The files of a job by their number in a checkpoint: what was seen of them is remembered.
-    files: Mutex<BTreeMap<(JobId, u32), Arc<Files>>>,
-}
+pub struct Client(Checkpoints);
 
 impl Client {
     fn files(&self, job: u64, files: u32) -> PyResult<Arc<Files>> {
-        let mut known = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(files) = known.get(&(JobId(job), files)) {
-            return Ok(Arc::clone(files));
-        }
-        let of_job = Files::new(self.client.clone(), Arc::clone(&self.directory), JobId(job), files);
-        let of_job = Arc::new(of_job.map_err(|error| PyValueError::new_err(error.to_string()))?);
-        known.insert((JobId(job), files), Arc::clone(&of_job));
-        Ok(of_job)
+        self.0.files(JobId(job), files).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 }
 
@@ -51,13 +37,7 @@ impl Client {
         node_addresses: Vec<String>,
         ticket: Option<PathBuf>,
     ) -> PyResult<Client> {
-        let credential = ticket.map(|file| Credential::ticket(&file)).transpose()?;
-        let directory = Directory::open(&pfs)?;
-        let directory = Arc::new(if credential.is_some() { directory.into_private() } else { directory });
-        let (nodes, node) = (node_addresses, NodeId(node));
-        let settings = ClientSettings { coordinator, nodes, node, patience: PATIENCE, credential };
-        let client = client::Client::new(settings, Arc::clone(&directory) as _);
-        Ok(Client { client, directory, files: Mutex::default() })
+        Ok(Client(Checkpoints::open(coordinator, node_addresses, NodeId(node), &pfs, ticket.as_deref())?))
     }
 
     fn writer(
@@ -99,7 +79,7 @@ impl Client {
         let buffer = PyUntypedBuffer::get(data)?;
         let bytes = memory::bytes(&buffer)?;
         let object = Object { job: JobId(job), checkpoint: CheckpointId(checkpoint), rank };
-        let acknowledged = py.detach(|| self.client.put(object, ranks, bytes)).map_err(of_client)?;
+        let acknowledged = py.detach(|| self.0.client().put(object, ranks, bytes)).map_err(of_client)?;
         let mut safety = Safety::default();
         safety.add(&acknowledged);
         Ok((safety.level.name(), safety.media))
@@ -112,7 +92,7 @@ impl Client {
         rank: u32,
         checkpoint: Option<u64>,
     ) -> PyResult<(u64, Bound<'py, PyBytes>)> {
-        let restore = || self.client.restore(JobId(job), checkpoint.map(CheckpointId), rank);
+        let restore = || self.0.client().restore(JobId(job), checkpoint.map(CheckpointId), rank);
         let restored = py.detach(restore).map_err(of_client)?;
         Ok((restored.checkpoint.0, PyBytes::new(py, &restored.bytes)))
     }
