@@ -208,6 +208,14 @@ bench-burst: deps
 bench-burst-zeroing: deps
 	cargo test --locked -p entresol-burst-live --test zeroing -- --ignored --nocapture
 
+# Slowdown of the triad of STREAM by a node that takes checkpoints and drains them under a cap, ten pairs for each placement of the node (three
+# minutes, 5 GB of memory). Arrays are larger than the last cache of the machine. Say BENCH_BURST_NEIGHBOUR="--neighbour 1024 --rate 400000000".
+BENCH_BURST_NEIGHBOUR := --neighbour 1024
+.PHONY: bench-burst-neighbour
+bench-burst-neighbour: deps
+	cargo build --release --locked -p entresol-bench-burst
+	target/release/entresol-bench-burst $(BENCH_BURST_NEIGHBOUR)
+
 # The burst buffer on an emulated cluster beside the simulation: 46 nodes in network namespaces with token buckets, 320 writers, 21 runs of eight
 # minutes, and the coordinator's messages (root; 2 GB of memory): lab/results/burst-cluster.md. A call that was stopped goes on where it was.
 # Say BENCH_BURST_CLUSTER="--runs 3" for three of the runs.

@@ -50,6 +50,8 @@ pub struct Shape<'a> {
     pub checksums: bool,
     /// True: nodes cannot write to the PFS, so that bytes stay in memory.
     pub keeps: bool,
+    /// Cap on the drain of each node in bytes a second; 0 is none.
+    pub drain_rate: u64,
 }
 
 /// A coordinator, nodes, and a writer on node 0.
@@ -82,9 +84,9 @@ impl Cluster {
         let coordinator = Process::start(&["coordinate", &text(&state), &memory.len().to_string(), shape.policy])?;
         let mut nodes = Vec::new();
         for (node, bytes) in memory.iter().enumerate() {
-            let (node, bytes) = (node.to_string(), bytes.to_string());
+            let (node, bytes, rate) = (node.to_string(), bytes.to_string(), shape.drain_rate.to_string());
             let [checksums, keeps] = [shape.checksums, shape.keeps].map(|is| u8::from(is).to_string());
-            let role = ["serve", &node, &coordinator.address, &bytes, &text(&pfs), &checksums, &keeps];
+            let role = ["serve", &node, &coordinator.address, &bytes, &text(&pfs), &checksums, &keeps, &rate];
             nodes.push(Some(Process::start(&role)?));
         }
         let client = Client::new(settings(&coordinator.address, 0), Arc::new(Directory::open(&pfs)?));
@@ -148,6 +150,23 @@ impl Cluster {
         Ok(())
     }
 
+    /// Bytes that a node has drained.
+    pub fn drained_bytes(&self, node: usize) -> Result<u64> {
+        let figures = figures(&self.coordinator.address, None)?;
+        let status = figures.nodes.into_iter().find(|(of, _)| of.0 as usize == node).and_then(|(_, status)| status);
+        Ok(status.context("the node does not answer")?.drained)
+    }
+
+    /// Processor time of a node in seconds.
+    pub fn processor_s(&self, node: usize) -> Result<f64> {
+        let id = self.nodes[node].as_ref().context("the node is lost")?.child.id();
+        let text = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
+        // The name before may have spaces. Of the fields behind it the twelfth and the thirteenth are times, in hundredths of a second.
+        let (_, fields) = text.rsplit_once(") ").context("the state of the node")?;
+        let ticks = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>());
+        Ok(ticks.sum::<Result<u64, _>>()? as f64 / 100.0)
+    }
+
     /// A reader on a node.
     pub fn reader(&self, node: u32) -> Result<Client> {
         Ok(Client::new(settings(&self.coordinator.address, node), Arc::new(Directory::open(&self.pfs)?)))
@@ -186,7 +205,11 @@ fn drained(client: &Client) -> Result<()> {
 fn drain(client: &Client, pfs: &Path) -> Result<()> {
     drained(client)?;
     for entry in std::fs::read_dir(pfs)? {
-        std::fs::remove_dir_all(entry?.path())?;
+        let entry = entry?;
+        // The link with the directory's identity stays: a later client would make another one.
+        if entry.file_type()?.is_dir() {
+            std::fs::remove_dir_all(entry.path())?;
+        }
     }
     Ok(())
 }

@@ -2,8 +2,10 @@
 //! one. Every pair is interleaved in one run, and the ratio of a pair counts. Coordinator, nodes and mount are processes of their own.
 
 mod cluster;
+mod neighbour;
 mod restore;
 mod role;
+mod triad;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
@@ -38,6 +40,12 @@ struct Arguments {
     /// Leave out the other half.
     #[arg(long, value_name = "HALF")]
     only: Option<Half>,
+    /// Measure the slowdown of a program beside a node instead, over three arrays of so many MiB.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
+    neighbour: Option<u64>,
+    /// Bytes a second of the checkpoints and of the cap beside the program.
+    #[arg(long, default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(1..), requires = "neighbour")]
+    rate: u64,
     /// Size of a checkpoint in MiB.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=4096))]
     mib: u64,
@@ -99,16 +107,20 @@ impl Comparison {
         Ok(Comparison { name, beside, bound, pairs: measured })
     }
 
-    /// A row of a report, which is shown at once too.
-    fn row(&self, bytes: u64) -> String {
+    /// The median of the ratios of pairs, and their interval.
+    fn ratios(&self) -> (f64, f64, f64) {
         let mut ratios: Vec<f64> = self.pairs.iter().map(|(ours, other)| other / ours).collect();
         ratios.sort_by(f64::total_cmp);
-        let rate =
-            |of: fn(&(f64, f64)) -> f64| bytes as f64 / 1e9 / median(&self.pairs.iter().map(of).collect::<Vec<_>>());
         // Of ten values the second and the ninth enclose the median with 98 % confidence.
         let outer = usize::from(ratios.len() >= 10);
-        let (low, high) = (ratios[outer], ratios[ratios.len() - 1 - outer]);
-        let ratio = median(&ratios);
+        (median(&ratios), ratios[outer], ratios[ratios.len() - 1 - outer])
+    }
+
+    /// A row of a report, which is shown at once too.
+    fn row(&self, bytes: u64) -> String {
+        let rate =
+            |of: fn(&(f64, f64)) -> f64| bytes as f64 / 1e9 / median(&self.pairs.iter().map(of).collect::<Vec<_>>());
+        let (ratio, low, high) = self.ratios();
         let verdict = |bound: f64| format!(">= {bound} {}", if ratio >= bound { "met" } else { "short" });
         let verdict = self.bound.map_or_else(|| "none".to_owned(), verdict);
         let (ours, other) = (rate(|pair| pair.0), rate(|pair| pair.1));
@@ -163,6 +175,12 @@ impl Bench {
 const HEAD: &str = "| ours | GB/s | beside | GB/s | ratio | interval | bound |\n|:--|--:|:--|--:|--:|:--|:--|\n";
 
 fn measure(arguments: &Arguments) -> Result<String> {
+    if let Some(mib) = arguments.neighbour {
+        let scratch = tempfile::tempdir_in(&arguments.scratch).context("the scratch directory")?;
+        let report =
+            heading("A program beside a node of the burst buffer", "bench-burst-neighbour", neighbour::READING);
+        return Ok(report + &neighbour::measure(scratch.path(), arguments.pairs, mib, arguments.rate)?);
+    }
     let mut bench = Bench::new(arguments)?;
     let mut report = heading("How fast the burst buffer takes a checkpoint", "bench-burst", READING);
     report += &format!("A checkpoint has {} MiB.\n", arguments.mib);
@@ -190,7 +208,7 @@ fn writing(bench: &mut Bench) -> Result<String> {
     let mut add = |comparison: Comparison| rows += &comparison.row(bytes);
     // Little more than a checkpoint: the next one has the same space again.
     let memory = &[bytes + (64 << 20)];
-    let shape = Shape { memory, policy: "cdbb:drain=low", checksums: true, keeps: false };
+    let shape = Shape { memory, policy: "cdbb:drain=low", checksums: true, keeps: false, drain_rate: 0 };
 
     let local = "into the node of the writer";
     let mut cluster = Cluster::start(scratch, "local", &shape)?;

@@ -52,7 +52,7 @@ fn restore(client: &Client, source: &[u8], sources: &[&str]) -> Result<f64> {
 
 /// Nodes whose bytes stay in memory.
 const fn of(memory: &[u64]) -> Shape<'_> {
-    Shape { memory, policy: "cdbb", checksums: true, keeps: true }
+    Shape { memory, policy: "cdbb", checksums: true, keeps: true, drain_rate: 0 }
 }
 
 /// Restores from each source beside the same bytes without a burst buffer: rows of a report.

@@ -1,6 +1,7 @@
 //! The processes of a burst buffer, which are this program under other arguments. Each prints its address, and ends with its standard input.
 
 use crate::touched;
+use crate::triad::triads;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use entresol_burst::{JobId, NodeId};
@@ -24,10 +25,12 @@ const ANY: &str = "127.0.0.1:0";
 pub enum Role {
     /// The coordinator
     Coordinate { state: PathBuf, nodes: usize, policy: String },
-    /// A node, with its checksums, and with bytes that stay in its memory
-    Serve { node: u32, coordinator: String, memory: u64, pfs: PathBuf, checksums: u8, keeps: u8 },
+    /// A node, with its checksums, with bytes that stay in its memory, and with a cap on its drain if that is not 0
+    Serve { node: u32, coordinator: String, memory: u64, pfs: PathBuf, checksums: u8, keeps: u8, drain_rate: u64 },
     /// A mount
     Mount { coordinator: String, pfs: PathBuf, at: PathBuf },
+    /// A program over arrays of so many MiB
+    Triads { mib: usize },
     /// A receiver of TCP streams of so many bytes
     Sink { bytes: usize },
     /// A sender of TCP streams of so many bytes
@@ -77,7 +80,7 @@ impl Role {
                 let coordinator = CoordinatorDaemon::start(&settings)?;
                 stay(&coordinator.address().to_string())
             }
-            Role::Serve { node, coordinator, memory, pfs, checksums, keeps } => {
+            Role::Serve { node, coordinator, memory, pfs, checksums, keeps, drain_rate } => {
                 without_checksums(*checksums == 0);
                 let settings = NodeSettings {
                     node: NodeId(*node),
@@ -86,7 +89,7 @@ impl Role {
                     coordinator: coordinator.clone(),
                     capacity: *memory,
                     key: None,
-                    drain_rate: None,
+                    drain_rate: Some(*drain_rate).filter(|&rate| rate > 0),
                 };
                 let directory = Directory::open(pfs)?;
                 let pfs: Arc<dyn Pfs> = if *keeps == 0 { Arc::new(directory) } else { Arc::new(FullPfs(directory)) };
@@ -101,6 +104,7 @@ impl Role {
                 drop(mount);
                 Ok(())
             }
+            Role::Triads { mib } => triads(*mib),
             Role::Sink { bytes } => {
                 let listener = TcpListener::bind(ANY)?;
                 let memory = touched(*bytes, false)?;
