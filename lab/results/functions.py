@@ -40,7 +40,7 @@ def profile(program, name, requests):
     entresol(program, "format", "--mode", "write-back", "--cache", cache, "--backing", disk, "--size", 32 << 20)
     server = subprocess.Popen(["valgrind", "-q", "--tool=callgrind", "--compress-strings=no", "--compress-pos=no", f"--callgrind-out-file={out}",
                                str(program), "-q", "serve", "nbd", "--socket", str(door), "--cache", str(cache), "--backing", str(disk),
-                               "--policy", "lru", *without_age(program)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                               "--policy", "lru", "--restart", "off", *without_age(program)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(60):
             if door.exists():
