@@ -18,7 +18,7 @@ import textwrap
 import time
 from pathlib import Path
 
-from face_tables import HERE, table
+from face_tables import HERE, renew, table
 
 ROOT = HERE.parents[1]
 PAGE = HERE / "book.md"
@@ -146,12 +146,6 @@ def answer(found):
     return textwrap.fill(text, 158)
 
 
-def in_place(text, name, lines):
-    """The text with another table of this name."""
-    between = re.compile(rf"(<!-- table: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
-    return between.sub(lambda match: f"{match[1]}{lines}\n", text)
-
-
 def counts(found):
     count = collections.Counter((row.paper, row.verdict) for row in found)
     lines = [[paper] + [count[paper, verdict] for verdict in VERDICTS] for paper in PAPERS]
@@ -162,7 +156,9 @@ def counts(found):
 def renewed(text, found):
     """The page with the answer and the counts of its rows."""
     lead = re.compile(r"\A(# [^\n]*\n\n).*?(?=\n\n)", re.DOTALL)
-    return in_place(lead.sub(lambda match: match[1] + answer(found), text), "counts", counts(found))
+    text = lead.sub(lambda match: match[1] + answer(found), text)
+    between = re.compile(r"(<!-- table: counts -->\n).*?(?=<!-- end -->)", re.DOTALL)
+    return between.sub(lambda match: f"{match[1]}{counts(found)}\n", text)
 
 
 def run(page):
@@ -195,7 +191,7 @@ def make(wanted):
         NOTES.parent.mkdir(exist_ok=True)
         NOTES.write_text(json.dumps(notes, indent=1))
     lines = times({target: made[target] for target in wanted})
-    PAGE.write_text(in_place(PAGE.read_text(), "times", lines))
+    renew(PAGE, {"counts": lambda: counts(rows(PAGE.read_text())), "times": lambda: lines})
     print(lines)
 
 
