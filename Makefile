@@ -312,8 +312,7 @@ bench-doors: deps
 TPCC_DATABASES := postgresql mariadb
 TPCC_DRIVES := 840-pro s3500
 TPCC_SIZES := 5% 10% 20%
-bench-tpcc: deps
-	cargo build --release --locked -p entresol -p entresol-lab
+bench-tpcc: programs
 	@mkdir -p target/bench
 	for db in $(TPCC_DATABASES); do for drive in $(TPCC_DRIVES); do for size in $(TPCC_SIZES); do \
 		out=target/bench/tpcc-$$db-$$drive-$${size%\%}; \
@@ -379,22 +378,26 @@ bench-scans: $(LAB)
 # Queries of TPC-H on MariaDB over an emulated NAND SSD, without a cache and under three policies of three sizes in front of an
 # emulated Optane SSD: a mixed sequence, each query once, and tables placed as wholes beside. Half an hour; the databases lie in
 # /dev/shm.
-.PHONY: bench-tpch
+.PHONY: bench-tpch bench-tpch-mixed bench-tpch-seven bench-tpch-placement
 TPCH = $(LAB) bench tpch --db mariadb --scale 0.1 --memory 14MiB --backing-profile p3700 --cache-profile p4800x --scratch /dev/shm
 TPCH_OUT = --json target/bench/tpch-mariadb-$(1).json --html target/bench/tpch-mariadb-$(1).html
-bench-tpch: deps
-	cargo build --release --locked -p entresol -p entresol-lab
+TPCH_RANKED = --policy none,lru,tac,heuristicdb --cache-size 11%,33%,67% --ssd-only
+bench-tpch: bench-tpch-mixed bench-tpch-seven bench-tpch-placement
+bench-tpch-mixed: programs
 	@mkdir -p target/bench
-	$(TPCH) --queries mixed --policy none,lru,tac,heuristicdb --cache-size 11%,33%,67% --ssd-only $(call TPCH_OUT,mixed)
-	$(TPCH) --queries 3,7,9,10,13,16,20 --policy none,lru,tac,heuristicdb --cache-size 11%,33%,67% --ssd-only $(call TPCH_OUT,seven)
+	$(TPCH) --queries mixed $(TPCH_RANKED) $(call TPCH_OUT,mixed)
+bench-tpch-seven: programs
+	@mkdir -p target/bench
+	$(TPCH) --queries 3,7,9,10,13,16,20 $(TPCH_RANKED) $(call TPCH_OUT,seven)
+bench-tpch-placement: programs
+	@mkdir -p target/bench
 	$(TPCH) --queries 3,10,16,3,10,16 --policy none,lru,tac,heuristicdb,table-placement --cache-size 33%,75% $(call TPCH_OUT,placement)
 
 # Figures 4 to 12 of 003 and the tuners over seeds: lab/results/multi-tier-003.md and the table of adaptive-migration.md,
 # from what target/results lacks (three quarters of an hour of one core; ten minutes of it record CH-benCHmark on PostgreSQL in
 # /dev/shm, 4 GB, which takes root: the server's own pool is listened to).
 .PHONY: figures-003
-figures-003: deps
-	cargo build --release --locked -p entresol -p entresol-lab
+figures-003: programs
 	python3 lab/results/figures_003.py
 	python3 lab/results/tuner_seeds.py
 
@@ -405,8 +408,7 @@ TPCC_FIGURE = $(LAB) bench tpcc --db $(TPCC_FIGURES_ON) --clients 50 --waf curve
 
 # Write-back against write-through (figure 11).
 .PHONY: bench-tpcc-modes
-bench-tpcc-modes: deps
-	cargo build --release --locked -p entresol -p entresol-lab
+bench-tpcc-modes: programs
 	@mkdir -p target/bench
 	for mode in write-back write-through; do \
 		out=target/bench/tpcc-$(TPCC_FIGURES_ON)-$$mode; \
@@ -417,8 +419,7 @@ bench-tpcc-modes: deps
 # More memory against more flash for the same money (figure 12): flash is a tenth of the price of memory, so each step is 4 MiB of
 # pool or 40 MiB of cache. The pool is 4 MiB otherwise.
 .PHONY: bench-tpcc-money
-bench-tpcc-money: deps
-	cargo build --release --locked -p entresol -p entresol-lab
+bench-tpcc-money: programs
 	@mkdir -p target/bench
 	for bought in 8MiB,0 12MiB,0 16MiB,0 4MiB,40MiB 4MiB,80MiB 4MiB,120MiB; do \
 		memory=$${bought%,*} flash=$${bought#*,} out=target/bench/tpcc-money-$$bought; \
@@ -429,8 +430,7 @@ bench-tpcc-money: deps
 
 # Arrays of one to sixteen disks (figure 13), with a cache of as much of the database as 001's 16 of 57 GB.
 .PHONY: bench-tpcc-disks
-bench-tpcc-disks: deps
-	cargo build --release --locked -p entresol -p entresol-lab
+bench-tpcc-disks: programs
 	@mkdir -p target/bench
 	for disks in face-disk face-raid0x2 face-raid0x4 face-raid0x8 face-raid0x16; do \
 		out=target/bench/tpcc-$$disks; \
@@ -441,16 +441,14 @@ bench-tpcc-disks: deps
 # What a bound on the age of dirty pages costs, on PostgreSQL over files of this machine, an emulated array and an emulated disk, five rounds:
 # lab/results/dirty-age.md, from what target/results/dirty-age lacks (three quarters of an hour; 2 GB in /dev/shm).
 .PHONY: bench-dirty-age
-bench-dirty-age: deps
-	cargo build --release --locked -p entresol -p entresol-lab
+bench-dirty-age: programs
 	python3 lab/results/dirty_age.py
 
 # Server and cache are killed together in the middle between two checkpoints and start again, on PostgreSQL and MariaDB: 001's
 # table 8 and figure 14 with times of a tenth. The databases lie in /dev/shm.
 .PHONY: bench-restart
 RESTART_POLICIES := none,lru,face,face-gsc
-bench-restart: deps
-	cargo build --release --locked -p entresol -p entresol-lab
+bench-restart: programs
 	@mkdir -p target/bench
 	for db in $(TPCC_DATABASES); do \
 		out=target/bench/restart-$$db; \
@@ -464,8 +462,7 @@ bench-restart: deps
 # minutes.
 .PHONY: bench-kills
 KILLS = $(LAB) bench tpcc --warehouses 2 --shrink 20 --clients 8 --cache-size 20%
-bench-kills: deps
-	cargo build --release --locked -p entresol -p entresol-lab
+bench-kills: programs
 	for policy in face-gsc lru; do \
 		for who in daemon server both; do \
 			$(KILLS) --db postgresql --memory 4MiB --policy $$policy --kill $$who --rounds 17 || exit 1; \
@@ -485,8 +482,7 @@ PINNED = taskset -c 1 $(OVERHEAD)
 # Logs are passed through by the kernel (--passthrough) for a mount that may administer the system; it is nobody's, as the server is.
 GRANTED = taskset -c 1 $$(test "$$(id -u)" != 0 || echo setpriv --reuid=nobody --regid=nogroup --clear-groups \
 	--inh-caps=+sys_admin --ambient-caps=+sys_admin) $(OVERHEAD) --memory 512MiB
-bench-overhead: deps
-	cargo build --release --locked -p entresol -p entresol-lab
+bench-overhead: programs
 	@mkdir -p -m 1777 target/bench/nobody
 	for db in $(TPCC_DATABASES); do \
 		out=target/bench/overhead-$$db; \
@@ -506,8 +502,7 @@ bench-overhead: deps
 # Clients and analytical queries at the same time, on PostgreSQL and MariaDB: about a quarter of an hour. Queries take seconds each, so
 # minutes count here.
 .PHONY: bench-ch
-bench-ch: deps
-	cargo build --release --locked -p entresol -p entresol-lab
+bench-ch: programs
 	@mkdir -p target/bench
 	for db in $(TPCC_DATABASES); do \
 		out=target/bench/ch-$$db; \
@@ -519,8 +514,7 @@ bench-ch: deps
 # Caches predicted from recordings of PostgreSQL on an emulated array, built and run: lab/results/advise-built.md (twenty
 # minutes, 2 GB in /dev/shm).
 .PHONY: built
-built: deps
-	cargo build --release --locked -p entresol -p entresol-lab
+built: programs
 	python3 lab/results/advise_built.py
 
 # Databases whose mount loses its server again and again (root, FUSE, PostgreSQL, MariaDB; forty minutes): lab/results/survives.md.
@@ -645,7 +639,7 @@ bench-face-bcache:
 .PHONY: book book-long programs tables-tpch tables-tpcc figures-000 figures-001 figures-002 figures-004
 FIGURES_000 := page-recorded-tpch-heuristicdb page-recorded-tpcc
 FIGURES_001 := page-face-lc-multi-tier page-face-lc-with-time bench-tpcc-modes bench-tpcc-money bench-tpcc-disks bench-restart tables-tpcc
-FIGURES_002 := page-trace-statistics page-tpch-once probe-models bench-tpch tables-tpch
+FIGURES_002 := page-trace-statistics page-tpch-once probe-models bench-tpch-mixed bench-tpch-seven bench-tpch-placement tables-tpch
 FIGURES_004 := page-write-buffers-and-stacks page-io-cache-hibachi burst-figures
 book:
 	python3 lab/results/book.py make programs $(FIGURES_000) $(FIGURES_001) $(FIGURES_002) $(FIGURES_004)
