@@ -287,8 +287,22 @@ const KEPT_WHEN_LOST: f64 = 0.9;
 /// Segments by whose pages a budget may be overdrawn before nothing more is written.
 const OVERDRAWN_SEGMENTS: f64 = 2.0;
 
-/// Share of the sums of the budget that is left after each look at them.
-const KEPT_PER_LOOK: f64 = 0.97;
+/// Looks at the sums of the budget, for as many requests as the log has pages.
+const LOOKS: u64 = 8;
+
+/// Step of the pressure for a deviation by the factor e, at first and at least. The first steps find a pressure in a few looks: what is
+/// refused until then is hot pages too, since a write that goes past drops the page's copy.
+const GAIN_FIRST: f64 = 1.0;
+const GAIN_MIN: f64 = 0.1;
+
+/// Share of the gain that is left after a look: while less than a tenth is refused, and where the deviation has another sign than
+/// before. Reclaim follows the pressure later than a look, so long steps that stayed would go up and down for ever.
+const GAIN_KEPT: f64 = 0.95;
+const GAIN_KEPT_AT_TURN: f64 = 0.5;
+const REFUSED_MUCH: f64 = 0.1;
+
+/// Share of the sums of the budget that is forgotten at a look, for a gain of 1: long steps go by the newest looks.
+const FORGOTTEN: f64 = 0.3;
 
 const DAY_US: f64 = 86_400e6;
 
@@ -327,6 +341,10 @@ struct Budget {
     unfilled: u64,
     /// Pressure, 0 to [`PRESSURE_MAX`].
     pressure: f64,
+    /// Step of the pressure for a deviation by the factor e, [`GAIN_FIRST`] to [`GAIN_MIN`].
+    gain: f64,
+    /// Deviation at the last look at which there was pressure.
+    deviation: f64,
     /// Pages that are allowed and not written yet, at most [`CREDIT_MAX`] of the log's.
     credit: f64,
     /// Pages of the log.
@@ -346,7 +364,7 @@ struct Budget {
 impl Budget {
     /// For an empty log of so many pages, in segments of so many.
     fn new(rate: Allowed, pages: u64, segment_pages: u32) -> Self {
-        let interval = (pages / 4).max(1);
+        let interval = (pages / LOOKS).max(OVERDRAWN_SEGMENTS as u64 * u64::from(segment_pages)).max(1);
         Budget {
             rate,
             spent: 0.0,
@@ -355,6 +373,8 @@ impl Budget {
             allowed_pages: 0.0,
             unfilled: pages,
             pressure: 0.0,
+            gain: GAIN_FIRST,
+            deviation: 0.0,
             credit: 0.0,
             pages: pages as f64,
             overdraft: OVERDRAWN_SEGMENTS * f64::from(segment_pages),
@@ -375,6 +395,8 @@ impl Budget {
             allowed: 0.0,
             allowed_pages,
             pressure: 0.0,
+            gain: GAIN_FIRST,
+            deviation: 0.0,
             credit: 0.0,
             refused: 0,
             left,
@@ -433,14 +455,29 @@ impl Budget {
             deviation += CREDIT_WEIGHT * (CREDIT_KEPT - self.credit / self.pages).max(0.0) - AIM.ln();
         }
         // What was refused would have been written.
-        let deviation = deviation.clamp(-0.5, 0.5) + self.refused as f64 / self.interval as f64;
-        self.pressure = (self.pressure + 0.1 * deviation.min(0.5)).clamp(0.0, PRESSURE_MAX);
+        let refused = self.refused as f64 / self.interval as f64;
+        let deviation = (deviation.clamp(-0.5, 0.5) + refused).min(0.5);
+        let was_pressed = self.pressure > 0.0;
+        self.pressure = (self.pressure + self.gain * deviation).clamp(0.0, PRESSURE_MAX);
+        let kept = 1.0 - FORGOTTEN * self.gain;
+        if self.unfilled == 0 && (was_pressed || self.pressure > 0.0) {
+            let turned = deviation * self.deviation < 0.0;
+            let gain = if refused > REFUSED_MUCH {
+                self.gain
+            } else if turned {
+                self.gain * GAIN_KEPT_AT_TURN
+            } else {
+                self.gain * GAIN_KEPT
+            };
+            self.gain = gain.max(GAIN_MIN);
+            self.deviation = deviation;
+        }
         if self.credit >= CREDIT_MAX * self.pages {
             self.pressure *= KEPT_WHEN_LOST;
         }
         self.refused = 0;
-        self.spent *= KEPT_PER_LOOK;
-        self.allowed *= KEPT_PER_LOOK;
+        self.spent *= kept;
+        self.allowed *= kept;
     }
 
     fn share_of_copies(&self) -> f64 {
@@ -604,13 +641,49 @@ mod tests {
         assert_eq!(burst, Some(40), "two fifths of the log, and the page after them");
     }
 
+    /// A load of writes to pages of which half would not be read again: the price keeps those out, and copies follow the pressure.
+    #[test]
+    fn a_bound_that_is_far_from_met_is_met_after_a_few_looks() {
+        for amplification in [1.1, 1.5, 2.0, 3.0] {
+            let mut budget = Budget::new(Allowed::PerRequest { written: amplification, read: 0.0 }, 1600, 64);
+            budget.unfilled = 0;
+            let mut looks = Vec::new();
+            let (mut refused, mut pages, mut written) = (0, 0.0, 0_u64);
+            while looks.len() < 200 {
+                if budget.is_overdrawn {
+                    refused += 1;
+                } else {
+                    pages += (1.0 - budget.price() / 2.0) * (1.0 + COPIES_PER_FREE * budget.share_of_copies());
+                }
+                while written < pages as u64 {
+                    budget.wrote();
+                    written += 1;
+                }
+                budget.request(true, 0);
+                if budget.left == budget.interval {
+                    looks.push(std::mem::take(&mut refused));
+                }
+            }
+            let first = looks.iter().position(|&refused| refused > 0).expect("more is written than is allowed");
+            let last = looks.iter().rposition(|&refused| refused > 20).expect("a tenth is refused at some look");
+            println!(
+                "bound {amplification}: a tenth is refused at looks {first} to {last}, pressure {}",
+                budget.pressure
+            );
+            assert!(last - first < 12, "{amplification}: {looks:?}");
+            let share = written as f64 / budget.allowed_pages;
+            assert!((0.95..1.01).contains(&share), "{amplification}: {share}");
+        }
+    }
+
     #[test]
     fn days_pass_by_the_time_of_requests() {
-        let mut budget = Budget::new(Allowed::PerDay(1000.0), 40, 8);
+        let mut budget = Budget::new(Allowed::PerDay(1000.0), 80, 4);
+        budget.gain = GAIN_MIN;
         let looks = (0..100).filter(|at| budget.request(true, at * 86_400_000)).count();
         assert_eq!(looks, 10);
-        // 99 steps of a thousandth of a day; ten looks keep 0.97 each.
-        let kept = KEPT_PER_LOOK.powi(10);
+        // 99 steps of a thousandth of a day, of which ten looks keep a share each.
+        let kept = (1.0 - FORGOTTEN * GAIN_MIN).powi(10);
         assert!(budget.allowed > 99.0 * kept && budget.allowed < 99.0, "{}", budget.allowed);
     }
 }
