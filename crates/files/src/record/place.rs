@@ -129,6 +129,12 @@ impl StateFile {
         StateFile { directory: directory.into(), name }
     }
 
+    /// The location beside a cache's file, in its directory and with its name. None if the cache is no regular file.
+    pub fn beside(cache: &Path) -> Option<Self> {
+        let cache = std::fs::canonicalize(cache).ok().filter(|cache| cache.is_file())?;
+        Some(StateFile { directory: cache.parent()?.into(), name: cache.file_name()?.to_str()?.into() })
+    }
+
     fn path(&self) -> PathBuf {
         self.directory.join(&self.name)
     }

@@ -54,11 +54,16 @@ pub fn read_record(place: &dyn RecordPlace) -> Result<Option<Record>, PairError>
     })
 }
 
+/// Bytes of learned state that a request pays for when a program ends: an eighth of those that it moves.
+const LEARNED_BYTES_PER_REQUEST: u64 = 512;
+
 /// A cache in use and its record.
 pub struct StorePair {
     cache: Arc<BlockCache>,
     pairing: Pairing,
     place: Box<dyn RecordPlace>,
+    /// Location of the learned state, if it is not the record's.
+    beside: Option<StateFile>,
 }
 
 impl StorePair {
@@ -67,13 +72,32 @@ impl StorePair {
     ///
     /// # Errors
     /// The reason why the cache cannot be started.
-    pub fn start(mut opening: Opening, place: Box<dyn RecordPlace>, overruled: bool) -> Result<Self, PairError> {
+    pub fn start(opening: Opening, place: Box<dyn RecordPlace>, overruled: bool) -> Result<Self, PairError> {
+        Self::start_with(opening, place, None, overruled)
+    }
+
+    /// Starts a cache for a program that has it to itself, and may not be allowed to write the state directory: what the policy
+    /// learns is kept beside the cache's file, in one with its name and the suffix `.learned`. Of a cache on a block device it is
+    /// kept as by [`start`](Self::start).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_in_program(opening: Opening, place: Box<dyn RecordPlace>, cache: &Path) -> Result<Self, PairError> {
+        Self::start_with(opening, place, StateFile::beside(cache), false)
+    }
+
+    fn start_with(
+        mut opening: Opening,
+        place: Box<dyn RecordPlace>,
+        beside: Option<StateFile>,
+        overruled: bool,
+    ) -> Result<Self, PairError> {
         let record = match read_record(&*place) {
             Err(_) if overruled => None,
             read => read?,
         };
         // Without it the policy learns anew.
-        if let Ok(Some(learned)) = place.learned() {
+        if let Ok(Some(learned)) = beside.as_ref().map_or_else(|| place.learned(), StateFile::learned) {
             opening.learn(&learned);
         }
         let failed = |error| PairError::Record { place: place.name(), error };
@@ -84,7 +108,7 @@ impl StorePair {
         let (cache, ()) = opening.start(begin)?;
         pairing.begun(&cache).map_err(failed)?;
         pairing.began(&cache, &*place, mode).map_err(failed)?;
-        Ok(StorePair { cache: Arc::new(cache), pairing, place })
+        Ok(StorePair { cache: Arc::new(cache), pairing, place, beside })
     }
 
     /// The cache.
@@ -118,8 +142,27 @@ impl StorePair {
     /// # Errors
     /// As [`BlockCache::learned`] and [`RecordPlace::keep_learned`].
     pub fn keep_learned(&self) -> io::Result<u64> {
-        let Some(learned) = self.cache.learned()? else { return Ok(0) };
-        self.place.keep_learned(&learned).map(|()| learned.len() as u64)
+        self.keep_learned_of(u64::MAX)
+    }
+
+    /// As [`keep_learned`](Self::keep_learned), unless there are more bytes than 512 for each request since the start: a program that
+    /// is run for a few requests must not write for many.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn keep_learned_if_paid(&self) -> io::Result<u64> {
+        let counts = self.cache.stats()?.counts;
+        self.keep_learned_of((counts.reads + counts.writes).saturating_mul(LEARNED_BYTES_PER_REQUEST))
+    }
+
+    fn keep_learned_of(&self, bytes_max: u64) -> io::Result<u64> {
+        let learned = self.cache.learned()?.filter(|learned| learned.len() as u64 <= bytes_max);
+        let Some(learned) = learned else { return Ok(0) };
+        match &self.beside {
+            Some(beside) => beside.keep_learned(&learned)?,
+            None => self.place.keep_learned(&learned)?,
+        }
+        Ok(learned.len() as u64)
     }
 
     /// As [`Pairing::set_mode`].

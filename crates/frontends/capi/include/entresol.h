@@ -151,7 +151,9 @@ int entresol_get_stats(const entresol_cache *cache, entresol_stats *stats);
 
 /*
  * Flushes, notes that the cache was left in good order and frees it, whatever is returned. A failure means that a flush
- * would have failed. Null is no cache and no error.
+ * would have failed. Null is no cache and no error. What the policy has learned is kept beside the cache's file, in one with
+ * the suffix `.learned`, if there were as many requests as it has blocks of 512 bytes: the next open goes on with it. Where
+ * that fails, the policy learns anew.
  */
 int entresol_close(entresol_cache *cache);
 

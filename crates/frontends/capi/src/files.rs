@@ -122,7 +122,7 @@ pub(crate) fn open(cache: &Path, backing: &Path, how: How) -> Result<Cache> {
     let tiers = entresol_cache::tiers(info, pages, memory);
     let config = CacheConfig { options, mode: how.mode, ..CacheConfig::new(info, &tiers) };
     let opening = BlockCache::find(held, below, identity, &config, Objects::new(1))?;
-    let pair = StorePair::start(opening, place_of(backing, identity).map_err(named(backing))?, false)?;
+    let pair = StorePair::start_in_program(opening, place_of(backing, identity).map_err(named(backing))?, cache)?;
     // An earlier release may have left the file open to others. There is no one to report this to here.
     let _before = File::open(cache).ok().and_then(entresol_files::close_to_others);
     Ok(Cache { cache: pair.cache().clone(), pair })

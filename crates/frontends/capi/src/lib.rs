@@ -345,6 +345,9 @@ pub unsafe extern "C" fn entresol_close(cache: *mut Cache) -> c_int {
         }
         // SAFETY: the pointer came from `Box::into_raw`, and this is its last use, as the caller promises.
         let cache = unsafe { Box::from_raw(cache) };
-        Ok(cache.pair.close()?)
+        cache.pair.close()?;
+        // Without it the policy learns anew, and there is no one to report that to.
+        let _kept = cache.pair.keep_learned_if_paid();
+        Ok(())
     })
 }

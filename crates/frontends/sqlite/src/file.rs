@@ -89,7 +89,13 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
     // SAFETY: the memory is SQLite's; it holds no value that needs a drop.
     unsafe { (*file).methods = std::ptr::null() };
     match closed {
-        Ok(()) => below,
+        Ok(unkept) => {
+            if let Some(error) = unkept {
+                let said = "what the policy has learned is not kept, and it learns anew at the next start";
+                api.log(ffi::NOTICE, &format!("entresol: {said}: {error}"));
+            }
+            below
+        }
         Err(error) => {
             api.log(ffi::IOERR_CLOSE, &format!("entresol: closing the cache: {error}"));
             ffi::IOERR_CLOSE

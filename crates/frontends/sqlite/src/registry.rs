@@ -84,16 +84,16 @@ impl Entry {
 }
 
 impl Handle {
-    /// Ends a connection's use. The last connection closes the cache and gets the result.
+    /// Ends a connection's use. The last connection closes the cache and gets the result, as of [`Shared::close`].
     ///
     /// `unlock` is called before this process closes the database file, which releases every POSIX lock that the
     /// process has on it.
-    pub fn close(self, unlock: impl FnOnce()) -> io::Result<()> {
+    pub fn close(self, unlock: impl FnOnce()) -> io::Result<Option<io::Error>> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let open = open.get_or_insert_default();
         let entry = open.get_mut(&self.key).expect("a handle's cache is open");
         entry.connections -= 1;
-        let closed = if entry.connections == 0 { self.shared.close() } else { Ok(()) };
+        let closed = if entry.connections == 0 { self.shared.close() } else { Ok(None) };
         unlock();
         if entry.connections == 0 {
             open.remove(&self.key);

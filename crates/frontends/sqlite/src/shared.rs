@@ -8,7 +8,7 @@ use entresol_cache::Block;
 use entresol_cache::{BlockCache, CacheConfig, CacheError, Mode, Objects, Tag, default_policy};
 use entresol_core::Op;
 use entresol_disk::{Caching, Disk, FileDisk, patiently, take_room};
-use entresol_files::record::{FileRecord, PairError, Record, RecordPlace, StorePair, compare, read_record};
+use entresol_files::record::{FileRecord, PairError, Record, RecordPlace, StateFile, StorePair, compare, read_record};
 use entresol_store::{Geometry, Layout, StoreError};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -90,10 +90,10 @@ impl Shared {
                 let mut config = CacheConfig { options: policy, mode, ..CacheConfig::new(info, &tiers) };
                 config.handles = options.handles.unwrap_or(config.handles);
                 let no_cache = |source| Error::Cache { path: path.clone(), source };
-                let opening = BlockCache::find(device, below, identity, &config, Objects::new(1)).map_err(no_cache)?;
+                let mut opening = BlockCache::find(device, below, identity, &config, Objects::new(1)).map_err(no_cache)?;
                 let cache = if writable {
-                    let started =
-                        StorePair::start(opening, Box::new(place), false).map_err(|why| unpaired(path, why))?;
+                    let started = StorePair::start_in_program(opening, Box::new(place), path);
+                    let started = started.map_err(|why| unpaired(path, why))?;
                     let cache = Arc::clone(started.cache());
                     pair = Some(started);
                     cache
@@ -106,6 +106,10 @@ impl Shared {
                         place.volume().map_err(at(database))?,
                     );
                     compared.map_err(|why| unpaired(path, why.into()))?;
+                    // Without it the policy learns anew.
+                    if let Some(Ok(Some(learned))) = StateFile::beside(path).map(|beside| beside.learned()) {
+                        opening.learn(&learned);
+                    }
                     Arc::new(opening.start(|| Ok::<_, CacheError>(())).map_err(no_cache)?.0)
                 };
                 (Store::Cache(cache), u64::from(geometry.page_bytes))
@@ -322,17 +326,19 @@ impl Shared {
         synced.inspect_err(|_| self.resized.store(true, Ordering::Release))
     }
 
-    /// Closes the cache in order, and the recording.
+    /// Closes the cache in order, and the recording. Returns the reason for which what the policy has learned is not kept, if there
+    /// is one.
     ///
     /// # Errors
     /// Errors of the cache, of the database file or of the recording.
-    pub fn close(&self) -> io::Result<()> {
+    pub fn close(&self) -> io::Result<Option<io::Error>> {
         let closed = self.sync().and_then(|()| match (&self.pair, self.cache()) {
             (Some(pair), _) => pair.close(),
             (None, Some(cache)) => cache.close(),
             (None, None) => Ok(()),
         });
-        closed.and(self.recorder.as_ref().map_or(Ok(()), Recorder::finish))
+        closed.and(self.recorder.as_ref().map_or(Ok(()), Recorder::finish))?;
+        Ok(self.pair.as_ref().and_then(|pair| pair.keep_learned_if_paid().err()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The bytes of a database against a plain vector: writes and reads anywhere, the end moved both ways, several runs.
 
 use super::*;
+use entresol_cache::Learning;
 use entresol_core::Random;
 
 /// An offset in the first 60 pages, often shortly before the end of the database.
@@ -66,6 +67,44 @@ fn bytes_are_those_of_a_plain_file_across_changes_of_size_and_restarts() {
             }
         }
     }
+}
+
+#[test]
+fn the_policy_goes_on_with_what_it_had_learned_when_the_database_was_closed() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let database = scratch.path().join("db");
+    std::fs::write(&database, vec![1; 4 << 20]).expect("a file");
+    let cache = scratch.path().join("cache");
+    let options = Options { cache: Some(cache.clone()), size_bytes: 1 << 20, ..Options::default() };
+    let use_it = |requests: u64| {
+        let shared = Shared::open(&database, &options, true).expect("a cache");
+        let begun = shared.cache().expect("there is one").learning();
+        (0..requests).for_each(|at| _ = shared.read(at * 37 % 1000 * 4096, &mut [0; 4096]).expect("a read"));
+        assert!(shared.close().expect("a close").is_none());
+        begun
+    };
+    let kept = scratch.path().join("cache.learned");
+    assert_eq!(use_it(5), Learning::Anew);
+    assert!(!kept.exists(), "a few requests do not pay for it");
+    assert_eq!(use_it(3000), Learning::Anew);
+    let bytes = std::fs::read(&kept).expect("a state");
+    assert!(bytes.len() <= 3000 * 512, "{} bytes", bytes.len());
+    assert_eq!(use_it(5), Learning::GoesOn);
+    assert_eq!(std::fs::read(&kept).expect("a state"), bytes);
+
+    // One that can be read alone goes on with it too, and keeps nothing.
+    let shared = Shared::open(&database, &options, false).expect("a cache");
+    assert_eq!(shared.cache().expect("there is one").learning(), Learning::GoesOn);
+    (0..3000).for_each(|at| _ = shared.read(at % 1000 * 4096, &mut [0; 4096]).expect("a read"));
+    assert!(shared.close().expect("a close").is_none());
+    drop(shared);
+    assert_eq!(std::fs::read(&kept).expect("a state"), bytes);
+
+    // A directory that cannot be written to costs what was learned since, and is said.
+    std::fs::create_dir(scratch.path().join("cache.learned.new")).expect("a directory in the way");
+    let shared = Shared::open(&database, &options, true).expect("a cache");
+    (0..3000).for_each(|at| _ = shared.read(at % 1000 * 4096, &mut [0; 4096]).expect("a read"));
+    assert!(shared.close().expect("a close").is_some());
 }
 
 /// True if the database has every byte, by its record.
