@@ -23,12 +23,27 @@ LOADS = {
     "TPC-C-like": f"generate:tpcc:warehouses=2:n={REQUESTS}:gap={GAP_US}",
 }
 NONE = "unbounded"
+# Loads on an empty cache, counted from the beginning.
+YOUNG = {f"Zipf {exponent}": f"generate:zipf:n=1M:pages=500000:exponent={exponent}:write=30:seed=1" for exponent in ("1", "1.2")}
+YOUNG_BOUNDS = ["amplification=1.6", "amplification=1.8+0.04", "amplification=3"]
 
 
 def run(name, source, wear):
     options = ["--policy", "reuse", "--size", "10%", "-j", "1", "--warmup", "0.5", "--layout", "segments", "--wear", wear]
     [row] = simulated(FOUND / f"{name}-{wear}.json", source, *options)
     return row
+
+
+def young():
+    lines = []
+    for at, (name, source) in enumerate(YOUNG.items()):
+        ios = []
+        for bound in [NONE, *YOUNG_BOUNDS]:
+            options = ["--policy", "reuse", "--size", "50000p", "-j", "1", "--layout", "segments", "--wear", bound]
+            [row] = simulated(FOUND / f"young-{at}-{bound}.json", source, *options)
+            ios.append(disk(row))
+        lines.append([name] + [f"{bounded / ios[0]:.2f}" for bounded in ios[1:]])
+    return table(["load", *YOUNG_BOUNDS], lines)
 
 
 def file_name(source):
@@ -89,4 +104,4 @@ def days_speed():
 
 
 if __name__ == "__main__":
-    renew(HERE / "wear-budget.md", {made.__name__: made for made in (amplification, speed, days, days_speed)})
+    renew(HERE / "wear-budget.md", {made.__name__: made for made in (amplification, speed, days, days_speed, young)})

@@ -1,6 +1,7 @@
 //! The commands and their options. Their help texts are the manual.
 
 use crate::advise::AdviseArgs;
+use crate::attach::{AttachArgs, DetachArgs};
 use crate::burst::BurstCommand;
 use crate::check::CheckArgs;
 use crate::drain::DrainArgs;
@@ -65,6 +66,8 @@ pub enum Command {
     #[command(subcommand)]
     Burst(BurstCommand),
     Emulate(EmulateArgs),
+    Attach(AttachArgs),
+    Detach(DetachArgs),
     Mount(MountArgs),
     Run(RunArgs),
     #[command(subcommand)]

@@ -5,6 +5,7 @@ extern crate entresol_service;
 
 mod advise;
 mod arguments;
+mod attach;
 mod burst;
 mod check;
 mod commands;
@@ -144,7 +145,9 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn need_proc(command: &Command) -> Result<()> {
     let works_on_a_cache = matches!(
         command,
-        Command::Mount(_)
+        Command::Attach(_)
+            | Command::Detach(_)
+            | Command::Mount(_)
             | Command::Run(_)
             | Command::Serve(_)
             | Command::Format(_)
@@ -170,6 +173,8 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),
         Command::Policies(arguments) => policies::run(arguments),
         Command::Run(_) | Command::Mount(_) | Command::Serve(_) => unreachable!("run where its code can be passed on"),
+        Command::Attach(arguments) => attach::attach(arguments, cli.quiet),
+        Command::Detach(arguments) => attach::detach(arguments, cli.quiet),
         Command::Format(arguments) => format::run(arguments, cli.quiet),
         Command::Check(arguments) => check::run(arguments),
         Command::Drain(arguments) => drain::run(arguments, cli.quiet),

@@ -12,6 +12,7 @@ pub mod say;
 mod accounts;
 mod age;
 mod around;
+pub mod attach;
 pub mod backing_record;
 mod backing_store;
 mod cache_file;

@@ -216,6 +216,14 @@ pub(super) fn mount_at(place: &Path) -> io::Result<Found> {
     Ok(Found { device: by_id.stx_dev_minor, id: number(by_id, StatxFlags::MNT_ID), unique })
 }
 
+/// Unmounts what is mounted at a path, unless files are open in it. Its server ends then.
+///
+/// # Errors
+/// The error of the system, or what the helper of unprivileged users says.
+pub fn unmount_at(mountpoint: &Path) -> io::Result<()> {
+    unmount(mountpoint, UnmountFlags::empty())
+}
+
 /// Unmounts. Where only root may unmount directly, the helper does it.
 fn unmount(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
     match rustix::mount::unmount(mountpoint, flags) {

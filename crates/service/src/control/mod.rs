@@ -148,6 +148,14 @@ fn mounted_over(directory: &Path) -> Result<PathBuf> {
     cache.with_context(|| format!("{}: no cache is mounted there, or none that a mount can name", directory.display()))
 }
 
+/// The cache whose mount has its root at a directory, by that directory's path from the root; none if there is no such
+/// mount.
+pub(crate) fn mounted_at(directory: &Path) -> Result<Option<PathBuf>> {
+    let mounts = mounts().context("/proc/self/mountinfo")?;
+    // A later mount covers an earlier one.
+    Ok(mounts.iter().rfind(|mount| mount.at == directory).and_then(|mount| cache_of(&mount.source)))
+}
+
 /// The cache of the mount that contains a file, and the file's path relative to the mounted directory; none outside
 /// such mounts.
 pub(crate) fn file_of_mount(file: &Path) -> Result<Option<(PathBuf, PathBuf)>> {

@@ -1,0 +1,157 @@
+//! `entresol attach` and `entresol detach`: a directory behind a cache in one command, and off it in another.
+
+mod common;
+
+use common::{Scratch, crash, is_impossible, says};
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A directory with files, and one for the cache.
+struct Attached(Scratch);
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // Only a mount that a failed test has left behind remains to be removed.
+        let _ = rustix::mount::unmount(self.data(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+impl Attached {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        for name in ["data", "fast"] {
+            fs::create_dir(scratch.path(name)).expect("a directory");
+        }
+        scratch.file("data/old", [1; 300_000]);
+        Attached(scratch)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.0.path("data")
+    }
+
+    fn is_mounted(&self) -> bool {
+        fs::metadata(self.data()).map(|found| found.dev()).ok() != fs::metadata(self.0.path(".")).map(|it| it.dev()).ok()
+    }
+
+    /// Attaches; returns what it says, or none, with a message, where nothing can be mounted.
+    fn attach(&self, more: &[&str]) -> Option<String> {
+        let output = self.0.run(&[&["attach", "data", "--cache", "fast"], more].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() {
+            return Some(String::from_utf8(output.stdout).expect("text"));
+        }
+        assert!(is_impossible(&said), "{said}");
+        None
+    }
+
+    /// Process of the mount in the background.
+    fn mount(&self) -> u32 {
+        let data = self.data();
+        let is_it = |id: &u32| {
+            let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let mut words = words.split(|&byte| byte == 0);
+            words.nth(1) == Some(b"mount") && words.next() == Some(data.as_os_str().as_encoded_bytes())
+        };
+        let ids = fs::read_dir("/proc").expect("it is mounted").flatten();
+        let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        ids.filter(is_it).min().expect("a mount")
+    }
+}
+
+const SMALL: &[&str] = &["--size", "2MiB"];
+
+#[test]
+fn files_are_used_through_the_cache_until_the_directory_is_detached() {
+    for mode in ["write-through", "write-back"] {
+        let attached = Attached::new();
+        let Some(said) = attached.attach(&[SMALL, &["--mode", mode]].concat()) else { return };
+        says(&said, &["cached by reuse in", "fast/data.cache", "`entresol detach data`"]);
+        assert!(attached.is_mounted());
+        assert!(attached.0.read("fast/data.cache.log").contains("fast/data.cache"), "what the mount says");
+        says(&attached.0.refused(&["attach", "data", "--cache", "fast"]), &["is attached to", "fast/data.cache already"]);
+
+        attached.0.file("data/new", [2; 100_000]);
+        assert!(attached.0.bytes("data/old") == [1; 300_000]);
+        let stats = attached.0.ok(&["stats", "fast/data.cache", "--json"]);
+        assert!(stats.contains(&format!("\"mode\": \"{mode}\"")), "{stats}");
+
+        let open = File::open(attached.0.path("data/new")).expect("a file");
+        let refused = attached.0.refused(&["detach", "data"]);
+        says(&refused, &["is in use by", &format!("process {} (", std::process::id())]);
+        assert!(attached.is_mounted());
+        drop(open);
+
+        let said = attached.0.ok(&["detach", "data"]);
+        says(&said, &["fast/data.cache is not needed any more"]);
+        assert!(!attached.is_mounted());
+        assert!(attached.0.bytes("data/new") == [2; 100_000] && attached.0.bytes("data/old") == [1; 300_000]);
+
+        // The cache is used as it was left, and its mode stays.
+        says(&attached.0.refused(&["attach", "data", "--cache", "fast", "--size", "3MiB"]), &["there is a cache already"]);
+        attached.attach(&[]).expect("as before");
+        assert!(attached.0.ok(&["stats", "data", "--json"]).contains(&format!("\"mode\": \"{mode}\"")));
+        attached.0.ok(&["-q", "detach", "data"]);
+        // Once more says so too.
+        attached.0.ok(&["detach", "data"]);
+    }
+}
+
+#[test]
+fn a_mount_that_was_killed_or_unmounted_by_hand_is_detached_too() {
+    let attached = Attached::new();
+    for (round, by_hand) in [false, true].into_iter().enumerate() {
+        let more = if round == 0 { &[SMALL, &["--mode", "write-back"]].concat()[..] } else { &[] };
+        if attached.attach(more).is_none() {
+            return;
+        }
+        let name = format!("data/{round}");
+        let file = File::create(attached.0.path(&name)).expect("a file");
+        std::io::Write::write_all(&mut &file, &[3; 50_000]).and_then(|()| file.sync_all()).expect("a write");
+        drop(file);
+        if by_hand {
+            let unmounted = Command::new("fusermount3").arg("-u").arg(attached.data()).status();
+            assert!(unmounted.expect("it is there").success());
+        } else {
+            crash(attached.mount());
+        }
+        attached.0.ok(&["detach", "data"]);
+        assert!(!attached.is_mounted() && attached.0.bytes(&name) == [3; 50_000], "round {round}");
+    }
+}
+
+#[test]
+fn the_size_of_a_new_cache_is_that_of_the_files() {
+    let attached = Attached::new();
+    fs::write(attached.0.path("data/large"), vec![1; 70 << 20]).expect("room");
+    let Some(_said) = attached.attach(&[]) else { return };
+    let size = fs::metadata(attached.0.path("fast/data.cache")).expect("a cache").len();
+    assert_eq!(size, 70 << 20, "300,000 bytes more are no MiB");
+    attached.0.ok(&["detach", "data"]);
+}
+
+#[test]
+fn what_cannot_be_attached_or_detached_is_refused_and_nothing_is_changed() {
+    let attached = Attached::new();
+    let refused = |arguments: &[&str], parts: &[&str]| says(&attached.0.refused(arguments), parts);
+    refused(&["attach", "absent", "--cache", "fast"], &["absent: No such file"]);
+    refused(&["attach", "data/old", "--cache", "fast"], &["data/old: is no directory"]);
+    refused(&["attach", "data", "--cache", "data"], &["data/data.cache"]);
+    refused(&["attach", "data", "--cache", "absent/cache"], &["absent: No such file"]);
+    refused(&["detach", "data"], &["no cache is attached to it"]);
+    if rustix::process::geteuid().is_root() {
+        chown(attached.data(), Some(65534), Some(65534)).expect("root may");
+        refused(&["attach", "data", "--cache", "fast"], &["belongs to user 65534", "sudo -u '#65534' entresol attach"]);
+        chown(attached.data(), Some(0), Some(0)).expect("root may");
+    } else {
+        entresol_skip::skipped!("root", "only root can give a directory away");
+    }
+    // What the mount refuses is passed on.
+    let output = attached.0.run(&["attach", "data", "--cache", "fast", "--size", "2MiB", "--", "--policy", "nothing"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    says(&said, &["nothing"]);
+    assert!(!attached.is_mounted());
+}
