@@ -3,7 +3,7 @@
 use crate::arguments::keyword;
 use crate::format::{self, FormatArgs};
 use crate::output;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use entresol_cache::Mode;
 use entresol_policy::Wear;
@@ -39,6 +39,9 @@ pub struct AttachArgs {
     /// The mode [default: the one used last, at first write-through]
     #[arg(long, value_parser = keyword::<Mode>())]
     pub mode: Option<Mode>,
+    /// File for what the mount says [default: the path of a cache that is a file, with the suffix .log]
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
     /// Further options of `entresol mount`
     #[arg(last = true, value_name = "OPTIONS")]
     pub options: Vec<OsString>,
@@ -56,15 +59,15 @@ pub struct DetachArgs {
 
 /// Runs `entresol attach`.
 pub fn attach(arguments: &AttachArgs, quiet: bool) -> Result<()> {
-    let directory = attach::check(&arguments.directory)?;
+    let writers_ok = arguments.options.iter().any(|option| option == "--writers-ok");
+    let directory = attach::check(&arguments.directory, writers_ok, quiet)?;
     let cache = attach::cache_path(&directory, &arguments.cache);
-    let made = !attach::has_cache(&cache)?;
-    if made {
+    let log = arguments.log.clone().map_or_else(|| attach::log(&cache), Ok)?;
+    if !attach::has_cache(&cache)? {
         format::run(&arguments.format(&directory, &cache)?, quiet)?;
-    } else if arguments.size.is_some() || arguments.wear.is_some() {
-        bail!("{}: there is a cache already, and --size and --wear are for one that is made", cache.display());
+    } else if !quiet && (arguments.size.is_some() || arguments.wear.is_some()) {
+        say!("{}: there already; --size and --wear are for a cache that is made", cache.display());
     }
-    let log = attach::log(&cache);
     let mode = arguments.mode.map(|mode| ["--mode".into(), mode.keyword().into()]);
     let more: Vec<OsString> = mode.into_iter().flatten().chain(arguments.options.iter().cloned()).collect();
     let Attached { line, said } = attach::start(&directory, &cache, &log, &more)?;

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::mounted::Mounted;
 use common::{Scratch, crash, is_impossible, says};
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, chown};
@@ -90,8 +91,7 @@ fn files_are_used_through_the_cache_until_the_directory_is_detached() {
         assert!(attached.0.bytes("data/new") == [2; 100_000] && attached.0.bytes("data/old") == [1; 300_000]);
 
         // The cache is used as it was left, and its mode stays.
-        says(&attached.0.refused(&["attach", "data", "--cache", "fast", "--size", "3MiB"]), &["there is a cache already"]);
-        attached.attach(&[]).expect("as before");
+        attached.attach(SMALL).expect("as before");
         assert!(attached.0.ok(&["stats", "data", "--json"]).contains(&format!("\"mode\": \"{mode}\"")));
         attached.0.ok(&["-q", "detach", "data"]);
         // Once more says so too.
@@ -123,6 +123,13 @@ fn a_mount_that_was_killed_or_unmounted_by_hand_is_detached_too() {
 }
 
 #[test]
+fn a_cache_that_is_in_use_elsewhere_is_not_detached() {
+    let Some(mut mounted) = Mounted::with(Some(["write-through", "lru"])) else { return };
+    says(&mounted.scratch.refused(&["detach", "backing"]), &["backing: its cache is in use, and not by a mount over it"]);
+    mounted.unmount();
+}
+
+#[test]
 fn the_size_of_a_new_cache_is_that_of_the_files() {
     let attached = Attached::new();
     fs::write(attached.0.path("data/large"), vec![1; 70 << 20]).expect("room");
@@ -141,6 +148,9 @@ fn what_cannot_be_attached_or_detached_is_refused_and_nothing_is_changed() {
     refused(&["attach", "data", "--cache", "data"], &["data/data.cache"]);
     refused(&["attach", "data", "--cache", "absent/cache"], &["absent: No such file"]);
     refused(&["detach", "data"], &["no cache is attached to it"]);
+    let open = fs::OpenOptions::new().append(true).open(attached.0.path("data/old")).expect("a file");
+    refused(&["attach", "data", "--cache", "fast"], &["data", &std::process::id().to_string()]);
+    drop(open);
     if rustix::process::geteuid().is_root() {
         chown(attached.data(), Some(65534), Some(65534)).expect("root may");
         refused(&["attach", "data", "--cache", "fast"], &["belongs to user 65534", "sudo -u '#65534' entresol attach"]);

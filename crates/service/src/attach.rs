@@ -2,6 +2,7 @@
 
 use super::control::mounted_at;
 use super::drain::drain;
+use super::guard::Guard;
 use super::hold::{ReadFile, metadata};
 use anyhow::{Context, Result, bail};
 use entresol_files::{Backing, HIDDEN, Standing, standing};
@@ -11,14 +12,16 @@ use rustix::fs::statvfs;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pause between two looks at a server that is ending.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Time in which a server whose mount is gone should have ended.
+const ENDING: Duration = Duration::from_secs(5);
 const MIB: u64 = 1 << 20;
 /// Smallest size that is chosen for a cache.
 const SIZE_MIN: u64 = 64 * MIB;
@@ -34,11 +37,12 @@ fn absolute(directory: &Path) -> Result<PathBuf> {
     found.with_context(|| directory.display().to_string())
 }
 
-/// Checks that a directory can be attached to a cache, by this user. Returns its path from the root.
+/// Checks that a directory can be attached to a cache, by this user, before a cache is made for it. Returns its path from the
+/// root.
 ///
 /// # Errors
-/// If it is no directory, belongs to another user, or is attached already.
-pub fn check(directory: &Path) -> Result<PathBuf> {
+/// If it is no directory, belongs to another user, is attached already, or is written to by a process, unless `writers_ok`.
+pub fn check(directory: &Path, writers_ok: bool, quiet: bool) -> Result<PathBuf> {
     let directory = absolute(directory)?;
     let name = directory.display();
     if let Some(cache) = mounted_at(&directory)? {
@@ -56,6 +60,7 @@ pub fn check(directory: &Path) -> Result<PathBuf> {
              (`sudo -u '#{owner}' entresol attach ...`)"
         );
     }
+    drop(Guard::check(&directory, writers_ok, quiet)?);
     Ok(directory)
 }
 
@@ -112,11 +117,17 @@ fn used(directory: &Path) -> u64 {
     bytes
 }
 
-/// File for what the mount says.
-pub fn log(cache: &Path) -> PathBuf {
+/// File for what the mount says, where none was given: beside the cache.
+///
+/// # Errors
+/// If the cache is a block device.
+pub fn log(cache: &Path) -> Result<PathBuf> {
+    if fs::metadata(cache).is_ok_and(|found| found.file_type().is_block_device()) {
+        bail!("{}: is a block device: give --log FILE, for what the mount says", cache.display());
+    }
     let mut name = cache.as_os_str().to_owned();
     name.push(".log");
-    name.into()
+    Ok(name.into())
 }
 
 /// A mount in the background.
@@ -128,7 +139,7 @@ pub struct Attached {
 }
 
 /// Mounts a directory over itself through its cache, in a process of its own that outlives this one, and waits until the
-/// mount can be used. `more` are further arguments of `entresol mount`. What the process says goes to the [log].
+/// mount can be used. `more` are further arguments of `entresol mount`. What the process says goes to the file `log`.
 ///
 /// # Errors
 /// Why the mount did not begin.
@@ -177,8 +188,14 @@ pub fn detach(directory: &Path, quiet: bool) -> Result<PathBuf> {
         }
     }
     let known = || Backing::cache_of(&directory).ok().flatten();
+    let was_mounted = mounted.is_some();
     let cache = mounted.or_else(known).with_context(|| format!("{name}: no cache is attached to it"))?;
+    // A server ends after its mount. Another one may serve the directory elsewhere.
+    let since = Instant::now();
     while matches!(standing(&directory), Ok(Standing::InUse)) {
+        if !was_mounted && since.elapsed() > ENDING {
+            bail!("{name}: its cache is in use, and not by a mount over it: end that first");
+        }
         std::thread::sleep(PAUSE);
     }
     drain(&cache, &directory, None, false, false, quiet)?;
