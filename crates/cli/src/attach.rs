@@ -60,7 +60,7 @@ pub struct DetachArgs {
 /// Runs `entresol attach`.
 pub fn attach(arguments: &AttachArgs, quiet: bool) -> Result<()> {
     let writers_ok = arguments.options.iter().any(|option| option == "--writers-ok");
-    let directory = attach::check(&arguments.directory, writers_ok, quiet)?;
+    let directory = attach::check(&arguments.directory, writers_ok)?;
     let cache = attach::cache_path(&directory, &arguments.cache);
     let log = arguments.log.clone().map_or_else(|| attach::log(&cache), Ok)?;
     if !attach::has_cache(&cache)? {

@@ -77,7 +77,7 @@ fn files_are_used_through_the_cache_until_the_directory_is_detached() {
         attached.0.file("data/new", [2; 100_000]);
         assert!(attached.0.bytes("data/old") == [1; 300_000]);
         let stats = attached.0.ok(&["stats", "fast/data.cache", "--json"]);
-        assert!(stats.contains(&format!("\"mode\": \"{mode}\"")), "{stats}");
+        assert!(stats.contains(&format!("\"mode\":\"{mode}\"")), "{stats}");
 
         let open = File::open(attached.0.path("data/new")).expect("a file");
         let refused = attached.0.refused(&["detach", "data"]);
@@ -92,7 +92,7 @@ fn files_are_used_through_the_cache_until_the_directory_is_detached() {
 
         // The cache is used as it was left, and its mode stays.
         attached.attach(SMALL).expect("as before");
-        assert!(attached.0.ok(&["stats", "data", "--json"]).contains(&format!("\"mode\": \"{mode}\"")));
+        assert!(attached.0.ok(&["stats", "data", "--json"]).contains(&format!("\"mode\":\"{mode}\"")));
         attached.0.ok(&["-q", "detach", "data"]);
         // Once more says so too.
         attached.0.ok(&["detach", "data"]);

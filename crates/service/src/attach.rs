@@ -42,7 +42,7 @@ fn absolute(directory: &Path) -> Result<PathBuf> {
 ///
 /// # Errors
 /// If it is no directory, belongs to another user, is attached already, or is written to by a process, unless `writers_ok`.
-pub fn check(directory: &Path, writers_ok: bool, quiet: bool) -> Result<PathBuf> {
+pub fn check(directory: &Path, writers_ok: bool) -> Result<PathBuf> {
     let directory = absolute(directory)?;
     let name = directory.display();
     if let Some(cache) = mounted_at(&directory)? {
@@ -60,7 +60,8 @@ pub fn check(directory: &Path, writers_ok: bool, quiet: bool) -> Result<PathBuf>
              (`sudo -u '#{owner}' entresol attach ...`)"
         );
     }
-    drop(Guard::check(&directory, writers_ok, quiet)?);
+    // The mount says whom it cannot see.
+    drop(Guard::check(&directory, writers_ok, true)?);
     Ok(directory)
 }
 
