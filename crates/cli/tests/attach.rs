@@ -34,7 +34,8 @@ impl Attached {
     }
 
     fn is_mounted(&self) -> bool {
-        fs::metadata(self.data()).map(|found| found.dev()).ok() != fs::metadata(self.0.path(".")).map(|it| it.dev()).ok()
+        fs::metadata(self.data()).map(|found| found.dev()).ok()
+            != fs::metadata(self.0.path(".")).map(|it| it.dev()).ok()
     }
 
     /// Attaches; returns what it says, or none, with a message, where nothing can be mounted.
@@ -72,7 +73,10 @@ fn files_are_used_through_the_cache_until_the_directory_is_detached() {
         says(&said, &["cached by reuse in", "fast/data.cache", "`entresol detach data`"]);
         assert!(attached.is_mounted());
         assert!(attached.0.read("fast/data.cache.log").contains("fast/data.cache"), "what the mount says");
-        says(&attached.0.refused(&["attach", "data", "--cache", "fast"]), &["is attached to", "fast/data.cache already"]);
+        says(
+            &attached.0.refused(&["attach", "data", "--cache", "fast"]),
+            &["is attached to", "fast/data.cache already"],
+        );
 
         attached.0.file("data/new", [2; 100_000]);
         assert!(attached.0.bytes("data/old") == [1; 300_000]);
@@ -125,7 +129,10 @@ fn a_mount_that_was_killed_or_unmounted_by_hand_is_detached_too() {
 #[test]
 fn a_cache_that_is_in_use_elsewhere_is_not_detached() {
     let Some(mut mounted) = Mounted::with(Some(["write-through", "lru"])) else { return };
-    says(&mounted.scratch.refused(&["detach", "backing"]), &["backing: its cache is in use, and not by a mount over it"]);
+    says(
+        &mounted.scratch.refused(&["detach", "backing"]),
+        &["backing: its cache is in use, and not by a mount over it"],
+    );
     mounted.unmount();
 }
 

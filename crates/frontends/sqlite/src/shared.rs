@@ -90,7 +90,8 @@ impl Shared {
                 let mut config = CacheConfig { options: policy, mode, ..CacheConfig::new(info, &tiers) };
                 config.handles = options.handles.unwrap_or(config.handles);
                 let no_cache = |source| Error::Cache { path: path.clone(), source };
-                let mut opening = BlockCache::find(device, below, identity, &config, Objects::new(1)).map_err(no_cache)?;
+                let mut opening =
+                    BlockCache::find(device, below, identity, &config, Objects::new(1)).map_err(no_cache)?;
                 let cache = if writable {
                     let started = StorePair::start_in_program(opening, Box::new(place), path);
                     let started = started.map_err(|why| unpaired(path, why))?;
