@@ -3,7 +3,7 @@
 use crate::arguments::keyword;
 use crate::format::{self, FormatArgs};
 use crate::output;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use entresol_cache::Mode;
 use entresol_policy::Wear;
@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 /// Makes the cache if there is none, and mounts it over the directory in the background, so that programs find their files at
 /// their usual place. No program may have files of the directory open: stop the server first, and start it afterwards.
 /// Run this as the user who runs the server.
+///
+/// In write-back the files are moved to DIRECTORY.below, and the directory is empty while it is not mounted: a server that is
+/// started without the cache ends, instead of working on files that lack their newest pages.
 ///
 /// After a restart of the machine run the same command again, before the server starts: the cache is used as it was
 /// left. docs/DBA.md has a unit for systemd that does so.
@@ -49,8 +52,8 @@ pub struct AttachArgs {
 
 /// Take the cache off a directory that `entresol attach` has put behind it
 ///
-/// Unmounts the directory, and writes what only the cache has to its files. The directory is complete without the cache
-/// then. No program may have files of it open: stop the server first.
+/// Unmounts the directory, writes what only the cache has to its files, and moves them back if they were moved. The directory is
+/// complete without the cache then. No program may have files of it open: stop the server first.
 #[derive(Args)]
 pub struct DetachArgs {
     /// The directory
@@ -60,17 +63,26 @@ pub struct DetachArgs {
 /// Runs `entresol attach`.
 pub fn attach(arguments: &AttachArgs, quiet: bool) -> Result<()> {
     let writers_ok = arguments.options.iter().any(|option| option == "--writers-ok");
-    let directory = attach::check(&arguments.directory, writers_ok)?;
-    let cache = attach::cache_path(&directory, &arguments.cache);
+    if arguments.options.iter().any(|option| option.as_encoded_bytes().starts_with(b"--mode")) {
+        bail!("--mode is an option of attach too: give it before --");
+    }
+    let mut attachable = attach::check(&arguments.directory, writers_ok)?;
+    let cache = attach::cache_path(&attachable.directory, &arguments.cache);
     let log = arguments.log.clone().map_or_else(|| attach::log(&cache), Ok)?;
-    if !attach::has_cache(&cache)? {
-        format::run(&arguments.format(&directory, &cache)?, quiet)?;
-    } else if !quiet && (arguments.size.is_some() || arguments.wear.is_some()) {
+    let has_cache = attach::has_cache(&cache)?;
+    let mode = arguments.mode.or_else(|| attachable.was_in_write_back().then_some(Mode::WriteBack));
+    let has_moved = mode == Some(Mode::WriteBack) && attachable.move_aside()?;
+    let made = if has_cache { Ok(()) } else { arguments.make(&attachable.backing, &cache, quiet) };
+    if has_cache && !quiet && (arguments.size.is_some() || arguments.wear.is_some()) {
         say!("{}: there already; --size and --wear are for a cache that is made", cache.display());
     }
-    let mode = arguments.mode.map(|mode| ["--mode".into(), mode.keyword().into()]);
+    let mode = mode.map(|mode| ["--mode".into(), mode.keyword().into()]);
     let more: Vec<OsString> = mode.into_iter().flatten().chain(arguments.options.iter().cloned()).collect();
-    let Attached { line, said } = attach::start(&directory, &cache, &log, &more)?;
+    let attached = made.and_then(|()| attach::start(&attachable, &cache, &log, &more));
+    let Attached { line, said } = match attached {
+        Err(error) if has_moved => return attachable.move_back().and(Err(error)),
+        attached => attached?,
+    };
     if quiet {
         return Ok(());
     }
@@ -85,14 +97,17 @@ pub fn attach(arguments: &AttachArgs, quiet: bool) -> Result<()> {
 }
 
 impl AttachArgs {
-    fn format(&self, directory: &Path, cache: &Path) -> Result<FormatArgs> {
-        // A file or device that is there has a size.
-        let size = if cache.exists() { None } else { Some(attach::size(directory, cache)?) };
-        Ok(FormatArgs {
+    fn make(&self, backing: &Path, cache: &Path, quiet: bool) -> Result<()> {
+        let size = match self.size {
+            // A file or device that is there has a size.
+            None if !cache.exists() => Some(attach::size(backing, cache)?),
+            given => given,
+        };
+        let arguments = FormatArgs {
             cache: cache.to_owned(),
-            backing: directory.to_owned(),
+            backing: backing.to_owned(),
             identity: None,
-            size: self.size.or(size),
+            size,
             page_size: None,
             segment_size: None,
             layout: None,
@@ -100,7 +115,8 @@ impl AttachArgs {
             policy: None,
             mode: self.mode,
             force: false,
-        })
+        };
+        format::run(&arguments, quiet)
     }
 }
 

@@ -55,7 +55,7 @@ impl Attached {
         let is_it = |id: &u32| {
             let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
             let mut words = words.split(|&byte| byte == 0);
-            words.nth(1) == Some(b"mount") && words.next() == Some(data.as_os_str().as_encoded_bytes())
+            words.nth(1) == Some(b"mount") && words.nth(1) == Some(data.as_os_str().as_encoded_bytes())
         };
         let ids = fs::read_dir("/proc").expect("it is mounted").flatten();
         let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -78,6 +78,8 @@ fn files_are_used_through_the_cache_until_the_directory_is_detached() {
             &["is attached to", "fast/data.cache already"],
         );
 
+        let below = attached.0.path("data.below");
+        assert_eq!(below.exists(), mode == "write-back", "files are moved where they may lack pages");
         attached.0.file("data/new", [2; 100_000]);
         assert!(attached.0.bytes("data/old") == [1; 300_000]);
         let stats = attached.0.ok(&["stats", "fast/data.cache", "--json"]);
@@ -91,7 +93,7 @@ fn files_are_used_through_the_cache_until_the_directory_is_detached() {
 
         let said = attached.0.ok(&["detach", "data"]);
         says(&said, &["fast/data.cache is not needed any more"]);
-        assert!(!attached.is_mounted());
+        assert!(!attached.is_mounted() && !below.exists());
         assert!(attached.0.bytes("data/new") == [2; 100_000] && attached.0.bytes("data/old") == [1; 300_000]);
 
         // The cache is used as it was left, and its mode stays.
@@ -119,6 +121,12 @@ fn a_mount_that_was_killed_or_unmounted_by_hand_is_detached_too() {
             let unmounted = Command::new("fusermount3").arg("-u").arg(attached.data()).status();
             assert!(unmounted.expect("it is there").success());
         } else {
+            crash(attached.mount());
+            // After a restart of the machine the mount is gone, and a server finds nothing to work on.
+            let _ = rustix::mount::unmount(attached.data(), rustix::mount::UnmountFlags::DETACH);
+            assert!(fs::read_dir(attached.data()).expect("a directory").next().is_none());
+            attached.attach(&[]).expect("as before");
+            assert!(attached.0.bytes(&name) == [3; 50_000]);
             crash(attached.mount());
         }
         attached.0.ok(&["detach", "data"]);
@@ -165,10 +173,15 @@ fn what_cannot_be_attached_or_detached_is_refused_and_nothing_is_changed() {
     } else {
         entresol_skip::skipped!("root", "only root can give a directory away");
     }
-    // What the mount refuses is passed on.
-    let output = attached.0.run(&["attach", "data", "--cache", "fast", "--size", "2MiB", "--", "--policy", "nothing"]);
+    refused(&["attach", "data", "--cache", "fast", "--", "--mode=write-back"], &["--mode is an option of attach too"]);
+    // What the mount refuses is passed on, and files that were moved are moved back.
+    let write_back = ["attach", "data", "--cache", "fast", "--size", "2MiB", "--mode", "write-back"];
+    let output = attached.0.run(&[&write_back[..], &["--", "--policy", "nothing"]].concat());
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     says(&said, &["nothing"]);
-    assert!(!attached.is_mounted());
+    assert!(!attached.is_mounted() && !attached.0.path("data.below").exists());
+    fs::create_dir(attached.0.path("data.below")).expect("a directory");
+    attached.0.file("data.below/a", "other files");
+    refused(&write_back, &["data.below: is there already"]);
 }

@@ -1,10 +1,12 @@
 //! A directory behind a cache from one command to another: the mount over it runs in the background.
 
+use super::chosen::Kept;
 use super::control::mounted_at;
 use super::drain::drain;
 use super::guard::Guard;
 use super::hold::{ReadFile, metadata};
 use anyhow::{Context, Result, bail};
+use entresol_cache::Mode;
 use entresol_files::{Backing, HIDDEN, Standing, standing};
 use entresol_fsck::{SurveyError, superblock};
 use entresol_fuse::unmount_at;
@@ -37,12 +39,37 @@ fn absolute(directory: &Path) -> Result<PathBuf> {
     found.with_context(|| directory.display().to_string())
 }
 
-/// Checks that a directory can be attached to a cache, by this user, before a cache is made for it. Returns its path from the
-/// root.
+/// A directory that can be attached to a cache.
+pub struct Attachable {
+    /// Where programs find the files.
+    pub directory: PathBuf,
+    /// Where the files are: the same directory, or one beside it to which they were moved.
+    pub backing: PathBuf,
+}
+
+/// Directory to which the files of a directory are moved, so that no program works on them without their cache.
+fn below(directory: &Path) -> PathBuf {
+    let mut name = directory.as_os_str().to_owned();
+    name.push(".below");
+    name.into()
+}
+
+/// Where the files of a directory are while it is not mounted.
+fn backing(directory: &Path) -> PathBuf {
+    let below = below(directory);
+    let is_empty = fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none());
+    if is_empty && below.is_dir() { below } else { directory.to_owned() }
+}
+
+/// Checks that a directory can be attached to a cache, by this user, before a cache is made for it.
 ///
 /// # Errors
 /// If it is no directory, belongs to another user, is attached already, or is written to by a process, unless `writers_ok`.
-pub fn check(directory: &Path, writers_ok: bool) -> Result<PathBuf> {
+pub fn check(directory: &Path, writers_ok: bool) -> Result<Attachable> {
+    if !directory.exists() && below(directory).is_dir() {
+        // Moved, and stopped before the next step.
+        fs::create_dir(directory).with_context(|| directory.display().to_string())?;
+    }
     let directory = absolute(directory)?;
     let name = directory.display();
     if let Some(cache) = mounted_at(&directory)? {
@@ -61,8 +88,65 @@ pub fn check(directory: &Path, writers_ok: bool) -> Result<PathBuf> {
         );
     }
     // The mount says whom it cannot see.
-    drop(Guard::check(&directory, writers_ok, true)?);
-    Ok(directory)
+    let backing = backing(&directory);
+    drop(Guard::check(&backing, writers_ok, true)?);
+    Ok(Attachable { directory, backing })
+}
+
+impl Attachable {
+    /// True if a cache of the directory was used in write-back last.
+    pub fn was_in_write_back(&self) -> bool {
+        let record = Backing::record_of(&self.backing).ok().flatten();
+        record.is_some_and(|record| Kept::of(Some(&record)).mode == Some(Mode::WriteBack))
+    }
+
+    /// Moves the files beside their directory, which is empty then until it is mounted: a server that is started without the
+    /// mount finds nothing, instead of files that lack their newest pages. True if they were not there before.
+    ///
+    /// # Errors
+    /// If this user may not write beside the directory, or something is there.
+    pub fn move_aside(&mut self) -> Result<bool> {
+        let (directory, below) = (&self.directory, below(&self.directory));
+        if self.backing == below {
+            return Ok(false);
+        }
+        if below.exists() {
+            bail!("{}: is there already, and the files are moved there in write-back", below.display());
+        }
+        let mode = metadata(directory)?.permissions();
+        let why = || {
+            format!(
+                "{}: the files are moved here in write-back, so that no server runs without the cache",
+                below.display()
+            )
+        };
+        fs::rename(directory, &below).with_context(why)?;
+        let made = fs::create_dir(directory).and_then(|()| fs::set_permissions(directory, mode));
+        made.and_then(|()| sync_beside(directory)).with_context(|| directory.display().to_string())?;
+        self.backing = below;
+        Ok(true)
+    }
+
+    /// Moves the files back.
+    ///
+    /// # Errors
+    /// If the directory is not empty, or the error of the system.
+    pub fn move_back(self) -> Result<()> {
+        let Attachable { directory, backing } = self;
+        if backing == directory {
+            return Ok(());
+        }
+        let moved = fs::remove_dir(&directory).and_then(|()| fs::rename(&backing, &directory));
+        moved.and_then(|()| sync_beside(&directory)).with_context(|| {
+            let (name, backing) = (directory.display(), backing.display());
+            format!("{name}: the files are complete in {backing}, and were not moved back")
+        })
+    }
+}
+
+/// Makes the name of a directory durable.
+fn sync_beside(directory: &Path) -> io::Result<()> {
+    directory.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
 /// The path of a cache: the one given, or in a directory a file with the name of the attached directory.
@@ -95,16 +179,16 @@ pub fn has_cache(path: &Path) -> Result<bool> {
 ///
 /// # Errors
 /// Errors of the system.
-pub fn size(directory: &Path, cache: &Path) -> Result<u64> {
+pub fn size(backing: &Path, cache: &Path) -> Result<u64> {
     let beside = cache.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let found = statvfs(beside).with_context(|| beside.display().to_string())?;
     let free = found.f_bavail.saturating_mul(found.f_frsize) / 10 * 9;
-    Ok((used(directory).max(SIZE_MIN).min(free) / MIB * MIB).max(MIB))
+    Ok((used(backing).max(SIZE_MIN).min(free) / MIB * MIB).max(MIB))
 }
 
 /// Bytes that the files of a directory take. What cannot be read is left out.
-fn used(directory: &Path) -> u64 {
-    let (mut folders, mut bytes) = (vec![directory.to_owned()], 0);
+fn used(backing: &Path) -> u64 {
+    let (mut folders, mut bytes) = (vec![backing.to_owned()], 0);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let Ok(found) = entry.metadata() else { continue };
@@ -139,18 +223,18 @@ pub struct Attached {
     pub said: String,
 }
 
-/// Mounts a directory over itself through its cache, in a process of its own that outlives this one, and waits until the
+/// Mounts the files over the directory through their cache, in a process of its own that outlives this one, and waits until the
 /// mount can be used. `more` are further arguments of `entresol mount`. What the process says goes to the file `log`.
 ///
 /// # Errors
 /// Why the mount did not begin.
-pub fn start(directory: &Path, cache: &Path, log: &Path, more: &[OsString]) -> Result<Attached> {
+pub fn start(attachable: &Attachable, cache: &Path, log: &Path, more: &[OsString]) -> Result<Attached> {
     let name = || log.display().to_string();
     let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(log).with_context(name)?;
     let before = file.seek(SeekFrom::End(0)).with_context(name)?;
     let program = std::env::current_exe().context("the path of this program")?;
     let mut command = Command::new(program);
-    command.arg("mount").args([directory, directory]).arg("--cache").arg(cache).args(more);
+    command.arg("mount").args([&attachable.backing, &attachable.directory]).arg("--cache").arg(cache).args(more);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file.try_clone().with_context(name)?);
     // Signals of the terminal are for this process.
     let mut child = command.process_group(0).spawn().context("entresol mount")?;
@@ -171,8 +255,9 @@ pub fn start(directory: &Path, cache: &Path, log: &Path, more: &[OsString]) -> R
     Ok(Attached { line: line.trim_end().to_owned(), said: said(&mut file).with_context(name)? })
 }
 
-/// Takes a directory's cache off: unmounts it, waits until its server has ended, and writes what only the cache has. A
-/// directory that is not mounted any more has the last of that done. Returns the path of the cache.
+/// Takes a directory's cache off: unmounts it, waits until its server has ended, writes what only the cache has, and moves the
+/// files back if they were moved. A directory that is not mounted any more has the last of that done. Returns the path of
+/// the cache.
 ///
 /// # Errors
 /// If files are open in the mount, no cache is known, or the directory is not complete without it.
@@ -188,18 +273,20 @@ pub fn detach(directory: &Path, quiet: bool) -> Result<PathBuf> {
             users => bail!("{name}: is in use by {}: end that first", users.join(", ")),
         }
     }
-    let known = || Backing::cache_of(&directory).ok().flatten();
+    let backing = backing(&directory);
+    let known = || Backing::cache_of(&backing).ok().flatten();
     let was_mounted = mounted.is_some();
     let cache = mounted.or_else(known).with_context(|| format!("{name}: no cache is attached to it"))?;
     // A server ends after its mount. Another one may serve the directory elsewhere.
     let since = Instant::now();
-    while matches!(standing(&directory), Ok(Standing::InUse)) {
+    while matches!(standing(&backing), Ok(Standing::InUse)) {
         if !was_mounted && since.elapsed() > ENDING {
             bail!("{name}: its cache is in use, and not by a mount over it: end that first");
         }
         std::thread::sleep(PAUSE);
     }
-    drain(&cache, &directory, None, false, false, quiet)?;
+    drain(&cache, &backing, None, false, false, quiet)?;
+    Attachable { directory, backing }.move_back()?;
     Ok(cache)
 }
 

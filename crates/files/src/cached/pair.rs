@@ -49,9 +49,16 @@ impl Backing {
     /// # Errors
     /// When the directory's map is damaged or of another version, or the error of the system.
     pub fn cache_of(directory: &Path) -> Result<Option<PathBuf>, FilesError> {
+        Ok(Self::record_of(directory)?.and_then(|record| record.choices).and_then(|choices| choices.path))
+    }
+
+    /// The record in the map of a directory's cache, as [`record`](Self::record). The directory may be in use.
+    ///
+    /// # Errors
+    /// When the directory's map is damaged or of another version, or the error of the system.
+    pub fn record_of(directory: &Path) -> Result<Option<Record>, FilesError> {
         let hidden = System.open_directory(directory)?.open_directory(HIDDEN).map_err(io::Error::from)?;
-        let record = map::read(&hidden)?.and_then(|contents| contents.record);
-        Ok(record.and_then(|record| record.choices).and_then(|choices| choices.path))
+        Ok(map::read(&hidden)?.and_then(|contents| contents.record))
     }
 
     /// The btrfs subvolume of the directory, if any.
