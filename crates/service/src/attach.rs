@@ -41,9 +41,9 @@ fn absolute(directory: &Path) -> Result<PathBuf> {
 
 /// A directory that can be attached to a cache.
 pub struct Attachable {
-    /// Where programs find the files.
+    /// Directory in which programs find the files.
     pub directory: PathBuf,
-    /// Where the files are: the same directory, or one beside it to which they were moved.
+    /// Directory in which the files are: the same, or one beside it to which they were moved.
     pub backing: PathBuf,
 }
 
@@ -54,7 +54,7 @@ fn below(directory: &Path) -> PathBuf {
     name.into()
 }
 
-/// Where the files of a directory are while it is not mounted.
+/// Location of the files of a directory while it is not mounted.
 fn backing(directory: &Path) -> PathBuf {
     let below = below(directory);
     let is_empty = fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none());
