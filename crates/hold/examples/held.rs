@@ -186,8 +186,11 @@ fn answer(server: &Server, kept: &BTreeMap<String, OwnedFd>, mode: &str, line: &
             ((now - server.start().since_ns) / 1_000_000).to_string()
         }
         "end" => exit(number() as i32),
-        "stop" => {
-            server.stopping().expect("a holder");
+        "stop" | "done" => {
+            server.stopping(what == "done").expect("a holder");
+            if word == "killed" {
+                kill_process(getpid(), Signal::KILL).expect("a process");
+            }
             exit(number() as i32)
         }
         "abort" => abort(),
@@ -199,7 +202,7 @@ fn heed_signals(server: Arc<Server>) {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).expect("signals");
     thread::spawn(move || {
         let signal = signals.forever().next().expect("a signal");
-        server.stopping().expect("a holder");
+        server.stopping(false).expect("a holder");
         exit(100 + signal);
     });
 }

@@ -87,6 +87,15 @@ enum State {
     /// In service, with its last sign of life.
     Ready(Instant),
     Stopping,
+    /// As `Stopping`, and nothing is left to do.
+    Done,
+}
+
+impl State {
+    /// True if no other server is to follow.
+    fn is_last(self) -> bool {
+        matches!(self, State::Stopping | State::Done)
+    }
 }
 
 /// Sender of a message.
@@ -254,7 +263,7 @@ impl Holder {
                 self.done(from, Ok(()));
             }
             (b'K' | b'F' | b'L', From::Standby) => self.done(from, Err(Errno::PERM)),
-            (b'R', From::Server) if self.server.state != State::Stopping => self.is_ready(),
+            (b'R', From::Server) if !self.server.state.is_last() => self.is_ready(),
             (b'B', From::Server) => {
                 if let State::Ready(beat) = &mut self.server.state {
                     *beat = Instant::now();
@@ -262,7 +271,7 @@ impl Holder {
                 self.manager.alive();
             }
             (b'S', From::Server) => {
-                self.server.state = State::Stopping;
+                self.server.state = if rest == b"D" { State::Done } else { State::Stopping };
                 self.manager.stopping();
                 self.give_up_standby();
             }
@@ -387,9 +396,10 @@ impl Holder {
         // A server that was about to end, and was killed for an upgrade, has not done what it was about to do.
         let is_cut = killed_for == Some(Reason::Upgrade) && status.signal() == Some(Signal::KILL.as_raw());
         let is_start_error = self.start.reason == Reason::First && state == State::Starting;
-        let is_good = state == State::Stopping || (status.success() && self.former.is_none());
+        let is_good = state.is_last() || (status.success() && self.former.is_none());
         if !is_cut && (is_good || is_start_error) {
-            return Some(code(status));
+            let is_done = state == State::Done && status.code().is_none();
+            return Some(if is_done { 0 } else { code(status) });
         }
         if let Some(standby) = self.standby.take_if(|standby| standby.state == State::Waiting) {
             self.promote(standby);

@@ -9,7 +9,7 @@
 //!
 //! | the server ended | the holder |
 //! |:--|:--|
-//! | after [`Server::stopping`], or with exit code 0 | ends with the same code (128 and the signal's number for a signal) |
+//! | after [`Server::stopping`], or with exit code 0 | ends with the same code (128 and the signal's number for a signal; 0 if nothing was left to do) |
 //! | before the first [`Server::ready`] of the first server | ends with the same code |
 //! | otherwise | starts another one at once, of the same executable |
 //! | otherwise, for the last of [`Settings::attempts`] times in a row without getting ready | ends with a code that is not 0 |

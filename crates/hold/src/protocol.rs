@@ -10,7 +10,8 @@
 //! | `K` keep | name, 1 to 64 bytes of UTF-8; with it one descriptor | `k` |
 //! | `F` forget | name | `k` |
 //! | `Y` standby is ready | | `g`, when the server before is gone |
-//! | `R` ready, `B` beat, `S` stopping | | none |
+//! | `R` ready, `B` beat | | none |
+//! | `S` stopping | `D`, 1 byte, if nothing is left to do; else empty | none |
 //! | `U` upgrade | with it at most one descriptor: a socket that gets the outcome as a line of text | none |
 //!
 //! | from the holder | rest of the message |

@@ -139,9 +139,10 @@ impl Server {
     }
 
     /// Says that this server is about to end for good: no other is started, with whatever code it ends. It is watched no
-    /// longer.
-    pub fn stopping(&self) -> io::Result<()> {
-        self.say(b"S")
+    /// longer. If it has done all that it had to, in good order, `is_done` is true, and a signal that ends it now counts
+    /// as exit code 0.
+    pub fn stopping(&self, is_done: bool) -> io::Result<()> {
+        self.say(if is_done { b"SD" } else { b"S" })
     }
 
     /// Asks for an upgrade to the program as it is on disk now, as SIGUSR2 to the holder does. The outcome goes to the

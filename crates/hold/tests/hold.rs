@@ -57,7 +57,8 @@ fn a_name_is_kept_once_forgotten_when_asked_and_of_64_bytes_at_most() {
 
 #[test]
 fn a_good_end_is_the_end_and_any_other_is_not() {
-    for (line, code) in [("end 0", 0), ("stop 0", 0), ("stop 3", 3), ("stop 101", 101)] {
+    let goods = [("end 0", 0), ("stop 0", 0), ("stop 3", 3), ("stop 101", 101), ("stop killed", 137)];
+    for (line, code) in goods.into_iter().chain([("done 0", 0), ("done 3", 3), ("done killed", 0)]) {
         let mut held = Running::new();
         assert_eq!((held.tell(line), held.end(), held.starts()), (None, code, 1), "{line}");
     }

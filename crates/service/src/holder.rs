@@ -227,10 +227,11 @@ impl Holder {
     }
 
     /// Says, if the server was [`ending`](Self::ending), that it has ended: no other follows, with whatever exit code.
-    pub fn ended(&self) {
+    /// `is_done` as [`Server::stopping`] has it.
+    pub fn ended(&self, is_done: bool) {
         if self.is_ending.load(Relaxed) {
             // The holder may be gone.
-            let _ = self.server.stopping();
+            let _ = self.server.stopping(is_done);
         }
     }
 }

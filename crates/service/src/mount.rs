@@ -149,7 +149,7 @@ fn serve_cached(
     };
     let ended = begun.map(|serving| serving.serve(options, &how, Some(seen), announce, quiet));
     let ended = end(served, heard, ended, quiet);
-    stopping(holder.filter(|_| has_begun));
+    stopping(holder.filter(|_| has_begun), &ended);
     ended
 }
 
@@ -162,7 +162,7 @@ fn serve_directly(
 ) -> Result<()> {
     let serving = Serving::begin(options, Arc::new(DirectFiles), holder, quiet)?;
     let ended = said(serving.serve(options, "no cache", None, announce, quiet), "");
-    stopping(holder);
+    stopping(holder, &ended);
     ended
 }
 
@@ -376,7 +376,7 @@ impl Serving {
                 let kept = holder.take_all("fuse.");
                 if !kept.iter().any(|(name, _)| name == "fuse.device") {
                     // It was unmounted, or could not outlive its server: another one would find the same.
-                    let _ = holder.server().stopping();
+                    let _ = holder.server().stopping(false);
                     bail!("{name}: the mount ended with the server before");
                 }
                 Mount::take_over(Kept::from_iter(kept), files, front).with_context(|| name.to_string())?
@@ -438,9 +438,9 @@ impl Serving {
 }
 
 /// Has the holder start no other server: the mount has ended, and all that it leaves behind is in order or reported.
-fn stopping(holder: Option<&Arc<Holder>>) {
+fn stopping(holder: Option<&Arc<Holder>>, ended: &Result<()>) {
     // A holder that is gone starts none either.
-    holder.iter().for_each(|holder| drop(holder.server().stopping()));
+    holder.iter().for_each(|holder| drop(holder.server().stopping(ended.is_ok())));
 }
 
 /// Time for files to be closed after the holder is gone.

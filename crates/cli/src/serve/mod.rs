@@ -96,7 +96,7 @@ pub fn run(command: &ServeCommand, server: Option<entresol_hold::Server>, quiet:
         }
         ServeCommand::Ublk(arguments) => ublk::run(arguments, holder.as_deref(), quiet),
     };
-    holder.iter().for_each(|holder| holder.ended());
+    holder.iter().for_each(|holder| holder.ended(served.is_ok()));
     served.map(|()| ExitCode::SUCCESS)
 }
 
