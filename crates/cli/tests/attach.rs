@@ -135,6 +135,28 @@ fn a_mount_that_was_killed_or_unmounted_by_hand_is_detached_too() {
 }
 
 #[test]
+fn files_that_came_where_others_were_moved_away_are_not_taken_for_them() {
+    let attached = Attached::new();
+    if attached.attach(&[SMALL, &["--mode", "write-back"]].concat()).is_none() {
+        return;
+    }
+    attached.0.file("data/new", "kept");
+    crash(attached.mount());
+    let _ = rustix::mount::unmount(attached.data(), rustix::mount::UnmountFlags::DETACH);
+    // A server that was started too early has made a database of its own.
+    attached.0.file("data/early", "other files");
+    for command in [&["attach", "data", "--cache", "fast"][..], &["detach", "data"]] {
+        says(
+            &attached.0.refused(command),
+            &["data: has files of its own, and those that were attached are in", ".below"],
+        );
+    }
+    fs::remove_file(attached.0.path("data/early")).expect("a file");
+    attached.0.ok(&["detach", "data"]);
+    assert_eq!(attached.0.read("data/new"), "kept");
+}
+
+#[test]
 fn a_cache_that_is_in_use_elsewhere_is_not_detached() {
     let Some(mut mounted) = Mounted::with(Some(["write-through", "lru"])) else { return };
     says(

@@ -335,6 +335,8 @@ fn transfers_that_are_handed_over_together_are_with_the_model_together() {
     device.perform_all(&mut parts).expect("reads");
     let together = clock.now() - before;
     assert_eq!(read, written);
+    let accuracy = device.accuracy();
+    assert_eq!((accuracy.late.count(), accuracy.late.max()), (32, 0), "whoever waits for the last waits for no other");
     let before = clock.now();
     places.iter().for_each(|at| device.read(*at, &mut [0; 4096]).expect("a read"));
     let one_by_one = clock.now() - before;

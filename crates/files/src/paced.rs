@@ -374,8 +374,8 @@ pub trait Listener: Send + Sync {
     /// Bytes of a file are read or written now.
     fn asked(&self, number: u64, offset: u64, bytes: u64, write: bool);
 
-    /// The read or write has ended, this long after it began.
-    fn answered(&self, waited: Duration);
+    /// A read or write has ended, this long after it began.
+    fn answered(&self, waited: Duration, write: bool);
 }
 
 /// Files together on one device, without a cache. Files that match a pattern of `direct` take only their own time.
@@ -476,7 +476,7 @@ impl PacedFile {
         listener.asked(self.number, offset, bytes as u64, write);
         let started = Instant::now();
         let result = act();
-        listener.answered(started.elapsed());
+        listener.answered(started.elapsed(), write);
         result
     }
 }

@@ -100,7 +100,7 @@ impl Listener for Ear {
         self.0.lock().expect("nobody panics").push(format!("{number} {what} {offset} {bytes}"));
     }
 
-    fn answered(&self, waited: Duration) {
+    fn answered(&self, waited: Duration, _: bool) {
         assert!(waited > Duration::from_micros(1), "the device takes its time: {waited:?}");
         self.0.lock().expect("nobody panics").push("done".to_owned());
     }

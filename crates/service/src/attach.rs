@@ -55,16 +55,30 @@ fn below(directory: &Path) -> PathBuf {
 }
 
 /// Location of the files of a directory while it is not mounted.
-fn backing(directory: &Path) -> PathBuf {
+///
+/// # Errors
+/// If the files were moved, and others have come to their directory since: whoever made those did not find the ones that
+/// the cache belongs to.
+fn backing(directory: &Path) -> Result<PathBuf> {
     let below = below(directory);
     let is_empty = fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none());
-    if is_empty && below.is_dir() { below } else { directory.to_owned() }
+    if is_empty && below.is_dir() {
+        return Ok(below);
+    }
+    if !is_empty && below.join(HIDDEN).exists() {
+        let (name, below) = (directory.display(), below.display());
+        bail!(
+            "{name}: has files of its own, and those that were attached are in {below}: move one of the two away first"
+        );
+    }
+    Ok(directory.to_owned())
 }
 
 /// Checks that a directory can be attached to a cache, by this user, before a cache is made for it.
 ///
 /// # Errors
-/// If it is no directory, belongs to another user, is attached already, or is written to by a process, unless `writers_ok`.
+/// If it is no directory, belongs to another user, is attached already, has files of its own beside those that were moved,
+/// or is written to by a process, unless `writers_ok`.
 pub fn check(directory: &Path, writers_ok: bool) -> Result<Attachable> {
     if !directory.exists() && below(directory).is_dir() {
         // Moved, and stopped before the next step.
@@ -88,7 +102,7 @@ pub fn check(directory: &Path, writers_ok: bool) -> Result<Attachable> {
         );
     }
     // The mount says whom it cannot see.
-    let backing = backing(&directory);
+    let backing = backing(&directory)?;
     drop(Guard::check(&backing, writers_ok, true)?);
     Ok(Attachable { directory, backing })
 }
@@ -260,7 +274,8 @@ pub fn start(attachable: &Attachable, cache: &Path, log: &Path, more: &[OsString
 /// the cache.
 ///
 /// # Errors
-/// If files are open in the mount, no cache is known, or the directory is not complete without it.
+/// If files are open in the mount, no cache is known, others are where the files were, or the directory is not complete
+/// without its cache.
 pub fn detach(directory: &Path, quiet: bool) -> Result<PathBuf> {
     let directory = absolute(directory)?;
     let name = directory.display();
@@ -273,7 +288,7 @@ pub fn detach(directory: &Path, quiet: bool) -> Result<PathBuf> {
             users => bail!("{name}: is in use by {}: end that first", users.join(", ")),
         }
     }
-    let backing = backing(&directory);
+    let backing = backing(&directory)?;
     let known = || Backing::cache_of(&backing).ok().flatten();
     let was_mounted = mounted.is_some();
     let cache = mounted.or_else(known).with_context(|| format!("{name}: no cache is attached to it"))?;

@@ -21,6 +21,8 @@ pub struct AskedFigures {
     /// Time that all requesters waited together, in seconds. Divided by the elapsed time, it is the mean number of
     /// waiting requests (Little's law).
     pub waited_s: f64,
+    /// Part of that time for writes.
+    pub writes_waited_s: f64,
 }
 
 impl AskedFigures {
@@ -30,6 +32,7 @@ impl AskedFigures {
             requests: self.requests - before.requests,
             writes: self.writes - before.writes,
             waited_s: self.waited_s - before.waited_s,
+            writes_waited_s: self.writes_waited_s - before.writes_waited_s,
         }
     }
 }
@@ -123,7 +126,9 @@ impl Listener for Recorder {
         }
     }
 
-    fn answered(&self, waited: Duration) {
-        self.state().figures.waited_s += waited.as_secs_f64();
+    fn answered(&self, waited: Duration, write: bool) {
+        let figures = &mut self.state().figures;
+        figures.waited_s += waited.as_secs_f64();
+        figures.writes_waited_s += if write { waited.as_secs_f64() } else { 0.0 };
     }
 }

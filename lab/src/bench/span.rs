@@ -4,7 +4,7 @@ use super::daemon::Figures;
 use super::testbed::Testbed;
 use super::variant::Variant;
 use anyhow::{Context, Result};
-use entresol_bench::server::{PoolCounts, processor_time, processor_time_but};
+use entresol_bench::server::{PoolCounts, Waits, processor_time, processor_time_but};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,8 @@ pub struct Look {
     figures: Figures,
     /// Counts of the server's own pool, where the requests that pass it are recorded and the server counts them.
     pool: Option<PoolCounts>,
+    /// Waits of the server's sessions, where its requests are recorded and the server keeps that time.
+    waits: Option<Waits>,
     /// Processor time of all processes but the one that mounts.
     processor: Duration,
     /// Processor time of the process that mounts.
@@ -29,11 +31,15 @@ impl Look {
         ask: impl FnOnce() -> Result<Figures>,
     ) -> Result<Self> {
         let figures = ask()?;
-        // Asking the pool costs a little, so it is asked only where a recording needs its counts.
-        let pool = if testbed.records(variant) { testbed.server.pool()? } else { None };
+        // Asking the server costs a little, so it is asked only where a recording needs its counts.
+        let (pool, waits) = match testbed.records(variant) {
+            true => (testbed.server.pool()?, testbed.server.waits()?),
+            false => (None, None),
+        };
         Ok(Look {
             figures,
             pool,
+            waits,
             processor: processor_time_but(mounting),
             mounting: processor_time(mounting),
             at: Instant::now(),
@@ -42,7 +48,8 @@ impl Look {
 
     /// A look with zero for every figure, for a time without measurements.
     pub fn nothing(at: Instant) -> Self {
-        Look { figures: Figures::default(), pool: None, processor: Duration::ZERO, mounting: Duration::ZERO, at }
+        let (figures, pool, waits) = (Figures::default(), None, None);
+        Look { figures, pool, waits, processor: Duration::ZERO, mounting: Duration::ZERO, at }
     }
 
     /// Time since the look.
@@ -55,6 +62,7 @@ impl Look {
         Span {
             figures: later.figures.since(&self.figures),
             pool: later.pool.zip(self.pool).map(|(later, first)| later.since(&first)),
+            waits: later.waits.zip(self.waits).map(|(later, first)| later.since(&first)),
             processor: later.processor.saturating_sub(self.processor),
             mounting: later.mounting.saturating_sub(self.mounting),
             seconds: (later.at - self.at).as_secs_f64(),
@@ -68,6 +76,8 @@ pub struct Span {
     pub figures: Figures,
     /// Counts of the server's own pool, where the requests that passed it were recorded and the server counts them.
     pub pool: Option<PoolCounts>,
+    /// Waits of the server's sessions, where its requests were recorded and the server keeps that time.
+    pub waits: Option<Waits>,
     /// Processor time of the clients and the server.
     pub processor: Duration,
     /// Processor time of the process that mounts.
@@ -76,6 +86,22 @@ pub struct Span {
 }
 
 impl Span {
+    /// Number of requests that sessions waited for at a time; of all requesters, where the server does not keep the time
+    /// of its sessions.
+    fn waiting(&self) -> Option<f64> {
+        let asked = self.figures.asked?;
+        let sessions = self.waits.map(|waits| (waits.reads + waits.writes).as_secs_f64());
+        Some(sessions.unwrap_or(asked.waited_s) / self.seconds)
+    }
+
+    /// Microseconds by which a read took a session longer than the device and the mount's own work: the way to the mount
+    /// and back. None where the server does not keep the time of its sessions.
+    fn path_us(&self) -> Option<f64> {
+        let (asked, waits) = (self.figures.asked?, self.waits?);
+        let device_s = asked.waited_s - asked.writes_waited_s;
+        Some(1e6 * (waits.reads.as_secs_f64() - device_s).max(0.0) / (asked.requests - asked.writes).max(1) as f64)
+    }
+
     /// Hit ratio of the cache, for the line of a run; empty without a cache.
     pub fn hits(&self) -> String {
         let hits = self.figures.cache.map(|cache| format!(", hit ratio {:.1} %", 100.0 * cache.hit_ratio()));
@@ -87,7 +113,7 @@ impl Span {
         let Figures { cache, cache_device, backing_device, asked, .. } = &self.figures;
         json!({
             "looked_s": self.seconds, "processor_s": self.processor.as_secs_f64(), "mounting_s": self.mounting.as_secs_f64(),
-            "asked": asked,
+            "asked": asked, "waiting": self.waiting(), "path_us": self.path_us(),
             "pool": self.pool.map(|pool| json!({"asked": pool.asked, "read": pool.read})),
             "pages": cache, "cache_device": cache_device, "backing_device": backing_device,
         })
@@ -126,7 +152,7 @@ impl Testbed {
         let path = self.devices.record.as_ref()?;
         let (span, asked, each_second) =
             runs.rev().find_map(|(span, each_second)| Some((span, span.figures.asked?, each_second)))?;
-        let (rate, waiting) = (asked.requests as f64 / span.seconds, asked.waited_s / span.seconds);
+        let (rate, waiting) = (asked.requests as f64 / span.seconds, span.waiting().unwrap_or_default());
         let processor = span.processor.as_secs_f64();
         let computing = processor / span.seconds;
         let pool = span.pool.map_or(String::new(), |pool| {
@@ -134,11 +160,12 @@ impl Testbed {
             format!(", behind a pool that had {:.1} % of {} pages asked for", 100.0 * had, pool.asked)
         });
         let said = format!(
-            "{}: while it was measured {rate:.0} pages a second, {:.1} for a {what}{pool}; {waiting:.1} requests waited for and {computing:.2} \
-             processors busy at a time: --below-pool --clients {:.0} --work {:.1} --processors {}",
+            "{}: while it was measured {rate:.0} pages a second, {:.1} for a {what}{pool}; at a time sessions waited for {waiting:.1} requests \
+             and {computing:.2} processors were busy: --below-pool --clients {:.0} --think {:.1} --work {:.1} --processors {}",
             path.display(),
             rate / each_second.max(1.0 / 60.0),
             (waiting + computing).max(1.0),
+            span.path_us().unwrap_or_default(),
             1e6 * processor / asked.requests.max(1) as f64,
             std::thread::available_parallelism().map_or(1, |count| count.get()),
         );

@@ -144,8 +144,11 @@ impl Workload<'_> {
         let shortest = |item| {
             if candidate.bare_flash().is_some() { Shortest { write_ns: 0.0, ..times[item] } } else { times[item] }
         };
-        let caches: Vec<(usize, Shortest)> =
+        let mut caches: Vec<(usize, Shortest)> =
             candidate.caches().iter().map(|part| (part.pages as usize, shortest(&part.item))).collect();
+        // Pages on their way below are read from memory.
+        let in_memory = self.behind(candidate).map(|behind| behind.pages_max(self.addresses.trace.page_bytes));
+        caches.extend(in_memory.map(|pages| (pages, Shortest { read_ns: 0.0, write_ns: 0.0, apart_ns: 0.0 })));
         let least = most.least_ns(&caches, times[&candidate.lowest().item]);
         let clients = f64::from(self.clients);
         // Requests under way at the end of the warm-up are answered after it. Work and think time pass between the
@@ -197,6 +200,13 @@ impl Workload<'_> {
             .map(|measured| Measured { per_dollar: per_dollar(measured.requests_per_second, candidate), ..measured })
     }
 
+    /// The thread for writes below of bare flash, which is the live cache. In other modes than write-back requests wait for
+    /// these writes.
+    fn behind(&self, candidate: &Candidate) -> Option<Behind> {
+        let flash = candidate.bare_flash().filter(|_| !self.mode.is_clean())?;
+        Some(Behind::live(flash.pages, self.addresses.trace.page_bytes))
+    }
+
     fn simulate(&self, catalogue: &Catalogue, candidate: &Candidate) -> Result<Measured, String> {
         let (cell, places) = candidate.cell(&self.policies, self.addresses)?;
         let mut devices = Vec::new();
@@ -214,9 +224,7 @@ impl Workload<'_> {
         }
         let backing = devices.pop().expect("a hierarchy has a lowest tier");
         let Workload { clients, think_ns, work, .. } = *self;
-        // Bare flash is the live cache, which has a thread for write-backs.
-        let live = |flash: &Part| Behind::live(flash.pages, self.addresses.trace.page_bytes);
-        let behind = candidate.bare_flash().map(live);
+        let behind = self.behind(candidate);
         let timed = TimedOptions { clients, think_ns, work, behind, ..TimedOptions::default() };
         let run = cell.run_timed(self.addresses, Hierarchy { tiers: devices, backing }, &options, &timed);
         let (_, timed) = run.map_err(|error| error.to_string())?;

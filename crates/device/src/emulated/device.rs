@@ -206,12 +206,14 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
             Part::Write(at, bytes) => self.storage.write_at(*at, bytes),
         };
         let done: Vec<_> = parts.iter_mut().map(|part| (perform(part), self.clock.now())).collect();
-        let waited = started.into_iter().zip(done).map(|(number, (result, ready))| {
-            self.wait_for(number, ready);
-            result
-        });
-        // Every part is waited for, whether or not an earlier one failed.
-        waited.fold(Ok(()), io::Result::and)
+        let (results, ready): (Vec<_>, Vec<_>) = done.into_iter().unzip();
+        let of = |number| self.wait(Wanted::Own(number), |state| state.take(number));
+        let finished: Vec<Nanos> = started.into_iter().map(|number| of(number).finished).collect();
+        // The caller has all parts when it has the last one, so that no earlier part is late by that.
+        let over = self.clock.now() - finished.iter().copied().max().unwrap_or_default();
+        let accuracy = &mut self.lock().accuracy;
+        finished.into_iter().zip(ready).for_each(|(asked, ready)| accuracy.record(asked, ready, asked + over));
+        results.into_iter().fold(Ok(()), io::Result::and)
     }
 
     /// Makes earlier writes durable.
@@ -337,8 +339,7 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
     /// Waits for the model's time of an I/O that is not of the queue, whose bytes were ready at `ready`.
     fn wait_for(&self, number: u64, ready: Nanos) {
         self.wait(Wanted::Own(number), |state| {
-            let completion = state.under_way[&number].completion?;
-            state.under_way.remove(&number);
+            let completion = state.take(number)?;
             state.accuracy.record(completion.finished, ready, self.clock.now());
             Some(())
         });
@@ -425,6 +426,13 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
 }
 
 impl<M> State<M> {
+    /// Takes the completion of an I/O that is not of the queue, once its time has come.
+    fn take(&mut self, number: u64) -> Option<Completion> {
+        let completion = self.under_way[&number].completion?;
+        self.under_way.remove(&number);
+        Some(completion)
+    }
+
     /// Wakes a thread that waits for `wanted`. True if there was one.
     fn wake_parked(&mut self, wanted: Wanted) -> bool {
         let found = self.parked.iter().position(|(parked, _)| *parked == wanted);

@@ -205,7 +205,8 @@ impl<'w> Planner<'w> {
         if frames.holds(page) { frames.offset(page) } else { frames.wrapped(self.backing_offset(page)) }
     }
 
-    fn backing_offset(&self, page: Page) -> u64 {
+    /// Offset of a page in the level below, in bytes.
+    pub fn backing_offset(&self, page: Page) -> u64 {
         let address = self.addresses.address(page);
         self.object_base[address.object.index()] + address.block * u64::from(self.bytes())
     }

@@ -44,7 +44,7 @@ pub struct TimedOptions {
     pub work: Work,
     /// Most background chains under way; while there are as many, no new request starts.
     pub background: usize,
-    /// Thread that writes back, for all layers together; `None` to start each write-back at once. Pages that wait for
+    /// Thread that writes below, for one layer in write-back; `None` to start each write-back at once. Pages that wait for
     /// the thread are not in `background`, and pages that wait at the end of the trace are not written.
     pub behind: Option<Behind>,
     /// Bytes of a page that a request reads or updates in place, for each tier in order. The default beyond the end,
@@ -511,8 +511,14 @@ impl<'w> Simulation<'w> {
         let place = self.planner.request(at, &mut plan);
         self.history.note(&self.planner.run, self.next_request, false);
         let owner = Owner::Client { client: arrival.client, since: arrival.at, place };
-        self.start_chain(owner, &plan.foreground)?;
         let below = self.planner.below();
+        if let Some(queue) = &mut self.queue {
+            let request = self.addresses.trace.request(at);
+            let written = plan.foreground.iter().find(|op| request.op.is_write() && op.writes_to(below - 1));
+            written.iter().for_each(|&&write| queue.note_dirty(self.planner.backing_offset(request.page), write));
+            queue.keep(below, &mut plan.foreground);
+        }
+        self.start_chain(owner, &plan.foreground)?;
         for chain in plan.background.iter() {
             let writes_below = chain.last().is_some_and(|op| op.writes_to(below));
             match self.queue.as_mut().filter(|_| writes_below) {

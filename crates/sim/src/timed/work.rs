@@ -20,6 +20,11 @@ impl Op {
         Op { device, io: Io::write(offset, bytes) }
     }
 
+    /// True if the I/O is a read of this device.
+    pub fn reads_from(&self, device: usize) -> bool {
+        self.device == device && self.io.kind == IoKind::Read
+    }
+
     /// True if the I/O is a write to this device.
     pub fn writes_to(&self, device: usize) -> bool {
         self.device == device && self.io.kind == IoKind::Write

@@ -1,7 +1,7 @@
 //! MariaDB as Debian packages it.
 
 use super::{
-    CHECKPOINT_WITHIN, Guarded, PoolCounts, STOPPED_WITHIN, Server, Setup, last_lines, number, wait_until_ready,
+    CHECKPOINT_WITHIN, Guarded, PoolCounts, STOPPED_WITHIN, Server, Setup, Waits, last_lines, number, wait_until_ready,
 };
 use crate::driver::{Database, MariaDb, Session};
 use crate::{BenchError, DriverError, Failure};
@@ -218,6 +218,10 @@ impl Server for MariaDbServer {
         let mut session = self.database().connect()?;
         let mut count = |of| number(&mut *session, &format!("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_{of}'"));
         Ok(Some(PoolCounts { asked: count("read_requests")?, read: count("reads")? }))
+    }
+
+    fn waits(&self) -> Result<Option<Waits>, BenchError> {
+        Ok(None)
     }
 
     fn check(&mut self) -> Result<Vec<String>, BenchError> {

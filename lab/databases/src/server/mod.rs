@@ -63,6 +63,24 @@ impl PoolCounts {
     }
 }
 
+/// Time that a server's sessions waited together for pages of files, since some start of its own. Writes of the server's
+/// own processes are not in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Time for reads.
+    pub reads: Duration,
+    /// Time for writes.
+    pub writes: Duration,
+}
+
+impl Waits {
+    /// Time since an earlier look.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Waits { reads: self.reads.saturating_sub(before.reads), writes: self.writes.saturating_sub(before.writes) }
+    }
+}
+
 /// A server that can be made, started, stopped and killed.
 pub trait Server: Send {
     /// Name of the server.
@@ -123,6 +141,13 @@ pub trait Server: Send {
     /// # Errors
     /// The server's error.
     fn pool(&self) -> Result<Option<PoolCounts>, BenchError>;
+
+    /// Time that sessions have waited for pages of files, by the server's own clock; none where the server keeps no such
+    /// time. Behind by as much as the counts of [`pool`](Self::pool).
+    ///
+    /// # Errors
+    /// The server's error.
+    fn waits(&self) -> Result<Option<Waits>, BenchError>;
 
     /// Has the server's own checker read everything; returns the faults that it found.
     ///

@@ -1,6 +1,6 @@
 //! PostgreSQL as Debian packages it.
 
-use super::{Guarded, PoolCounts, STOPPED_WITHIN, Server, Setup, last_lines, number, wait_until_ready};
+use super::{Guarded, PoolCounts, STOPPED_WITHIN, Server, Setup, Waits, last_lines, number, wait_until_ready};
 use crate::BenchError;
 use crate::driver::{Database, PostgreSql};
 use rustix::process::Signal;
@@ -74,6 +74,8 @@ impl PostgreSqlServer {
             format!("checkpoint_timeout={}s", checkpoint.as_secs().clamp(30, 86_400)),
             "max_wal_size=4GB".into(),
             "jit=off".into(),
+            // Two looks at the clock for each page of a file, for the waits of sessions.
+            "track_io_timing=on".into(),
         ];
         // From version 15 on, recovery advises the system of pages that it will read. The kernel caches no bytes of
         // files on a mount, so each page would be read twice: from the backing store, or from a cache that had it only
@@ -184,6 +186,15 @@ impl Server for PostgreSqlServer {
         // The counts include a page by which a table grows as one that was read.
         let mut sum = |of| number(&mut *session, &format!("SELECT sum({of})::bigint FROM pg_stat_database"));
         Ok(Some(PoolCounts { asked: sum("blks_hit + blks_read")?, read: sum("blks_read")? }))
+    }
+
+    fn waits(&self) -> Result<Option<Waits>, BenchError> {
+        let mut session = self.database().connect()?;
+        let mut waited = |what| {
+            let sum = format!("SELECT (1000 * sum(blk_{what}_time))::bigint FROM pg_stat_database");
+            number(&mut *session, &sum).map(Duration::from_micros)
+        };
+        Ok(Some(Waits { reads: waited("read")?, writes: waited("write")? }))
     }
 
     fn check(&mut self) -> Result<Vec<String>, BenchError> {

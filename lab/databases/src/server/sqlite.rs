@@ -1,6 +1,6 @@
 //! SQLite in place of a server: a file, whose only process is the clients'.
 
-use super::{PoolCounts, Server, Setup};
+use super::{PoolCounts, Server, Setup, Waits};
 use crate::BenchError;
 use crate::driver::{Database, Sqlite};
 use std::path::Path;
@@ -82,6 +82,10 @@ impl Server for SqliteFile {
 
     fn pool(&self) -> Result<Option<PoolCounts>, BenchError> {
         // Each session has a pool of its own.
+        Ok(None)
+    }
+
+    fn waits(&self) -> Result<Option<Waits>, BenchError> {
         Ok(None)
     }
 
