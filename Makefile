@@ -517,6 +517,12 @@ bench-ch: programs
 built: programs
 	python3 lab/results/advise_built.py
 
+# The migration policies of 003 under PostgreSQL over DRAM and an emulated NVM, live and simulated: lab/results/multi-tier-live.md
+# (eight minutes on a quiet machine). Delete target/results/multi-tier-live to measure anew.
+.PHONY: bench-multi-tier
+bench-multi-tier: programs
+	python3 lab/results/multi_tier_live.py
+
 # Databases whose mount loses its server again and again (root, FUSE, PostgreSQL, MariaDB; forty minutes): lab/results/survives.md.
 # SURVIVE_AT must be a directory that every user may enter.
 SURVIVE_AT := /var/tmp/entresol-survive

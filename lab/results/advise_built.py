@@ -87,11 +87,12 @@ def recorded(load):
 
 
 def load_of(run):
-    """What the recording says of who asks: requests under way, processors busy, processor time of a request."""
+    """What the recording says of who asks: requests of sessions under way, processors busy, processor time and way to the mount of a request."""
     asked, seconds = run["asked"], run["looked_s"]
     return {
         "rate": asked["requests"] / seconds,
         "waiting": run["waiting"],
+        "path_us": run["path_us"],
         "computing": run["processor_s"] / seconds,
         "work_us": 1e6 * run["processor_s"] / asked["requests"],
         "per_order": asked["requests"] / seconds * 60 / run["new_orders_per_minute"],
@@ -116,7 +117,7 @@ def advice(load, drive, backing, clients):
     return result(f"advice-{load}-{drive}-{backing}-{clients}", lambda path: entresol(
         "advise", "hierarchy", OUT / f"{load}.etr", "--below-pool", "--catalogue", catalogue(drive, backing),
         "--footprint", FOOTPRINT, "--budget", "1000", "--flash-policy", POLICY, "--every",
-        "--clients", clients, "--work", f"{asks['work_us']:.1f}", "--processors", os.cpu_count(), "--json", path,
+        "--clients", clients, "--think", round(asks["path_us"]), "--work", f"{asks['work_us']:.1f}", "--processors", os.cpu_count(), "--json", path,
     ))
 
 
@@ -181,9 +182,9 @@ def loads():
     for load, (warehouses, clients, seconds) in LOADS.items():
         of = load_of(recorded(load))
         lines.append([load, warehouses, clients, seconds, f"{of['rate']:.0f}", f"{of['per_order']:.1f}", f"{of['waiting']:.2f}",
-                      f"{of['computing']:.2f}", f"{of['work_us']:.0f}"])
-    return table(["load", "warehouses", "clients", "seconds", "requests/s", "per new order", "waited for at a time", "processors busy",
-                  "processor time of a request, us"], lines)
+                      f"{of['computing']:.2f}", f"{of['work_us']:.0f}", f"{of['path_us']:.0f}"])
+    return table(["load", "warehouses", "clients", "seconds", "requests/s", "per new order", "waited for by sessions at a time", "processors busy",
+                  "processor time of a request, us", "way to the mount and back, us"], lines)
 
 
 TABLES = {"loads": loads, "pairs": lambda: compared(PAIRS), "smallest": lambda: compared(SMALLEST), "fast": lambda: compared(FAST)}

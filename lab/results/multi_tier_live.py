@@ -52,7 +52,7 @@ def simulated(policy, name, recorded):
     found = run(
         OUT / f"simulated-{name}.json", ENTRESOL, "-q", "simulate", OUT / "load.etr", "--policy", policy, "--dram", DRAM, "--tiers",
         f"dram={PROFILES['dram']}:{DRAM},cache={PROFILES['cache']}:{NVM},backing={PROFILES['backing']}", "--warmup", "0.5",
-        "--clients", max(1, round(sessions)), "--work", f"{1e6 * recorded['processor_s'] / asked:.1f}", "--processors", os.cpu_count(),
+        "--clients", max(1, round(sessions)), "--think", round(recorded["path_us"]), "--work", f"{1e6 * recorded['processor_s'] / asked:.1f}", "--processors", os.cpu_count(),
     )
     return found["results"][0]
 
@@ -87,9 +87,9 @@ def load():
     recorded = live()[0]
     asked, seconds = recorded["asked"], recorded["looked_s"]
     return table(
-        ["requests/s", "writes, %", "sessions waited for, at a time", "processor time of a request, us"],
+        ["requests/s", "writes, %", "waited for by sessions at a time", "processor time of a request, us", "way to the mount and back, us"],
         [[f"{asked['requests'] / seconds:.0f}", f"{100 * asked['writes'] / asked['requests']:.1f}", f"{recorded['waiting']:.2f}",
-          f"{1e6 * recorded['processor_s'] / asked['requests']:.0f}"]],
+          f"{1e6 * recorded['processor_s'] / asked['requests']:.0f}", f"{recorded['path_us']:.0f}"]],
     )
 
 
