@@ -32,7 +32,8 @@ RECORDED_ON = "face-raid0x16"
 # Warehouses and clients of each load, and the seconds for which it is recorded.
 LOADS = {"A": (3, 16, 60), "B": (3, 4, 90), "C": (2, 8, 75)}
 
-# A load, the drive of the cache and its gigabytes, the backing store. 50 GB stand for the pages of the trace.
+# A load, the drive of the cache and its gigabytes, the backing store. 50 GB stand for the pages of the trace. None asks for more than
+# 6,000 pages a second, as two processors emulate the devices of no more in time.
 PAIRS = [
     ("A", "840-pro", 8, "face-raid0x4"),
     ("A", "850-evo", 8, "sas-raid5x6"),
@@ -44,14 +45,6 @@ PAIRS = [
     ("C", "850-evo", 16, "sas-raid5x6"),
     ("C", "p3700", 8, "face-raid0x16"),
     ("C", "s3500", 8, "gp3-3000"),
-]
-# Pairs of so many requests a second that two processors cannot emulate their devices.
-FAST = [
-    ("A", "840-pro", 8, "face-raid0x16"),
-    ("A", "840-pro", 16, "face-raid0x16"),
-    ("A", "s3500", 16, "face-raid0x4"),
-    ("A", "p3700", 16, "gp3-3000"),
-    ("C", "p3700", 16, "face-raid0x16"),
 ]
 SMALLEST = [("A", "840-pro", 4, "face-raid0x16"), ("B", "s3500", 4, "face-raid0x16"), ("C", "840-pro", 4, "face-raid0x4")]
 
@@ -187,7 +180,7 @@ def loads():
                   "processor time of a request, us", "way to the mount and back, us"], lines)
 
 
-TABLES = {"loads": loads, "pairs": lambda: compared(PAIRS), "smallest": lambda: compared(SMALLEST), "fast": lambda: compared(FAST)}
+TABLES = {"loads": loads, "pairs": lambda: compared(PAIRS), "smallest": lambda: compared(SMALLEST)}
 
 
 if __name__ == "__main__":
