@@ -358,6 +358,25 @@ fn answers(db: &str, tables: &[&str]) {
 }
 
 #[test]
+fn all_queries_of_tpch_are_asked_in_their_order() {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    let more = ["--db", "sqlite", "--queries", "all", "--policy", "none,lru", "--memory", "6MiB", "--json", "b.json"];
+    let Some(output) = started(&scratch, &[&QUERIES[..], &more].concat()) else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
+    let expected: Vec<String> = (1..=22).map(|number| format!("Q{number}_1")).collect();
+    for of in [&json, &json["runs"][0], &json["runs"][1]] {
+        let queries = of["queries"].as_array().expect("queries");
+        let names: Vec<&str> = queries.iter().filter_map(|query| query["name"].as_str()).collect();
+        assert_eq!(names, expected);
+    }
+    // The fraction is that of the scale factor.
+    assert_eq!(json["queries"][10]["parameters"]["fraction"], "0.01", "{}", json["queries"][10]);
+    nothing_is_left(&scratch);
+}
+
+#[test]
 fn sqlite_answers_the_same_with_and_without_a_cache() {
     answers("sqlite", &["bench.db"]);
 }
@@ -556,7 +575,7 @@ fn what_makes_no_sense_is_refused() {
     says(&scratch.refused(&[&SMALL[..], &["--restart", "10s,soon"]].concat()), &["--restart", "90s"]);
     let pool = ["bench", "overhead", "--shrink", "100", "--load", "reads", "--memory", "64KiB", "--cache-size", "80%"];
     says(&scratch.refused(&pool), &["--memory", "room for all"]);
-    says(&scratch.refused(&[&QUERIES[..], &["--queries", "3,1"]].concat()), &["--queries", "3, 7, 9, 10, 13, 16, 20"]);
+    says(&scratch.refused(&[&QUERIES[..], &["--queries", "3,23"]].concat()), &["--queries", "all", "1 to 22"]);
     says(&scratch.refused(&["bench", "tpch", "--scale", "0.001"]), &["--scale", "0.01"]);
     says(&scratch.refused(&["bench", "tpch", "--policy", "nonsense"]), &["nonsense"]);
     says(&scratch.refused(&["bench", "pgbench", "--db", "mariadb"]), &["pgbench drives PostgreSQL alone"]);

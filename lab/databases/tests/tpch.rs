@@ -8,40 +8,77 @@ use entresol_bench::driver::{Database, Sqlite, TextRow};
 use entresol_bench::server::{MariaDbServer, PostgreSqlServer, Server};
 use entresol_bench::tpch::{Answer, NUMBERS, Query, load};
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 const SEED: u64 = 7;
+const SCALE: f64 = 0.01;
+/// Queries with a quotient or an average in their answers, of which each database has another number of digits.
+const QUOTIENTS: [u32; 4] = [1, 8, 14, 17];
+/// Queries that may find nothing at this scale: they look for one of a thousand kinds of parts (17), for orders of which
+/// there are 57 at scale factor 1 (18), and for few lines (19). Others find something.
+const MAY_BE_EMPTY: [u32; 3] = [17, 18, 19];
 
 fn loaded(database: &dyn Database, scale: f64) {
     let mut session = database.connect().expect("a session");
     load(&mut *session, scale, &AtomicBool::new(false), &|_| {}).expect("a load");
 }
 
-/// One query of each number with drawn parameters, and one as the specification has it.
+/// Two queries of each number with drawn parameters, and one as the specification has it.
 fn queries() -> Vec<Query> {
-    NUMBERS.into_iter().flat_map(|number| [Query::draw(SEED, number, 1), Query::validation(number)]).collect()
+    let of =
+        |number| [Query::draw(SEED, number, 1, SCALE), Query::draw(SEED, number, 2, SCALE), Query::validation(number)];
+    NUMBERS.into_iter().flat_map(of).collect()
 }
 
+/// The answers to all queries, without blanks at the ends of fields.
 fn answers(database: &dyn Database) -> Vec<Vec<TextRow>> {
     let mut session = database.connect().expect("a session");
-    queries().iter().map(|query| session.texts(&query.sql()).expect("an answer")).collect()
+    let mut answer = |query: &Query| {
+        let began = Instant::now();
+        let rows = session.texts(&query.sql()).unwrap_or_else(|error| panic!("{error}: {}", query.sql()));
+        let (name, took) = (query.name(), began.elapsed().as_secs_f64());
+        println!("{}: {name}: {} rows in {took:.3} s", database.name(), rows.len());
+        rows.into_iter().map(trimmed).collect()
+    };
+    queries().iter().map(&mut answer).collect()
 }
 
-/// Rows with rounded numbers: sums of products are floating-point to SQLite, and decimals to the servers.
-fn rounded(rows: &[TextRow]) -> Vec<TextRow> {
-    let round = |field: &Option<String>| match field.as_deref().map(str::parse::<f64>) {
-        Some(Ok(number)) => Some(format!("{number:.4}")),
-        _ => field.clone(),
-    };
-    rows.iter().map(|row| row.iter().map(round).collect()).collect()
+fn trimmed(row: TextRow) -> TextRow {
+    row.into_iter().map(|field| field.map(|text| text.trim().to_owned())).collect()
+}
+
+/// The first row to which no row of the other answer is close that is close to none before. Sums of products are
+/// floating-point to SQLite, and decimals to the servers. The order is left out, because rows that a query sorts as
+/// equal may come in another.
+fn odd<'a>(rows: &'a [TextRow], others: &[TextRow]) -> Option<&'a TextRow> {
+    let mut others: Vec<&TextRow> = others.iter().collect();
+    rows.iter().find(|row| match others.iter().position(|other| are_close(row, other, 5e-5)) {
+        Some(at) => {
+            others.swap_remove(at);
+            false
+        }
+        None => true,
+    })
+}
+
+/// True if an answer has no rows, or one that sums up none.
+fn is_empty(rows: &[TextRow]) -> bool {
+    rows.iter().flatten().all(Option::is_none)
 }
 
 #[test]
 fn all_databases_answer_alike() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let sqlite = Sqlite::new(scratch.path().join("bench.db"), 16 << 20);
-    loaded(&sqlite, 0.01);
+    loaded(&sqlite, SCALE);
     let expected = answers(&sqlite);
-    assert!(expected.iter().filter(|rows| !rows.is_empty()).count() > 10, "{expected:?}");
+    for (query, _) in queries().iter().zip(&expected).filter(|(_, rows)| is_empty(rows)) {
+        println!("seed {SEED}, {}: nothing found: {}", query.name(), query.sql());
+        assert!(MAY_BE_EMPTY.contains(&query.number), "seed {SEED}, {}: {}", query.name(), query.sql());
+    }
+    for (number, rows) in NUMBERS.iter().zip(expected.chunks(3)) {
+        assert!(rows.iter().any(|rows| !is_empty(rows)), "seed {SEED}: no query {number} found anything");
+    }
     let directories = [(); 2].map(|()| tempfile::tempdir().expect("a scratch directory"));
     let mariadb =
         installed(MariaDbServer::new(setup(directories[0].path()))).map(|its| Box::new(its) as Box<dyn Server>);
@@ -49,14 +86,22 @@ fn all_databases_answer_alike() {
     let mut exact: Option<Vec<Answer>> = None;
     for mut server in mariadb.into_iter().chain(postgresql.map(|its| Box::new(its) as Box<dyn Server>)) {
         let database = started(&mut *server);
-        loaded(&*database, 0.01);
+        loaded(&*database, SCALE);
         let found = answers(&*database);
         for ((query, found), expected) in queries().iter().zip(&found).zip(&expected) {
-            let (found, expected) = (Answer::of(&rounded(found)), Answer::of(&rounded(expected)));
-            assert_eq!(found, expected, "seed {SEED}, {}, {}: {}", server.name(), query.name(), query.sql());
+            let differ = (found.len(), odd(found, expected));
+            assert_eq!(
+                differ,
+                (expected.len(), None),
+                "seed {SEED}, {}, {}: {}",
+                server.name(),
+                query.name(),
+                query.sql()
+            );
         }
-        // Servers agree to the last digit.
-        let found: Vec<Answer> = found.iter().map(|rows| Answer::of(rows)).collect();
+        // Servers agree to the last digit where nothing is divided.
+        let exactly = queries().into_iter().zip(&found).filter(|(query, _)| !QUOTIENTS.contains(&query.number));
+        let found: Vec<Answer> = exactly.map(|(_, rows)| Answer::of(rows)).collect();
         assert_eq!(*exact.get_or_insert_with(|| found.clone()), found, "seed {SEED}, {}", server.name());
         server.stop().expect("a stop");
     }
@@ -107,9 +152,8 @@ fn answers_are_those_that_come_with_the_specification() {
     let mut session = database.connect().expect("a session");
     for number in NUMBERS {
         let query = Query::validation(number);
-        let trimmed = |field: Option<String>| field.map(|text| text.trim().to_owned());
         let found = session.texts(&query.sql()).expect("an answer");
-        let found: Vec<TextRow> = found.into_iter().map(|row| row.into_iter().map(trimmed).collect()).collect();
+        let found: Vec<TextRow> = found.into_iter().map(trimmed).collect();
         let expected = official(number);
         let differ = found.iter().zip(&expected).find(|(found, expected)| !are_close(found, expected, 0.0051));
         assert_eq!((found.len(), differ), (expected.len(), None), "query {number}");

@@ -21,18 +21,20 @@ use std::time::{Duration, Instant};
 
 /// Ask queries of TPC-H of a private database, without a cache and with one under several policies and of several sizes
 ///
-/// The queries are those of Yang 2021 (HeuristicDB), one after the other. 3, 7, 9, 13 and 20 read at random and again
-/// and again; by 10 and 16 it compares caching and placing tables; mixed is its sequence of twenty. Parameters are
-/// drawn by the specification's rules. Not audited, and no QphH: there are no refresh functions. The data are those of
-/// the specification's generator. Each run begins with a fresh copy of the loaded database, an empty cache and a new
-/// start of the server, on a mount of its own. Logs and temporary files bypass the cache. Every answer is compared
-/// with that of the same query without a mount.
+/// The queries are asked one after the other. Unless --queries names others, they are those of Yang 2021
+/// (HeuristicDB): 3, 7, 9, 13 and 20 read at random and again and again; by 10 and 16 it compares caching and placing
+/// tables; mixed is its sequence of twenty; all are the 22 of TPC-H. Parameters are drawn by the specification's rules.
+/// Not audited, and no QphH: there are no refresh functions. The data are those of the specification's generator. Each
+/// run begins with a fresh copy of the loaded database, an empty cache and a new start of the server, on a mount of its
+/// own. Logs and temporary files bypass the cache. Every answer is compared with that of the same query without a
+/// mount.
 #[derive(Args)]
 pub struct TpchArgs {
     /// Scale factor: gigabytes of data, about; 0.01 is the least
     #[arg(long, value_name = "N", default_value = "0.05", value_parser = scale)]
     pub scale: f64,
-    /// Queries in their order, separated by commas, or mixed; the second of a number has other parameters than the first
+    /// Queries in their order: numbers of 1 to 22 separated by commas, or all, or mixed; the second of a number has
+    /// other parameters than the first
     #[arg(long, value_name = "LIST", default_value = "3,7,9,10,13,16,20", value_parser = wanted)]
     pub queries: Queries,
     /// Variants to compare, separated by commas: policies (`entresol policies` lists them), or none for no cache.
@@ -59,13 +61,13 @@ pub enum Queries {
 }
 
 impl Queries {
-    fn drawn(&self, seed: u64) -> Vec<Query> {
-        let Queries::Numbers(numbers) = self else { return mixed(seed) };
+    fn drawn(&self, seed: u64, scale: f64) -> Vec<Query> {
+        let Queries::Numbers(numbers) = self else { return mixed(seed, scale) };
         let mut counts = HashMap::new();
         let draw = |&number: &u32| {
             let instance = counts.entry(number).or_insert(0);
             *instance += 1;
-            Query::draw(seed, number, *instance)
+            Query::draw(seed, number, *instance, scale)
         };
         numbers.iter().map(draw).collect()
     }
@@ -77,15 +79,15 @@ fn scale(text: &str) -> Result<f64, String> {
 }
 
 fn wanted(text: &str) -> Result<Queries, String> {
-    if text == "mixed" {
-        return Ok(Queries::Mixed);
+    match text {
+        "all" => return Ok(Queries::Numbers(NUMBERS.to_vec())),
+        "mixed" => return Ok(Queries::Mixed),
+        _ => {}
     }
     let number = |text: &str| text.trim().parse().ok().filter(|number| NUMBERS.contains(number));
     let numbers: Option<Vec<u32>> = text.split(',').map(number).collect();
-    numbers.map(Queries::Numbers).ok_or_else(|| {
-        let there_are: Vec<String> = NUMBERS.iter().map(u32::to_string).collect();
-        format!("it must be mixed, or numbers of {} separated by commas", there_are.join(", "))
-    })
+    let wrong = || "it must be all, mixed, or numbers of 1 to 22 separated by commas".to_owned();
+    numbers.map(Queries::Numbers).ok_or_else(wrong)
 }
 
 /// Counts of a table or an index during a query.
@@ -179,7 +181,7 @@ pub fn run(arguments: &TpchArgs, quiet: bool) -> Result<()> {
 impl<'a> Bench<'a> {
     /// Loads the database that all runs begin with, and asks it every query once.
     fn prepare(arguments: &'a TpchArgs, quiet: bool) -> Result<Self> {
-        let queries = arguments.queries.drawn(arguments.testbed.seed);
+        let queries = arguments.queries.drawn(arguments.testbed.seed, arguments.scale);
         let mut expected = Vec::new();
         let load = |database: &dyn Database, ended: &AtomicBool| {
             let mut session = database.connect()?;
@@ -336,10 +338,11 @@ mod tests {
     fn queries_are_understood_and_drawn_apart() {
         assert_eq!(wanted("mixed"), Ok(Queries::Mixed));
         assert_eq!(wanted("3, 20,3"), Ok(Queries::Numbers(vec![3, 20, 3])));
-        for wrong in ["", "3,", "1", "three", "mixed,3"] {
+        assert_eq!(wanted("all"), Ok(Queries::Numbers((1..=22).collect())));
+        for wrong in ["", "3,", "0", "23", "three", "mixed,3", "all,3"] {
             assert!(wanted(wrong).is_err(), "{wrong}");
         }
-        let drawn = wanted("3,20,3").expect("queries").drawn(9);
+        let drawn = wanted("3,20,3").expect("queries").drawn(9, 0.05);
         let names: Vec<String> = drawn.iter().map(Query::name).collect();
         assert_eq!(names, ["Q3_1", "Q20_1", "Q3_2"]);
         assert_ne!(drawn[0].sql(), drawn[2].sql());

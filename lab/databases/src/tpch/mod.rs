@@ -1,8 +1,8 @@
-//! Tables and queries of TPC-H: data, the queries that 000 runs, their parameters, and their answers.
+//! Tables and queries of TPC-H: data, the 22 queries, their parameters, and their answers.
 //!
-//! After the specification's revision 3.0.1, for the queries of 000's evaluation. Its complex OLAP workload (section
-//! 3.6.1) consists of 3, 7, 9, 13 and 20; by 10 and 16 it compares caching and placing tables (section 2.7). The
-//! benchmark is not audited, and has no refresh functions: results are no QphH.
+//! After the specification's revision 3.0.1. The complex OLAP workload of 000 (section 3.6.1) consists of 3, 7, 9, 13
+//! and 20; by 10 and 16 it compares caching and placing tables (section 2.7). The benchmark is not audited, and has no
+//! refresh functions: results are no QphH.
 
 mod answer;
 mod load;
