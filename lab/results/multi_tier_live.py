@@ -63,7 +63,6 @@ def row(run, row, name):
     _, nvm, ssd = row["timed"]["devices"]
     each = lambda count: f"{1000 * count / requests:.1f}"
     each_simulated = lambda count: f"{1000 * count / row['requests']:.1f}"
-    ios = below["reads"] + below["writes"] + cache["reads"] + cache["writes"]
     return [
         name,
         f"{100 * pages['read_hits'] / pages['reads']:.1f}", f"{100 * row['read_hits'] / row['reads']:.1f}",
@@ -71,16 +70,14 @@ def row(run, row, name):
         each(below["reads"]), each_simulated(ssd["reads"]),
         each(below["written_bytes"] / 8192), each_simulated(ssd["write_bytes"] / 8192),
         each(cache["written_bytes"] / 8192), each_simulated(nvm["write_bytes"] / 8192),
-        f"{requests / run['looked_s']:.0f}", f"{row['timed']['requests_per_second']:.0f}",
-        f"{100 * (cache['late'] + below['late']) / ios:.1f}",
     ]
 
 
 def compared():
     recorded, *runs = live()
     lines = [row(run, simulated(policy, name, recorded), name) for run, policy, name in zip(runs, POLICIES, NAMES)]
-    pairs = ["read hits, %", "write hits, %", "read below", "written below", "written to NVM", "requests/s"]
-    return table(["policy", *(f"{pair}: {which}" for pair in pairs for which in ("live", "simulated")), "late, %"], lines)
+    pairs = ["read hits, %", "write hits, %", "read below", "written below", "written to NVM"]
+    return table(["policy", *(f"{pair}: {which}" for pair in pairs for which in ("live", "simulated"))], lines)
 
 
 def load():
