@@ -675,6 +675,11 @@ SIMULATED_PAGES := $(SIMULATED:%=page-%)
 $(SIMULATED_PAGES): page-%: $(ENTRESOL)
 	python3 lab/results/book.py run lab/results/$*.md
 
+# A load like TPC-E recorded below PostgreSQL, and policies on the recording (000, figure 3.6; four minutes, 2 GB in /dev/shm): lab/results/tpce.md.
+.PHONY: page-tpce
+page-tpce: programs
+	python3 lab/results/tpce.py
+
 # Hibachi live over an emulated RAID-5, and I/O-Cache over an emulated disk, in virtual time beside their simulation (004, figures 3.3 and 4.10): the first
 # 400,000 page requests of each trace (eight minutes; the files lie in /dev/shm): lab/results/io-cache-hibachi-live.md.
 .PHONY: bench-fan-live
