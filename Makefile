@@ -648,7 +648,7 @@ bench-face-bcache:
 # page-io-cache-hibachi-time (004) half an hour of processor time: 540 cells, 14 to 20 seconds for six of them over a disk, 16 to 18 for three over an array, at
 # 0.3 to 0.6 us for an I/O of a disk.
 .PHONY: book book-long programs tables-tpch tables-tpcc figures-000 figures-001 figures-002 figures-004
-FIGURES_000 := page-recorded-tpch-heuristicdb page-recorded-tpcc
+FIGURES_000 := page-recorded-tpch-heuristicdb page-recorded-tpcc page-tpce
 FIGURES_001 := page-face-lc-multi-tier page-face-lc-with-time bench-tpcc-modes bench-tpcc-money bench-tpcc-disks bench-restart tables-tpcc
 FIGURES_002 := page-trace-statistics page-tpch-once probe-models bench-tpch-mixed bench-tpch-seven bench-tpch-placement tables-tpch
 FIGURES_004 := page-write-buffers-and-stacks page-io-cache-hibachi burst-figures
