@@ -675,7 +675,7 @@ SIMULATED_PAGES := $(SIMULATED:%=page-%)
 $(SIMULATED_PAGES): page-%: $(ENTRESOL)
 	python3 lab/results/book.py run lab/results/$*.md
 
-# A load like TPC-E recorded below PostgreSQL, and policies on the recording (000, figure 3.6; four minutes, 2 GB in /dev/shm): lab/results/tpce.md.
+# A load like TPC-E recorded twice below PostgreSQL, and policies on the recordings (000, figure 3.6; eight minutes, 2 GB in /dev/shm): lab/results/tpce.md.
 .PHONY: page-tpce
 page-tpce: programs
 	python3 lab/results/tpce.py

@@ -283,6 +283,21 @@ fn no_request_waits_for_a_write_that_goes_past() {
     assert!(with_thread < alone, "{with_thread} s, {alone} s without the thread");
 }
 
+/// A policy over a log has its pages written below by the thread too: all but those that meet another write-back of the
+/// same page, or wait at the end.
+#[test]
+fn a_thread_writes_back_from_a_log() {
+    let trace = traced("uniform:n=20000:pages=20000:seed=7:write=60");
+    let layers = parse_stack("face:400").expect("a stack");
+    let addresses = Addresses::new(&trace);
+    let behind = Behind { queue: 200, soft: 8, least: 4, most: 64, unsynced: 20 };
+    let options = TimedOptions { clients: 4, behind: Some(behind), ..TimedOptions::default() };
+    let cell = CellOptions::default();
+    let (row, timed) = run_timed(&addresses, &layers, String::new(), hierarchy(1), &cell, &options).expect("a run");
+    let pages = timed.devices[1].write_bytes / 4096;
+    assert!(pages * 10 > row.write_backs * 9, "{pages} of {}", row.write_backs);
+}
+
 /// FaCE writes its flash in batches, one after the other; LRU wherever a frame is free (001, table 6).
 #[test]
 fn a_log_is_written_in_batches_and_in_order() {

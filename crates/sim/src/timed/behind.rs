@@ -96,36 +96,35 @@ pub(super) struct Queue {
     unsynced: HashSet<u64>,
     /// Dirty pages of the cache by their places below.
     dirty: BTreeMap<u64, Dirty>,
+    /// Places of pages that the cache holds and neighbours have taken along.
+    clean: HashSet<u64>,
     /// Writes to the cache so far.
     writes: u64,
 }
 
 impl Queue {
     pub fn new(behind: Behind) -> Self {
-        let (waiting, dirty, unsynced) = (BTreeMap::new(), BTreeMap::new(), HashSet::new());
-        Queue { behind, waiting, sweep: 0, flying: 0, unsynced, dirty, writes: 0 }
+        let (waiting, dirty) = (BTreeMap::new(), BTreeMap::new());
+        let (unsynced, clean) = (HashSet::new(), HashSet::new());
+        Queue { behind, waiting, sweep: 0, flying: 0, unsynced, dirty, clean, writes: 0 }
     }
 
     pub fn is_full(&self) -> bool {
         self.waiting.len() >= self.behind.queue
     }
 
-    /// Notes the write of a page to the cache, in which `write` is its place, and `place` the one below.
-    pub fn note_dirty(&mut self, place: u64, write: Op) {
+    /// Notes the write of a page to the cache, from which `read` reads it; `place` is that of the page below.
+    pub fn note_dirty(&mut self, place: u64, read: Op) {
         self.writes += 1;
-        let read = Op::read(write.device, write.io.offset, write.io.bytes);
+        self.clean.remove(&place);
         self.dirty.insert(place, Dirty { since: self.writes, read });
     }
 
     /// Adds a write-back, which ends with the write below. One that a neighbour has taken along is not written again.
     pub fn push(&mut self, chain: &[Op]) {
-        let Some(write) = chain.last() else { return };
-        if let Some(dirty) = self.dirty.remove(&write.io.offset) {
-            self.wait(chain, Some(dirty.since));
-        } else if chain.len() > 2 {
-            // Several pages at once.
-            self.wait(chain, None);
-        }
+        let Some(write) = chain.last().filter(|write| !self.clean.remove(&write.io.offset)) else { return };
+        let since = self.dirty.remove(&write.io.offset).map(|dirty| dirty.since);
+        self.wait(chain, since);
     }
 
     fn wait(&mut self, chain: &[Op], since: Option<u64>) {
@@ -139,6 +138,7 @@ impl Queue {
         foreground.retain(|op| {
             if op.writes_to(below) {
                 self.dirty.remove(&op.io.offset);
+                self.clean.remove(&op.io.offset);
                 self.wait(&[*op], None);
                 return false;
             }
@@ -216,6 +216,7 @@ impl Queue {
             return None;
         }
         self.unsynced.insert(place);
+        self.clean.insert(place);
         self.dirty.remove(&place).map(|dirty| dirty.read)
     }
 }
@@ -258,8 +259,8 @@ mod tests {
     /// Writes pages to the cache.
     fn dirty(queue: &mut Queue, pages: &[u64]) {
         for &page in pages {
-            let [Op { device, io }, write] = chain(page);
-            queue.note_dirty(write.io.offset, Op::write(device, io.offset, io.bytes));
+            let [read, write] = chain(page);
+            queue.note_dirty(write.io.offset, read);
         }
     }
 

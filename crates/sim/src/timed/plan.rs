@@ -205,6 +205,13 @@ impl<'w> Planner<'w> {
         if frames.holds(page) { frames.offset(page) } else { frames.wrapped(self.backing_offset(page)) }
     }
 
+    /// The I/O that reads a page from the lowest tier, if that has it.
+    pub fn lowest(&self, page: Page) -> Option<Op> {
+        let tier = self.below().checked_sub(1)?;
+        let frames = self.frames.get(tier).filter(|frames| frames.holds(page))?;
+        Some(Op::read(tier, frames.offset(page), self.bytes()))
+    }
+
     /// Offset of a page in the level below, in bytes.
     pub fn backing_offset(&self, page: Page) -> u64 {
         let address = self.addresses.address(page);

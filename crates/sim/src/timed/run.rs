@@ -514,8 +514,10 @@ impl<'w> Simulation<'w> {
         let below = self.planner.below();
         if let Some(queue) = &mut self.queue {
             let request = self.addresses.trace.request(at);
-            let written = plan.foreground.iter().find(|op| request.op.is_write() && op.writes_to(below - 1));
-            written.iter().for_each(|&&write| queue.note_dirty(self.planner.backing_offset(request.page), write));
+            let past = plan.foreground.iter().any(|op| op.writes_to(below));
+            if let Some(read) = self.planner.lowest(request.page).filter(|_| request.op.is_write() && !past) {
+                queue.note_dirty(self.planner.backing_offset(request.page), read);
+            }
             queue.keep(below, &mut plan.foreground);
         }
         self.start_chain(owner, &plan.foreground)?;
