@@ -140,8 +140,8 @@ fn official(number: u32) -> Vec<TextRow> {
     lines.map(|line| line.split('|').map(field).collect()).collect()
 }
 
-/// The tolerance of numbers. The answer to query 17 that comes with the generator is 348406.02, and clause 2.4.17.4 has
-/// 348406.05.
+/// The tolerance of numbers. The answer to query 17 that comes with the generator is 348406.02, and in exact decimals it
+/// is 348406.05.
 fn tolerance(number: u32) -> f64 {
     if number == 17 { 0.05 } else { 0.0051 }
 }
