@@ -50,9 +50,9 @@ def simulated(policy, name, recorded):
     asked = recorded["asked"]["requests"]
     sessions = recorded["waiting"] + recorded["processor_s"] / recorded["looked_s"]
     found = run(
-        OUT / f"simulated-{name}.json", ENTRESOL, "-q", "simulate", OUT / "load.etr", "--policy", policy, "--dram", DRAM, "--tiers",
+        OUT / f"simulated-{name}.json", ENTRESOL, "-q", "simulate", OUT / "load.etr", "--policy", policy, "--tiers",
         f"dram={PROFILES['dram']}:{DRAM},cache={PROFILES['cache']}:{NVM},backing={PROFILES['backing']}", "--warmup", "0.5",
-        "--clients", max(1, round(sessions)), "--think", round(recorded["path_us"]), "--work", f"{1e6 * recorded['processor_s'] / asked:.1f}", "--processors", os.cpu_count(),
+        "--clients", max(1, round(sessions)), "--think", round(recorded["path_us"]), "--work", round(1e6 * recorded["processor_s"] / asked), "--processors", os.cpu_count(),
     )
     return found["results"][0]
 
