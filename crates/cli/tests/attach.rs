@@ -140,7 +140,9 @@ fn files_that_came_where_others_were_moved_away_are_not_taken_for_them() {
     if attached.attach(&[SMALL, &["--mode", "write-back"]].concat()).is_none() {
         return;
     }
-    attached.0.file("data/new", "kept");
+    let file = File::create(attached.0.path("data/new")).expect("a file");
+    std::io::Write::write_all(&mut &file, b"kept").and_then(|()| file.sync_all()).expect("a write");
+    drop(file);
     crash(attached.mount());
     let _ = rustix::mount::unmount(attached.data(), rustix::mount::UnmountFlags::DETACH);
     // A server that was started too early has made a database of its own.

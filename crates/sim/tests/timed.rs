@@ -288,13 +288,13 @@ fn no_request_waits_for_a_write_that_goes_past() {
 #[test]
 fn a_thread_writes_back_from_a_log() {
     let trace = traced("uniform:n=20000:pages=20000:seed=7:write=60");
-    let layers = parse_stack("face:400").expect("a stack");
+    let layers = parse_stack("face:50:400").expect("a stack");
     let addresses = Addresses::new(&trace);
     let behind = Behind { queue: 200, soft: 8, least: 4, most: 64, unsynced: 20 };
     let options = TimedOptions { clients: 4, behind: Some(behind), ..TimedOptions::default() };
     let cell = CellOptions::default();
-    let (row, timed) = run_timed(&addresses, &layers, String::new(), hierarchy(1), &cell, &options).expect("a run");
-    let pages = timed.devices[1].write_bytes / 4096;
+    let (row, timed) = run_timed(&addresses, &layers, String::new(), hierarchy(2), &cell, &options).expect("a run");
+    let pages = timed.devices[2].write_bytes / 4096;
     assert!(pages * 10 > row.write_backs * 9, "{pages} of {}", row.write_backs);
 }
 
