@@ -161,7 +161,7 @@ impl Testbed {
         });
         let said = format!(
             "{}: while it was measured {rate:.0} pages a second, {:.1} for a {what}{pool}; at a time sessions waited for {waiting:.1} requests \
-             and {computing:.2} processors were busy: --below-pool --clients {:.0} --think {:.1} --work {:.1} --processors {}",
+             and {computing:.2} processors were busy: --below-pool --clients {:.0} --think {:.0} --work {:.1} --processors {}",
             path.display(),
             rate / each_second.max(1.0 / 60.0),
             (waiting + computing).max(1.0),
