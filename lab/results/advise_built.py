@@ -13,9 +13,8 @@ the page. Delete target/results/built to measure anew. BUILT_SCRATCH (/dev/shm) 
 
 import json
 import os
-import subprocess
 
-from face_tables import ENTRESOL, HERE, renew, table
+from face_tables import HERE, entresol, made, renew, table
 
 ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "built"
@@ -52,17 +51,9 @@ SMALLEST = [("A", "840-pro", 4, "face-raid0x16"), ("B", "s3500", 4, "face-raid0x
 DRIVES = {"840-pro": ("840 Pro", 0.62), "850-evo": ("850 Evo", 0.39), "s3500": ("DC S3500", 1.15)}
 
 
-def entresol(*words):
-    program = f"{ENTRESOL}-lab" if words[0] == "bench" else ENTRESOL
-    subprocess.run([program, "-q", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
-
-
 def result(name, make):
     """What is in NAME.json, or else is after `make` has been told to put it there."""
-    path = OUT / f"{name}.json"
-    if not path.exists():
-        make(path)
-    return json.loads(path.read_text())
+    return json.loads(made(OUT / f"{name}.json", make).read_text())
 
 
 def bench(load, backing, policy, *words):

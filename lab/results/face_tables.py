@@ -43,6 +43,22 @@ def label(row):
     return row["policy"] + (f":{options}" if options else "")
 
 
+def entresol(*words):
+    """Runs the program, or for `bench` the laboratory's, without its table on the terminal."""
+    program = f"{ENTRESOL}-lab" if words[0] == "bench" else ENTRESOL
+    subprocess.run([str(word) for word in (program, "-q", *words)], check=True, stdout=subprocess.DEVNULL)
+
+
+def made(path, make):
+    """A file that is there, or else is made under another name first."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"part-{path.name}")
+        make(part)
+        part.rename(path)
+    return path
+
+
 def table(head, lines):
     cells = [head, ["---"] + ["---:"] * (len(head) - 1)] + lines
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in cells)

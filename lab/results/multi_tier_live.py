@@ -11,9 +11,9 @@ entresol-lab beside it), and renews the page. Delete that directory to measure a
 
 import json
 import os
-import subprocess
 
-from face_tables import ENTRESOL, HERE, renew, table
+from advise_built import load_of
+from face_tables import HERE, entresol, made, renew, table
 
 OUT = HERE.parents[1] / "target" / "results" / "multi-tier-live"
 SCRATCH = os.environ.get("LIVE_SCRATCH", "/dev/shm")
@@ -27,18 +27,13 @@ PROFILES = {"dram": "arulraj-dram", "cache": "arulraj-pcm", "backing": "arulraj-
 
 
 def run(path, *words):
-    if not path.exists():
-        OUT.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        subprocess.run([str(word) for word in (*words, "--json", part)], check=True, stdout=subprocess.DEVNULL)
-        part.rename(path)
-    return json.loads(path.read_text())
+    return json.loads(made(path, lambda part: entresol(*words, "--json", part)).read_text())
 
 
 def live():
     """The runs, the one without a cache first."""
     return run(
-        OUT / "live.json", f"{ENTRESOL}-lab", "-q", "bench", "tpcc", "--db", "postgresql", "--memory", POOL, "--warehouses", WAREHOUSES,
+        OUT / "live.json", "bench", "tpcc", "--db", "postgresql", "--memory", POOL, "--warehouses", WAREHOUSES,
         "--clients", CLIENTS, "--warmup", f"{SECONDS}s", "--duration", f"{SECONDS}s", "--scratch", SCRATCH, "--record", OUT / "load.etr",
         "--policy", ",".join(["none", *POLICIES]), "--dram", DRAM, "--cache-size", NVM, "--cache-profile", PROFILES["cache"],
         "--backing-profile", PROFILES["backing"],
@@ -47,12 +42,12 @@ def live():
 
 def simulated(policy, name, recorded):
     """The policy on the recording. Its first half warms, as the first half of the time does live."""
-    asked = recorded["asked"]["requests"]
-    sessions = recorded["waiting"] + recorded["processor_s"] / recorded["looked_s"]
+    asks = load_of(recorded)
     found = run(
-        OUT / f"simulated-{name}.json", ENTRESOL, "-q", "simulate", OUT / "load.etr", "--policy", policy, "--tiers",
+        OUT / f"simulated-{name}.json", "simulate", OUT / "load.etr", "--policy", policy, "--tiers",
         f"dram={PROFILES['dram']}:{DRAM},cache={PROFILES['cache']}:{NVM},backing={PROFILES['backing']}", "--warmup", "0.5",
-        "--clients", max(1, round(sessions)), "--think", round(recorded["path_us"]), "--work", round(1e6 * recorded["processor_s"] / asked), "--processors", os.cpu_count(),
+        "--clients", max(1, round(asks["waiting"] + asks["computing"])), "--think", round(asks["path_us"]), "--work", round(asks["work_us"]),
+        "--processors", os.cpu_count(),
     )
     return found["results"][0]
 
@@ -82,11 +77,11 @@ def compared():
 
 def load():
     recorded = live()[0]
-    asked, seconds = recorded["asked"], recorded["looked_s"]
+    asks, asked = load_of(recorded), recorded["asked"]
     return table(
         ["requests/s", "writes, %", "waited for by sessions at a time", "processor time of a request, us", "way to the mount and back, us"],
-        [[f"{asked['requests'] / seconds:.0f}", f"{100 * asked['writes'] / asked['requests']:.1f}", f"{recorded['waiting']:.2f}",
-          f"{1e6 * recorded['processor_s'] / asked['requests']:.0f}", f"{recorded['path_us']:.0f}"]],
+        [[f"{asks['rate']:.0f}", f"{100 * asked['writes'] / asked['requests']:.1f}", f"{asks['waiting']:.2f}", f"{asks['work_us']:.0f}",
+          f"{asks['path_us']:.0f}"]],
     )
 
 

@@ -12,10 +12,9 @@ the machine's speed how many transactions two minutes have. TPCE_SCRATCH (/dev/s
 
 import json
 import os
-import subprocess
 import sys
 
-from face_tables import ENTRESOL, HERE, label, percent, renew, table
+from face_tables import HERE, entresol, label, made, percent, renew, table
 
 ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "tpce"
@@ -31,21 +30,6 @@ RECORDED_ON = "p4800x"
 
 SIZES = ["11%", "22%", "33%", "44%", "67%"]
 POLICIES = ["heuristicdb", "lru", "lfu", "lfu:counts=all", "mq", "tac", "tac:age=100%", "tac:age=10000%"]
-
-
-def entresol(*words):
-    program = f"{ENTRESOL}-lab" if words[0] == "bench" else ENTRESOL
-    subprocess.run([str(word) for word in (program, "-q", *words)], check=True, stdout=subprocess.DEVNULL)
-
-
-def made(path, make):
-    """A file that is there, or else is made under another name first."""
-    if not path.exists():
-        OUT.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"part-{path.name}")
-        make(part)
-        part.rename(path)
-    return path
 
 
 def recorded(seed):

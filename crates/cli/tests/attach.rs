@@ -5,6 +5,7 @@ mod common;
 use common::mounted::Mounted;
 use common::{Scratch, crash, is_impossible, says};
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::PathBuf;
 use std::process::Command;
@@ -31,6 +32,12 @@ impl Attached {
 
     fn data(&self) -> PathBuf {
         self.0.path("data")
+    }
+
+    /// Makes a file whose bytes survive a kill.
+    fn synced(&self, name: &str, bytes: &[u8]) {
+        let mut file = File::create(self.0.path(name)).expect("a file");
+        file.write_all(bytes).and_then(|()| file.sync_all()).expect("a write");
     }
 
     fn is_mounted(&self) -> bool {
@@ -114,9 +121,7 @@ fn a_mount_that_was_killed_or_unmounted_by_hand_is_detached_too() {
             return;
         }
         let name = format!("data/{round}");
-        let file = File::create(attached.0.path(&name)).expect("a file");
-        std::io::Write::write_all(&mut &file, &[3; 50_000]).and_then(|()| file.sync_all()).expect("a write");
-        drop(file);
+        attached.synced(&name, &[3; 50_000]);
         if by_hand {
             let unmounted = Command::new("fusermount3").arg("-u").arg(attached.data()).status();
             assert!(unmounted.expect("it is there").success());
@@ -140,9 +145,7 @@ fn files_that_came_where_others_were_moved_away_are_not_taken_for_them() {
     if attached.attach(&[SMALL, &["--mode", "write-back"]].concat()).is_none() {
         return;
     }
-    let file = File::create(attached.0.path("data/new")).expect("a file");
-    std::io::Write::write_all(&mut &file, b"kept").and_then(|()| file.sync_all()).expect("a write");
-    drop(file);
+    attached.synced("data/new", b"kept");
     crash(attached.mount());
     let _ = rustix::mount::unmount(attached.data(), rustix::mount::UnmountFlags::DETACH);
     // A server that was started too early has made a database of its own.
