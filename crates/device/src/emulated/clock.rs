@@ -8,11 +8,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A wait spins on the clock for its last 100 us, because a sleeping thread wakes late. Measured on a virtual machine
-/// with two processors, for sleeps of 50 us to 1 ms with [`SLACK_NS`]: median 52 to 73 us late and 90th percentile 68 to
-/// 164 on idle processors, 24 to 41 and 27 to 58 beside compilers. A device with an event every few hundred microseconds
-/// keeps a processor busy by a longer spin, and who runs beside it waits for that.
-const SPIN_NS: Nanos = 100_000;
+/// A wait spins on the clock for its last part, because a sleeping thread wakes late: for as long as three of four sleeps
+/// of this process have lately been late, and at most 100 us. Measured on a virtual machine with two processors, for
+/// sleeps of 50 us to 1 ms with [`SLACK_NS`]: median 52 to 73 us late on idle processors that halt, 31 to 38 on those that
+/// do not, 24 to 41 beside compilers. A longer spin takes a processor from what is measured beside: a device with an event
+/// every few hundred microseconds would have one to itself.
+const SPIN_MAX_NS: Nanos = 100_000;
+
+/// Shortest spin.
+const SPIN_MIN_NS: Nanos = 5_000;
+
+/// Change of the spin by a sleep that was earlier than it.
+const SPIN_STEP_NS: Nanos = 500;
+
+/// How long a wait spins, by the sleeps so far.
+static SPIN_NS: AtomicU64 = AtomicU64::new(SPIN_MAX_NS);
+
+/// The spin after a sleep that was late by this much. It rests where one step up meets three down: where three of four
+/// sleeps are less late.
+fn learned(spin: Nanos, late: Nanos) -> Nanos {
+    let next = if late > spin { spin + 3 * SPIN_STEP_NS } else { spin.saturating_sub(SPIN_STEP_NS) };
+    next.clamp(SPIN_MIN_NS, SPIN_MAX_NS)
+}
 
 /// By how much the kernel may put off the end of a sleep.
 #[cfg(target_os = "linux")]
@@ -38,7 +55,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// Monotonic wall-clock time. A wait sleeps, then spins for the last 100 us.
+/// Monotonic wall-clock time. A wait sleeps, then spins for the last 5 to 100 us.
 #[derive(Clone, Copy, Debug)]
 pub struct WallClock {
     began: Instant,
@@ -67,13 +84,18 @@ impl Clock for WallClock {
     #[inline]
     fn wait_until(&self, deadline: &AtomicU64) {
         loop {
-            let left = deadline.load(Ordering::Acquire).saturating_sub(self.now());
-            match left {
-                0 => return,
-                1..=SPIN_NS => std::hint::spin_loop(),
-                _ => {
-                    sleep_exactly();
-                    thread::park_timeout(Duration::from_nanos(left - SPIN_NS));
+            let (until, now) = (deadline.load(Ordering::Acquire), self.now());
+            let (left, spin) = (until.saturating_sub(now), SPIN_NS.load(Ordering::Relaxed));
+            if left == 0 {
+                return;
+            } else if left <= spin {
+                std::hint::spin_loop();
+            } else {
+                sleep_exactly();
+                thread::park_timeout(Duration::from_nanos(left - spin));
+                // A thread that was woken for another deadline has not slept until its time.
+                if let Some(late) = self.now().checked_sub(until - spin) {
+                    SPIN_NS.store(learned(spin, late), Ordering::Relaxed);
                 }
             }
         }
@@ -153,10 +175,19 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let clock = WallClock::new();
-                clock.wait_until(&AtomicU64::new(clock.now() + 2 * SPIN_NS));
+                clock.wait_until(&AtomicU64::new(clock.now() + 2 * SPIN_MAX_NS));
                 assert_eq!(slack(), SLACK_NS.get());
             });
         });
+    }
+
+    #[test]
+    fn a_spin_is_as_long_as_three_of_four_sleeps_are_late() {
+        let mut random = entresol_core::Random::new(3);
+        let spin = (0..20_000).fold(SPIN_MAX_NS, |spin, _| learned(spin, random.below(80_000)));
+        assert!((50_000..=70_000).contains(&spin), "{spin} ns of 0 to 80 us");
+        assert_eq!((0..20_000).fold(spin, |spin, _| learned(spin, 0)), SPIN_MIN_NS);
+        assert_eq!((0..20_000).fold(spin, |spin, _| learned(spin, 1_000_000)), SPIN_MAX_NS);
     }
 
     #[test]
