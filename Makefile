@@ -644,19 +644,20 @@ bench-face-bcache:
 # The papers' book: what renews the pages that lab/results/book.md names. Databases lie in /dev/shm, over FUSE. The page says how long each part takes. What was made
 # at this commit is not made again. `book-long` has what takes longer: bench-tpcc an hour (001, figure 8, live), figures-003 three quarters of an hour,
 # page-io-cache-hibachi-time (004) half an hour of processor time: 540 cells, 14 to 20 seconds for six of them over a disk, 16 to 18 for three over an array, at
-# 0.3 to 0.6 us for an I/O of a disk.
+# 0.3 to 0.6 us for an I/O of a disk. page-tpce and bench-tpch-all (000) take eight minutes and twenty.
 .PHONY: book book-long programs tables-tpch tables-tpcc figures-000 figures-001 figures-002 figures-004
-FIGURES_000 := page-recorded-tpch-heuristicdb page-recorded-tpcc page-tpce
+FIGURES_000 := page-recorded-tpch-heuristicdb page-recorded-tpcc
+FIGURES_000_LONG := page-tpce bench-tpch-all
 FIGURES_001 := page-face-lc-multi-tier page-face-lc-with-time bench-tpcc-modes bench-tpcc-money bench-tpcc-disks bench-restart tables-tpcc
-FIGURES_002 := page-trace-statistics page-tpch-once probe-models bench-tpch-mixed bench-tpch-seven bench-tpch-all bench-tpch-placement tables-tpch
+FIGURES_002 := page-trace-statistics page-tpch-once probe-models bench-tpch-mixed bench-tpch-seven bench-tpch-placement tables-tpch
 FIGURES_004 := page-write-buffers-and-stacks page-io-cache-hibachi burst-figures
 book:
 	python3 lab/results/book.py make programs $(FIGURES_000) $(FIGURES_001) $(FIGURES_002) $(FIGURES_004)
 # Each program by itself has other features, and would be another build.
 programs: deps
 	cargo build --release --locked -p entresol -p entresol-lab
-book-long: bench-tpcc tables-tpcc figures-003 page-io-cache-hibachi-time
-figures-000: figures-002 $(FIGURES_000)
+book-long: bench-tpcc tables-tpcc figures-003 page-io-cache-hibachi-time $(FIGURES_000_LONG) tables-tpch
+figures-000: $(FIGURES_000) $(FIGURES_000_LONG) figures-002
 figures-001: $(FIGURES_001)
 figures-002: $(FIGURES_002)
 figures-004: page-trace-statistics $(FIGURES_004) page-io-cache-hibachi-time

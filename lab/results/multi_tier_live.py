@@ -46,7 +46,7 @@ def simulated(policy, name, recorded):
     found = run(
         OUT / f"simulated-{name}.json", "simulate", OUT / "load.etr", "--policy", policy, "--tiers",
         f"dram={PROFILES['dram']}:{DRAM},cache={PROFILES['cache']}:{NVM},backing={PROFILES['backing']}", "--warmup", "0.5",
-        "--clients", max(1, round(asks["waiting"] + asks["computing"])), "--think", round(asks["path_us"]), "--work", round(asks["work_us"]),
+        "--clients", max(1, round(asks["waiting"] + asks["computing"])), "--think", round(asks["idle_us"]), "--work", round(asks["work_us"]),
         "--processors", os.cpu_count(),
     )
     return found["results"][0]
@@ -80,7 +80,7 @@ def load():
     asks, asked = load_of(recorded), recorded["asked"]
     return table(
         ["requests/s", "writes, %", "waited for by sessions at a time", "processor time of a request, us", "way to the mount and back, us"],
-        [[f"{asks['rate']:.0f}", f"{100 * asked['writes'] / asked['requests']:.1f}", f"{asks['waiting']:.2f}", f"{asks['work_us']:.0f}",
+        [[f"{asks['rate']:.0f}", f"{100 * asked['writes'] / asked['requests']:.1f}", f"{asks['waiting']:.2f}", f"{asks['server_us']:.0f}",
           f"{asks['path_us']:.0f}"]],
     )
 

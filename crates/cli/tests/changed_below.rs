@@ -199,6 +199,30 @@ fn a_changed_file_without_dirty_pages_is_read_anew() {
     });
 }
 
+/// In write-through the directory is complete, so a server may run on it after a crash, until the cache is mounted again.
+#[test]
+fn what_was_written_after_a_crash_to_a_complete_directory_is_read() {
+    each(|mut mounted, _| {
+        let names: Vec<String> = By::ALL.iter().map(|by| format!("{by:?}")).collect();
+        names.iter().for_each(|name| put_clean(&mounted, name));
+        put_clean(&mounted, "left alone");
+        // The mark of the last change is set each second.
+        std::thread::sleep(Duration::from_millis(2500));
+        killed(&mut mounted);
+        By::ALL.iter().zip(&names).for_each(|(by, name)| by.change(&mounted.below().join(name)));
+        mounted.change_mode("write-through");
+        assert!(mounted.start(), "it is mounted again");
+        for (by, name) in By::ALL.iter().zip(&names) {
+            let read = fs::read(mounted.above().join(name)).expect("bytes");
+            assert!(read == by.applied(bytes(1)), "{by:?}");
+        }
+        assert!(fs::read(mounted.above().join("left alone")).expect("bytes") == bytes(1));
+        killed(&mut mounted);
+        // The files are complete, so another cache may take the place of this one.
+        mounted.scratch.ok(&["format", "--cache", "another", "--backing", "backing", "--size", "4MiB"]);
+    });
+}
+
 fn said_clean(mounted: &Mounted) {
     said(&command(mounted, "check"), 0);
     said(&command(mounted, "drain"), 0);

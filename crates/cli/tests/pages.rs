@@ -28,8 +28,9 @@ fn is_file(span: &str) -> bool {
     span.ends_with(".rs") && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_/.".contains(c))
 }
 
+/// True if a span may be a name of the code, as `Type::function` is.
 fn is_name(span: &str) -> bool {
-    span.len() > 2 && span.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    span.len() > 2 && span.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c))
 }
 
 /// True if a path is the one that a page names. Pages leave out `crates` and `src`, or all but the file's name.
@@ -77,26 +78,91 @@ fn files_and_functions_that_pages_name_are_there() {
     for page in PAGES {
         let text = fs::read_to_string(root.join(page)).expect("a page");
         for (number, line) in text.lines().enumerate() {
-            let mut file: Option<&str> = None;
+            let (mut file, mut before): (Option<&str>, &str) = (None, "");
             for (between, span) in spans(line) {
+                // A name stands after its file, or before it: "`name` in `file.rs`".
+                let mut pair = None;
                 if is_file(span) {
                     file = Some(span);
                     named += 1;
                     if !files.iter().any(|(path, _)| is_named(path, span)) {
                         wrong.push(format!("{page}:{}: no file {span}", number + 1));
                     }
+                    pair = [" in ", ", in "].contains(&between).then_some((span, before));
                 } else if let Some(of) = file.filter(|_| [", ", " and ", ": "].contains(&between) && is_name(span)) {
-                    declared += 1;
-                    let mut found = files.iter().filter(|(path, _)| is_named(path, of)).peekable();
-                    if found.peek().is_some() && !found.any(|(_, text)| declares(text, span)) {
-                        wrong.push(format!("{page}:{}: {of} declares no {span}", number + 1));
-                    }
+                    pair = Some((of, span));
                 } else {
                     file = None;
                 }
+                if let Some((of, name)) = pair.filter(|(_, name)| is_name(name)) {
+                    declared += 1;
+                    let mut found = files.iter().filter(|(path, _)| is_named(path, of)).peekable();
+                    let own = name.rsplit("::").next().unwrap_or(name);
+                    if found.peek().is_some() && !found.any(|(_, text)| declares(text, own)) {
+                        wrong.push(format!("{page}:{}: {of} declares no {name}", number + 1));
+                    }
+                }
+                before = span;
             }
         }
     }
     assert!(named > 100 && declared > 30, "{named} files and {declared} functions are named");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What a crate uses of ours: its dependencies in Cargo.toml, but for those of its tests.
+fn used_by(manifest: &str) -> Vec<String> {
+    let mut of_tests = false;
+    let mut used: Vec<String> = Vec::new();
+    for line in manifest.lines() {
+        match line.strip_prefix('[') {
+            Some(section) => of_tests = !section.contains("dependencies]") || section.contains("dev-"),
+            None if of_tests => {}
+            None => {
+                let name = line.strip_prefix("entresol-").and_then(|rest| rest.split(['.', ' ', '=']).next());
+                used.extend(name.map(str::to_owned));
+            }
+        }
+    }
+    used.sort();
+    used.dedup();
+    used
+}
+
+#[test]
+fn the_table_of_crates_has_what_each_uses() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("a page");
+    let table = text.split("\n## ").find(|section| section.starts_with("Crates\n")).expect("the section");
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let (mut compared, mut wrong, mut crates) = (0, Vec::new(), Vec::new());
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches(['|', ' ']).split(" | ").collect();
+        let names: Vec<&str> = cells[0].split('`').skip(1).step_by(2).collect();
+        let uses = cells[cells.len() - 1];
+        crates.extend(names.iter().map(|name| (*name).to_owned()));
+        // The laboratory may use all, and the tests' crates are used by tests alone; the command's row has those it lacks.
+        if uses.starts_with("may use") || uses.starts_with("for tests") || uses.starts_with("all but") {
+            continue;
+        }
+        let [name] = names[..] else { panic!("several crates in {row}") };
+        let folder = [format!("crates/{name}"), name.to_owned()].into_iter().map(|folder| root.join(folder));
+        let manifest = folder.map(|folder| folder.join("Cargo.toml")).find(|path| path.exists()).expect("a crate");
+        let used = used_by(&fs::read_to_string(manifest).expect("text"));
+        let said: Vec<&str> = uses.split('`').nth(1).unwrap_or("").split_whitespace().collect();
+        if said != used {
+            wrong.push(format!("{name}: the page has {said:?}, Cargo.toml {used:?}"));
+        }
+        compared += 1;
+    }
+    let all =
+        ["crates", "crates/frontends"].iter().flat_map(|folder| fs::read_dir(root.join(folder)).expect("a folder"));
+    for path in all.map(|entry| entry.expect("an entry").path()).filter(|path| path.join("Cargo.toml").exists()) {
+        let name = path.strip_prefix(root.join("crates")).expect("a crate").to_string_lossy().into_owned();
+        if !crates.contains(&name) {
+            wrong.push(format!("{name}: not in the table"));
+        }
+    }
+    assert!(compared > 20, "{compared} crates");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

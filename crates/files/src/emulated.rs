@@ -55,6 +55,7 @@ impl EmulatedFiles {
 fn add(sum: &mut Accuracy, other: &Accuracy) {
     sum.late.merge(&other.late);
     sum.host_late.merge(&other.host_late);
+    sum.spun_ns += other.spun_ns;
 }
 
 impl Known {

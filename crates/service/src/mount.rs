@@ -140,6 +140,9 @@ fn serve_cached(
     guard.watch(&served);
     let begun = Serving::begin(options, files, holder, quiet);
     begun.iter().filter(|_| again.is_none()).for_each(|serving| passing(&served, &serving.mount));
+    if let Some(Surviving::Refused(error)) = begun.as_ref().ok().map(|serving| serving.mount.surviving()) {
+        served.running.ends_with_us(error.to_string());
+    }
     let seen = (served.log().clone(), Arc::clone(&served.running));
     let has_begun = begun.is_ok();
     // An audit log may lie in the mount, which is answered only now.
@@ -228,14 +231,19 @@ pub(crate) fn open(
     if again.is_none() {
         served.running.seen_at(&seen, heard.hints());
     }
-    let Found { files: known, gone, changed, touched, conflicts, dropped_pages, removed_pages, beyond_pages } = names;
+    let Found { files: known, gone, changed, doubtful, touched, conflicts, dropped_pages, removed_pages, beyond_pages } =
+        names;
     let dropped = match (at_open.said(), found_dirty) {
         (none, _) if none.is_empty() => String::new(),
         (dropped, dirty) => format!("; of {dirty} dirty pages found{dropped}"),
     };
-    let message = format!("{known} files known, {gone} gone, {changed} changed without the cache{dropped}");
+    let in_doubt = match doubtful {
+        0 => String::new(),
+        _ => format!(", {doubtful} perhaps, since the crash; what was cached of these is dropped"),
+    };
+    let message = format!("{known} files known, {gone} gone, {changed} changed without the cache{in_doubt}{dropped}");
     let figures = json!({
-        "known": known, "gone": gone, "changed": changed, "touched": touched, "conflicts": conflicts,
+        "known": known, "gone": gone, "changed": changed, "doubtful": doubtful, "touched": touched, "conflicts": conflicts,
         "dropped_pages": dropped_pages, "removed_pages": removed_pages, "beyond_pages": beyond_pages
     });
     if again.is_none() {

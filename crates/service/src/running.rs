@@ -78,6 +78,8 @@ pub struct Running {
     seen: OnceLock<Seen>,
     writers: OnceLock<Writers>,
     holder: Option<Holder>,
+    /// Why a new server could not go on with what this one serves, if that is so.
+    ends_with_us: OnceLock<String>,
     /// Time for which nobody served before this server did, once that is known.
     pause: OnceLock<Duration>,
     doubt: Option<Arc<Doubt>>,
@@ -144,12 +146,19 @@ impl Running {
             seen,
             writers,
             holder,
+            ends_with_us: OnceLock::new(),
             pause,
             doubt,
             given,
         };
         running.place_again(held.inherited.settings.as_ref());
         running
+    }
+
+    /// Refuses upgrades from now on: what is served ends with this process, for this reason.
+    pub(crate) fn ends_with_us(&self, why: String) {
+        // The front-end begins once.
+        let _ = self.ends_with_us.set(why);
     }
 
     /// Places what was placed while a former server ran.
@@ -480,6 +489,9 @@ impl Controlled for Running {
         let Some(holder) = &self.holder else {
             bail!("no upgrade: it was started without --restart on, so that its end would be that of its users' files")
         };
+        if let Some(why) = self.ends_with_us.get() {
+            bail!("no upgrade: the mount would end, in spite of --restart on: {why}");
+        }
         match report {
             Some(report) => holder.server().upgrade(Some(report)).context("no upgrade"),
             None => Ok(()),

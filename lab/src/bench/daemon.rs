@@ -102,6 +102,9 @@ pub struct DeviceFigures {
     /// Time from the model's completion of I/Os to their handover, in seconds, summed over all I/Os.
     #[serde(default)]
     pub late_s: f64,
+    /// Processor time of threads that waited for the model's time.
+    #[serde(default)]
+    pub spun_s: f64,
 }
 
 /// Counts of a cache, in pages, since it was opened.
@@ -427,6 +430,7 @@ impl Daemon {
                 media_written_bytes: device.wear().media_written_bytes,
                 late: accuracy.host_late.count(),
                 late_s: accuracy.late.mean() * accuracy.late.count() as f64 / 1e9,
+                spun_s: accuracy.spun_ns as f64 / 1e9,
             }
         };
         let cache = match &self.cached {
@@ -501,6 +505,7 @@ impl DeviceFigures {
             media_written_bytes: count(self.media_written_bytes, other.media_written_bytes),
             late: count(self.late, other.late),
             late_s: time(self.late_s, other.late_s),
+            spun_s: time(self.spun_s, other.spun_s),
         }
     }
 }

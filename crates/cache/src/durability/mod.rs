@@ -11,8 +11,9 @@
 //! 3. *Invalidate first*: `WriteBack::queue_past` declares the store's copy gone, and the write waits for that.
 //! 4. *Unless the copy is dirty*: `WriteBack::supersede` keeps the copy's address, `settle_some` declares it gone after
 //!    the sync below, and `is_superseded` keeps it from becoming clean meanwhile.
-//! 5. *A dirty copy is needed* until it is replaced: `reclaim.rs` over a log, `maintenance/slot_reclaim.rs` over slots.
-//! 6. *Reclaim* drops only what is not needed: the same two files; `maintenance::make_room` waits for the sync.
+//! 5. *A dirty copy is needed* until it is replaced: `reclaim.rs` over a log, `maintenance/slot_reclaim.rs` over slots,
+//!    `segment_reclaim.rs` there over segments.
+//! 6. *Reclaim* drops only what is not needed: the same files; `maintenance::make_room` waits for the sync.
 //! 7. *Discards and forgotten pages*: `void.rs`.
 //! 8. *A page is clean when it is durable below*: `settle_some` in `write_batch.rs`; `Unsynced` knows which writes a
 //!    sync covers.

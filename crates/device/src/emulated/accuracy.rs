@@ -16,6 +16,8 @@ pub struct Accuracy {
     /// Lateness of the storage, for I/Os whose bytes were ready only after the model's time. The host, not the
     /// emulator, is too slow for these.
     pub host_late: Histogram,
+    /// Time for which waiting threads were kept on their processors: what emulation costs, and no device would.
+    pub spun_ns: Nanos,
 }
 
 impl Accuracy {

@@ -41,8 +41,8 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Nanos;
 
     /// Returns when `now() >= deadline`. Another thread may store an earlier deadline meanwhile and then unpark this
-    /// thread.
-    fn wait_until(&self, deadline: &AtomicU64);
+    /// thread. The value is the time for which the thread was kept on its processor: nanoseconds of the clock.
+    fn wait_until(&self, deadline: &AtomicU64) -> Nanos;
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
@@ -50,8 +50,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
         (**self).now()
     }
 
-    fn wait_until(&self, deadline: &AtomicU64) {
-        (**self).wait_until(deadline);
+    fn wait_until(&self, deadline: &AtomicU64) -> Nanos {
+        (**self).wait_until(deadline)
     }
 }
 
@@ -82,15 +82,18 @@ impl Clock for WallClock {
     }
 
     #[inline]
-    fn wait_until(&self, deadline: &AtomicU64) {
+    fn wait_until(&self, deadline: &AtomicU64) -> Nanos {
+        let (mut spun, mut spins_since) = (0, None);
         loop {
             let (until, now) = (deadline.load(Ordering::Acquire), self.now());
             let (left, spin) = (until.saturating_sub(now), SPIN_NS.load(Ordering::Relaxed));
             if left == 0 {
-                return;
+                return spun + spins_since.map_or(0, |since| now - since);
             } else if left <= spin {
+                spins_since.get_or_insert(now);
                 std::hint::spin_loop();
             } else {
+                spun += spins_since.take().map_or(0, |since| now - since);
                 sleep_exactly();
                 thread::park_timeout(Duration::from_nanos(left - spin));
                 // A thread that was woken for another deadline has not slept until its time.
@@ -139,8 +142,9 @@ impl Clock for VirtualClock {
         self.now.load(Ordering::Acquire)
     }
 
-    fn wait_until(&self, deadline: &AtomicU64) {
+    fn wait_until(&self, deadline: &AtomicU64) -> Nanos {
         self.now.fetch_max(deadline.load(Ordering::Acquire), Ordering::AcqRel);
+        0
     }
 }
 
@@ -163,8 +167,9 @@ mod tests {
         let clock = WallClock::new();
         for duration in [0, 1, 1_000, 50_000, 150_000, 400_000, 2_000_000] {
             let deadline = clock.now() + duration;
-            clock.wait_until(&AtomicU64::new(deadline));
+            let spun = clock.wait_until(&AtomicU64::new(deadline));
             assert!(clock.now() >= deadline, "{duration} ns");
+            assert!(spun <= clock.now() - (deadline - duration), "{duration} ns, of which it spun {spun}");
         }
     }
 

@@ -363,8 +363,9 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
                 state.watcher = Some(Watcher { thread: thread::current(), poked: false });
                 self.publish(&mut state);
                 drop(state);
-                self.clock.wait_until(&self.deadline);
+                let spun = self.clock.wait_until(&self.deadline);
                 state = self.lock();
+                state.accuracy.spun_ns += spun;
                 state.watcher = None;
             } else {
                 state.parked.push((wanted, thread::current()));

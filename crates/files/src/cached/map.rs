@@ -192,6 +192,11 @@ impl Contents {
         }
     }
 
+    /// True if every byte that was flushed is in the files: the cache was closed so, or its record says so durably.
+    pub fn is_complete(&self) -> bool {
+        self.state == State::Clean || self.record.as_ref().is_some_and(|record| record.complete)
+    }
+
     fn encode(&self) -> Vec<u8> {
         // The version is the low half of the first number.
         let state = match self.state {

@@ -15,6 +15,7 @@ mod crash;
 mod disk;
 mod file;
 mod kept;
+mod last_change;
 mod learned;
 mod leaving;
 mod map;
@@ -44,6 +45,7 @@ use disk::Below;
 use entresol_cache::{BlockCache, CacheError, ObjectCounts, REST};
 use entresol_core::ObjectId;
 use file::CachedFile;
+use last_change::LastChange;
 use leaving::{Backlog, DirectorySyncs, Emptied, Errand, Janitor};
 use map::{FileKey, FileMap, REGION_BYTES, State};
 use placing::Placer;
@@ -149,6 +151,7 @@ struct Shared {
     emptied: Emptied,
     backlog: Backlog,
     directory_syncs: DirectorySyncs,
+    last_change: LastChange,
     /// States of files that outlive the process.
     states: Option<Arc<FileStates>>,
     /// The cache goes on after a kill: until its first sync it takes pages that it reads for dirty.
@@ -165,6 +168,14 @@ struct Shared {
 impl Shared {
     fn map(&self) -> MutexGuard<'_, FileMap> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the mark of our last change, if there was one. While the files are not complete nobody asks for it.
+    fn mark_last_change(&self) {
+        let map = self.map();
+        if !self.read_only && map.record().is_some_and(|record| record.complete) {
+            self.last_change.set(map.hidden());
+        }
     }
 
     /// Drops the cached pages of a file that is gone.
@@ -470,6 +481,7 @@ impl CachedFiles {
         let left = disk::stamp(&file.attributes()?);
         let ours = self.under_way.of(id);
         let below = Below::new(key, file, writable, (Some(left), ours), self.places.clone());
+        below.watch.announce_in(self.shared.last_change.made());
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, None)?);
         files.insert(id, Known { file: file.clone(), handles: 1 });
         drop(files);

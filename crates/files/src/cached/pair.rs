@@ -1,7 +1,7 @@
 //! A directory and its cache as a pair: the file map contains the record, and both sides are raised together.
 
 use super::learned;
-use super::map::{self, FileMap, State};
+use super::map::{self, FileMap};
 use super::start::Backing;
 use super::{CachedFiles, FilesError, HIDDEN, Shared, key};
 use crate::below::{Directory, OpenDirectory, Paths, System};
@@ -116,7 +116,7 @@ pub fn standing(directory: &Path) -> Result<Standing, FilesError> {
     let Some(contents) = map::read(&hidden)? else { return Ok(Standing::Free) };
     // A map that was copied with its directory says nothing of the copy.
     let is_own = contents.directory == key(&root.found()?)?;
-    Ok(if is_own && contents.state != State::Clean { Standing::Incomplete } else { Standing::Free })
+    Ok(if is_own && !contents.is_complete() { Standing::Incomplete } else { Standing::Free })
 }
 
 fn is_no_map(error: &io::Error) -> bool {

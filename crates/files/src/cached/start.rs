@@ -3,6 +3,7 @@
 use super::changed::{Change, kept, remove_aside};
 use super::disk::{Below, FilesDisk, Nowhere, stamp};
 use super::file::CachedFile;
+use super::last_change::{self, LastChange};
 use super::learned;
 use super::leaving::{Backlog, DirectorySyncs, Emptied, sync_names};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, Stamp, State};
@@ -51,6 +52,11 @@ pub struct Backing {
     states: Option<Arc<FileStates>>,
     /// Files that programs may have open though no name leads to them.
     open: Vec<File>,
+    /// Time of the last change that a crashed process is known to have made, if the files were complete: they may have
+    /// been used without their cache since.
+    left_complete: Option<Option<i64>>,
+    /// Set by the end of each change of ours.
+    made: Arc<AtomicBool>,
 }
 
 /// Counts of the files and dirty pages that a start found.
@@ -68,6 +74,8 @@ pub struct Found {
     pub beyond_pages: usize,
     /// Files changed without the cache; their clean pages are dropped.
     pub changed: usize,
+    /// Files that somebody may have changed without the cache after a crash; their clean pages are dropped.
+    pub doubtful: usize,
     /// Files whose attributes alone were changed: their bytes are those in the cache.
     pub touched: usize,
     /// Files changed while the cache had dirty pages of them, for which it is not decided yet which bytes count.
@@ -84,6 +92,8 @@ struct Present {
     is_nameless: bool,
     /// State that a former process left.
     state: FileState,
+    /// Nobody knows whether its bytes are those of the clean pages.
+    is_doubtful: bool,
 }
 
 /// A file that was opened at a start.
@@ -174,6 +184,11 @@ impl Backing {
             return Err(FilesError::Copied);
         }
         let places = root.descriptor().and_then(|root| root.try_clone_to_owned().ok()).map(Places::new);
+        let left_complete = if contents.state == State::Open && contents.is_complete() {
+            Some(last_change::read(&hidden).map_err(at(&path.join(HIDDEN)))?)
+        } else {
+            None
+        };
         Ok(Self {
             system,
             path: read_by.into(),
@@ -187,6 +202,8 @@ impl Backing {
             overruled: false,
             states: None,
             open: Vec::new(),
+            left_complete,
+            made: Arc::default(),
         })
     }
 
@@ -256,7 +273,7 @@ impl Backing {
     /// As [`open`](Self::open), except that a directory without a map gives false.
     pub fn needs_its_cache(path: &Path) -> Result<bool, FilesError> {
         match Self::open(path) {
-            Ok(backing) => Ok(backing.contents.state != State::Clean),
+            Ok(backing) => Ok(!backing.contents.is_complete()),
             Err(FilesError::NotFormatted) => Ok(false),
             Err(error) => Err(error),
         }
@@ -531,8 +548,15 @@ impl Backing {
         let now = stamp(&before);
         let former = self.states.as_ref().filter(|_| takes_over).and_then(|states| states.former(key));
         let left = former.as_ref().and_then(|(state, _)| left_by(state, now));
-        let left = left.unwrap_or_else(|| self.contents.stamps.get(&key).copied().unwrap_or(now));
-        let below = Below::new(key, file, writable, (Some(left), 0), self.places.clone());
+        let left = left.or_else(|| self.contents.stamps.get(&key).copied());
+        let is_doubtful = left.is_none()
+            && !takes_over
+            && self.left_complete.is_some_and(|mark| last_change::is_doubtful(now.changed, mark));
+        let below = Below::new(key, file, writable, (Some(left.unwrap_or(now)), 0), self.places.clone());
+        below.watch.announce_in(self.made.clone());
+        if is_doubtful {
+            below.set_change(Change::Bytes);
+        }
         if self.contents.conflicts.contains_key(&key) {
             below.set_change(Change::Conflict);
         }
@@ -547,7 +571,7 @@ impl Backing {
         }
         below.look_as(now).map_err(at(&path))?;
         below.admit();
-        Ok(Present { below, path, parts, is_nameless, state })
+        Ok(Present { below, path, parts, is_nameless, state, is_doubtful })
     }
 }
 
@@ -612,7 +636,7 @@ impl CachedFiles {
         if let Ok(Some(learned)) = learned::read(&backing.hidden) {
             opening.learn(&learned);
         }
-        let Backing { root, places, device, hidden, contents, drop_gone, states, .. } = backing;
+        let Backing { root, places, device, hidden, contents, drop_gone, states, made, .. } = backing;
         let read_only = config.mode == Mode::ReadOnly && map::is_read_only(&hidden);
         if read_only {
             opening.leave_dirty();
@@ -643,7 +667,8 @@ impl CachedFiles {
             contents.conflicts.keys().filter(|key| !conflicts.contains_key(key)).copied().collect();
         let of = |change| present.values().filter(move |file| file.below.change() == change).map(|file| file.below.key);
         let changed: Vec<FileKey> = of(Change::Bytes).collect();
-        (found.changed, found.conflicts) = (changed.len(), conflicts.len());
+        found.doubtful = present.values().filter(|file| file.is_doubtful).count();
+        (found.changed, found.conflicts) = (changed.len() - found.doubtful, conflicts.len());
         // From here on a crash leaves files without stamps; changed files stay known as such. All checks that could
         // refuse the start have passed.
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
@@ -691,6 +716,7 @@ impl CachedFiles {
             emptied: Emptied::default(),
             backlog: Backlog::default(),
             directory_syncs: DirectorySyncs::default(),
+            last_change: LastChange::of(made),
             states,
             reads_are_dirty,
             names_unsynced: AtomicBool::new(names_unsynced),
@@ -812,7 +838,8 @@ fn conflicts(
     let mut conflicts: BTreeMap<FileKey, u64> = known.map(|(&key, &size)| (key, size)).collect();
     for &(page, _) in held.iter().filter(|(_, dirty)| *dirty) {
         let Some((below, _)) = disk.file_at(page * page_bytes) else { continue };
-        if below.change() == Change::Bytes {
+        // A doubtful file was complete without its cache: what the cache has besides was never flushed.
+        if below.change() == Change::Bytes && !present[&below.key].is_doubtful {
             conflicts.insert(below.key, below.left().map_or(0, |left| left.size));
             below.set_change(Change::Conflict);
         }

@@ -3,8 +3,9 @@
 //! Every front-end that serves a cache opens one by `Control::start`. `stats` and `set` find it through `ask`, by
 //! the cache's name or by a directory where the cache is mounted.
 //!
-//! It is a Unix socket that only its owner may open, beside the cache file. It is in `$XDG_RUNTIME_DIR` instead if the
-//! cache is a device, its folder cannot be written, or its name is too long for a socket.
+//! It is a Unix socket that only its owner may open, beside the cache file. If the cache is a device, or its folder
+//! cannot be written, it is in a folder of what runs: in `$RUNTIME_DIRECTORY`, which systemd gives a service, or else in
+//! `$XDG_RUNTIME_DIR`. Who asks looks there and in the folders `/run/entresol-*` of services.
 
 mod protocol;
 mod recorder;
@@ -75,8 +76,37 @@ pub(crate) trait Controlled: Send + Sync {
     fn record(&self) -> Result<Recorder>;
 }
 
-/// Returns the paths at which the control socket of a cache may be, in the order in which they are tried.
-fn places(cache: &Path) -> Result<Vec<PathBuf>> {
+/// Folders in which systemd keeps those of services, as `RuntimeDirectory=` names them.
+const RUNTIME: &str = "/run";
+
+/// Beginning of the names of those of the units of this package.
+const OF_SERVICE: &str = "entresol-";
+
+/// Folders of what runs that the environment names.
+fn own_folders() -> Vec<PathBuf> {
+    let named = |variable| std::env::var_os(variable).unwrap_or_default();
+    named_folders(&named("RUNTIME_DIRECTORY"), named("XDG_RUNTIME_DIR"))
+}
+
+/// Folders of a service, then that of the user.
+fn named_folders(service: &OsStr, user: OsString) -> Vec<PathBuf> {
+    let named = std::env::split_paths(service).chain([PathBuf::from(user)]);
+    named.filter(|folder| folder.is_absolute()).collect()
+}
+
+/// Folders of services of this package.
+fn service_folders(runtime: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(runtime).into_iter().flatten().flatten();
+    let of_service = |name: OsString| name.as_bytes().starts_with(OF_SERVICE.as_bytes());
+    let mut folders: Vec<PathBuf> =
+        entries.filter(|entry| of_service(entry.file_name())).map(|entry| entry.path()).collect();
+    folders.sort();
+    folders
+}
+
+/// Returns the paths at which the control socket of a cache may be, in the order in which they are tried: beside the
+/// cache, and in each of `folders`.
+fn places(cache: &Path, folders: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     let cache = std::fs::canonicalize(cache).with_context(|| cache.display().to_string())?;
     let found = super::hold::metadata(&cache)?;
     // A file is identified by its inode, whatever its name, and a device by its number.
@@ -90,9 +120,7 @@ fn places(cache: &Path) -> Result<Vec<PathBuf>> {
         let fits = beside.file_name().is_some_and(|name| name.len() <= NAME_MAX);
         places.push(if fits { beside } else { cache.with_file_name(&short) });
     }
-    if let Some(folder) = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
-        places.push(PathBuf::from(folder).join(short));
-    }
+    places.extend(folders.into_iter().map(|folder| folder.join(&short)));
     Ok(places)
 }
 
@@ -179,7 +207,8 @@ fn candidates(place: &Path) -> Result<Vec<PathBuf>> {
     if kind.is_socket() {
         return Ok(vec![place.to_owned()]);
     }
-    if kind.is_dir() { places(&mounted_over(place)?) } else { places(place) }
+    let folders = [own_folders(), service_folders(Path::new(RUNTIME))].concat();
+    if kind.is_dir() { places(&mounted_over(place)?, folders) } else { places(place, folders) }
 }
 
 /// Asks the process that serves a cache; none when no process answers for it.
@@ -389,7 +418,7 @@ fn inode(place: &Path) -> Option<(u64, u64)> {
 
 fn listen(cache: &Path) -> Result<Bound> {
     let mut tried = Vec::new();
-    for place in places(cache)? {
+    for place in places(cache, own_folders())? {
         let bound = addressed(&place).map_err(|error| format!("{}: {error}", place.display()));
         let bound = bound.and_then(|(_folder, path)| Listener::unix(&path).map_err(|error| error.to_string()));
         match bound {
@@ -399,7 +428,7 @@ fn listen(cache: &Path) -> Result<Bound> {
         }
     }
     match tried.is_empty() {
-        true => bail!("no directory for a control socket: $XDG_RUNTIME_DIR is not set"),
+        true => bail!("no directory for a control socket: neither $RUNTIME_DIRECTORY nor $XDG_RUNTIME_DIR is set"),
         false => bail!("no directory for a control socket: {}", tried.join("; ")),
     }
 }
@@ -547,6 +576,29 @@ mod tests {
         assert_eq!(cache_of(OsStr::new("tmpfs")), None);
         let refused = ask(&folder, Question::Stats, None).expect_err("no mount");
         assert!(refused.to_string().contains("no cache is mounted there"), "{refused}");
+    }
+
+    #[test]
+    fn a_cache_without_a_folder_of_its_own_has_its_socket_in_that_of_its_service() {
+        let folders = named_folders(OsStr::new("/run/entresol-a:/run/b"), "/run/user/5".into());
+        assert_eq!(folders, ["/run/entresol-a", "/run/b", "/run/user/5"].map(PathBuf::from));
+        assert_eq!(named_folders(OsStr::new(""), OsString::new()), Vec::<PathBuf>::new());
+
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let runtime = scratch.path();
+        for name in ["entresol-b", "postgresql", "entresol-a"] {
+            std::fs::create_dir(runtime.join(name)).expect("a folder");
+        }
+        let found = service_folders(runtime);
+        assert_eq!(found, ["entresol-a", "entresol-b"].map(|name| runtime.join(name)));
+        assert_eq!(service_folders(&runtime.join("none")), Vec::<PathBuf>::new());
+
+        let cache = runtime.join("cache");
+        std::fs::write(&cache, "").expect("a file");
+        let places = places(&cache, found).expect("places");
+        let short = places[1].file_name().expect("a name").to_owned();
+        assert!(places[0].ends_with("cache.control") && short.as_bytes().ends_with(b".control"), "{places:?}");
+        assert_eq!(places[1..], ["entresol-a", "entresol-b"].map(|name| runtime.join(name).join(&short)));
     }
 
     struct Echo;

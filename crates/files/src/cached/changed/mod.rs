@@ -30,7 +30,7 @@ use aside::Aside;
 use expected::Expected;
 use rustix::io::Errno;
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Change that another program has made to the file, as far as it is known.
@@ -63,6 +63,8 @@ pub(super) struct Watch {
     aside: Mutex<Option<Aside>>,
     /// The file's state that outlives the process, once the file has regions.
     slot: OnceLock<Slot>,
+    /// Set by the end of each change of ours.
+    made: OnceLock<Arc<AtomicBool>>,
 }
 
 struct Seen {
@@ -83,7 +85,13 @@ impl Watch {
     pub fn new(stamp: Option<Stamp>, ours: usize) -> Self {
         let (expected, sizes) = (Expected::like_left(stamp), (0, u64::MAX));
         let seen = Mutex::new(Seen { stamp, ours, expected, sizes, restores: false });
-        Watch { change: AtomicU8::new(Change::None as u8), seen, aside: Mutex::default(), slot: OnceLock::new() }
+        Watch {
+            change: AtomicU8::new(Change::None as u8),
+            seen,
+            aside: Mutex::default(),
+            slot: OnceLock::new(),
+            made: OnceLock::new(),
+        }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -138,6 +146,12 @@ impl Watch {
         if self.slot.set(slot).is_ok() {
             self.keep(&seen);
         }
+    }
+
+    /// Has the end of each change of ours set a flag; the file has one.
+    pub fn announce_in(&self, made: Arc<AtomicBool>) {
+        // A file is made known once.
+        let _ = self.made.set(made);
     }
 
     /// Changes the part of the slot that is about times and syncs.
@@ -287,6 +301,9 @@ impl Below {
         seen.ours -= 1;
         if seen.ours == 0 && !self.change().is_apart() {
             self.watch.take_end(&mut seen, attributes().as_ref());
+        }
+        if let Some(made) = self.watch.made.get() {
+            made.store(true, SeqCst);
         }
         self.watch.keep(&seen);
     }

@@ -19,7 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The tests, which find mutants too.
-pub(super) const SEQUENCES: [fn(); 7] = [
+pub(super) const SEQUENCES: [fn(); 8] = [
+    nothing_cached_before_a_crash_hides_what_somebody_wrote_to_complete_files_since,
     a_hole_under_way_brings_back_no_older_page_after_a_kill_at_any_moment,
     a_file_that_was_cut_shows_nothing_of_before_after_a_kill_at_any_moment,
     what_a_killed_process_did_not_sync_is_synced_by_the_next_one,
@@ -73,6 +74,13 @@ impl Scene {
         let held = held.iter().map(|file| File::Simulated(file.again())).collect();
         let backing = backing.keeping(self.kept.states.clone()).with_open_files(held);
         CachedFiles::open(backing, Device(self.cache.clone()), &config, Vec::new()).expect("a cache in good order")
+    }
+
+    /// Opens what a crash left, without memory that outlived it.
+    fn open_alone(&self) -> (CachedFiles, Found) {
+        let backing = Backing::open_in(FileSystem::Simulated(self.below.clone()), Path::new("/")).expect("a map");
+        let cache = Device(self.cache.clone());
+        CachedFiles::open(backing, cache, &self.setup.config(), Vec::new()).expect("a cache in good order")
     }
 
     fn below_it(&self) -> SimFile {
@@ -181,6 +189,67 @@ fn a_change_by_somebody_else_is_found_after_a_kill_at_any_moment() {
     let mut bytes = [0; 100];
     left.file(&files).read(0, &mut bytes).expect("a read");
     assert_eq!(bytes, [7; 100]);
+}
+
+/// While the files are complete, as in write-through, a program may use them after a crash, and the next start must
+/// serve what it wrote.
+#[test]
+fn nothing_cached_before_a_crash_hides_what_somebody_wrote_to_complete_files_since() {
+    let (mut moments, mut doubtful) = (0, 0);
+    for (layout, seed) in LAYOUTS.into_iter().flat_map(|layout| (0..6).map(move |at| (layout, at))) {
+        for moment in 1.. {
+            let scene = Scene::in_mode(seed, layout, Mode::WriteThrough);
+            let (files, _) = scene.open_alone();
+            let file = scene.file(&files);
+            let mut bytes = scene.page(0).repeat(PAGES);
+            let mut put = |fill: u8| {
+                scene.write(&file, fill);
+                file.sync(false).expect("a sync");
+                file.read(0, &mut bytes).expect("a read");
+                files.run_errands();
+            };
+            put(1);
+            let watch = Watch::begin(moment, scene.left());
+            put(2);
+            let Some(left) = watch.end() else { break };
+            drop((file, files));
+            let scene = Scene::of(scene.setup, left);
+            let page_bytes = scene.page(0).len() as u64;
+            scene.below_it().write_all_at(page_bytes, &scene.page(7)).expect("a write");
+            // A start that ends at once leaves the doubt to the next one.
+            drop(scene.open_alone());
+            let (files, found) = scene.open_alone();
+            assert_eq!((found.changed, found.conflicts), (0, 0), "{found:?}");
+            doubtful += found.doubtful;
+            let mut page = scene.page(0);
+            scene.file(&files).read(page_bytes, &mut page).expect("a read");
+            assert!(page == scene.page(7), "{layout:?}, seed {seed}, moment {moment}: {} was written before", page[0]);
+            drop(files);
+            moments += 1;
+        }
+    }
+    println!("{moments} moments, {doubtful} files in doubt");
+    assert!(moments > 100 && doubtful > 100, "{moments} moments, {doubtful} files in doubt");
+}
+
+#[test]
+fn a_file_that_was_not_changed_since_the_last_mark_stays_cached_over_a_crash() {
+    for layout in LAYOUTS {
+        let scene = Scene::in_mode(1, layout, Mode::WriteThrough);
+        let (files, _) = scene.open_alone();
+        let file = scene.file(&files);
+        scene.write(&file, 1);
+        file.sync(false).expect("a sync");
+        files.run_errands();
+        let left = scene.left()();
+        drop((file, files));
+        let scene = Scene::of(scene.setup, left);
+        let (files, found) = scene.open_alone();
+        assert_eq!((found.files, found.doubtful, found.changed), (1, 0, 0), "{found:?}");
+        let mut bytes = scene.page(0).repeat(PAGES);
+        scene.file(&files).read(0, &mut bytes).expect("a read");
+        assert!(files.cache().stats().expect("figures").counts.read_hits > 0, "{layout:?}");
+    }
 }
 
 #[test]
