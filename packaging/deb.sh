@@ -14,12 +14,18 @@ trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
 "$here/packaging/install.sh" "$program" "$root" /usr
 gzip -9n "$root"/usr/share/man/man1/*.1
-install -d "$root/usr/lib/sysusers.d" "$root/usr/share/doc/entresol" "$root/DEBIAN"
+doc=$root/usr/share/doc/entresol
+install -d "$root/usr/lib/sysusers.d" "$root/DEBIAN"
 install -m 644 "$here/packaging/sysusers.conf" "$root/usr/lib/sysusers.d/entresol.conf"
-install -m 644 "$here/README.md" "$here/docs/OPERATING.md" "$here/docs/DBA.md" "$here/docs/SEMANTICS.md" \
-    "$root/usr/share/doc/entresol/"
-gzip -9nc "$here/CHANGELOG.md" >"$root/usr/share/doc/entresol/changelog.gz"
-cat "$here/LICENSE-MIT" "$here/LICENSE-APACHE" >"$root/usr/share/doc/entresol/copyright"
+# Pages lie as in the repository, so that their links hold; those of results are the ones that docs/DBA.md names.
+for page in README.md docs/DBA.md docs/GLOSSARY.md docs/OPERATING.md docs/SEMANTICS.md docs/backing-record.md docs/cli.md \
+    docs/devices.md docs/hints.md docs/metrics.md docs/sqlite.md contrib/grafana/entresol.json contrib/prometheus/alerts.yml \
+    lab/results/advise-built.md lab/results/default.md lab/results/layouts-live.md lab/results/lost-caches.md \
+    lab/results/survives.md; do
+    install -D -m 644 "$here/$page" "$doc/$page"
+done
+gzip -9nc "$here/CHANGELOG.md" >"$doc/changelog.gz"
+cat "$here/LICENSE-MIT" "$here/LICENSE-APACHE" >"$doc/copyright"
 version=${VERSION:-$("$program" --version | sed -n 's/^entresol \([0-9][0-9.]*\).*/\1/p')}
 architecture=$(dpkg --print-architecture)
 cat >"$root/DEBIAN/control" <<CONTROL

@@ -10,6 +10,7 @@ use entresol_policy::Wear;
 use entresol_service::attach::{self, Attached};
 use entresol_service::keyword::Keyword;
 use entresol_service::values::bytes;
+use entresol_service::words::quoted_path;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -22,8 +23,13 @@ use std::path::{Path, PathBuf};
 /// In write-back the files are moved to DIRECTORY.below, and the directory is empty while it is not mounted: a server that is
 /// started without the cache ends, instead of working on files that lack their newest pages.
 ///
+/// A cache that is made has the default layout, policy and page size. For others make it by `entresol format` first, with the
+/// directory as --backing: a cache that is there is used as it is. A policy may also be given with each start: `-- --policy
+/// arc`.
+///
 /// After a restart of the machine run the same command again, before the server starts: the cache is used as it was
-/// left. docs/DBA.md has a unit for systemd that does so.
+/// left. For a service that starts with the machine, contrib/systemd/entresol@.service is a unit (`systemctl cat entresol@`
+/// prints it where the package is installed).
 #[derive(Args)]
 pub struct AttachArgs {
     /// The directory, such as the data directory of a database server that is stopped
@@ -87,7 +93,7 @@ pub fn attach(arguments: &AttachArgs, quiet: bool) -> Result<()> {
         return Ok(());
     }
     said.lines().for_each(|line| say!("{line}"));
-    let (name, cache) = (arguments.directory.display(), cache.display());
+    let (name, cache) = (quoted_path(&arguments.directory), quoted_path(&cache));
     output::print(&format!(
         "{line}\n\
          Start the server now. `entresol top {cache}` shows the cache at work, {} has what it says.\n\

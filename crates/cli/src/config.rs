@@ -80,11 +80,10 @@ pub fn with_option(mut cli: Command) -> Command {
 fn add(command: Command, path: &[&'static str]) -> Command {
     match path {
         [] => command.arg(
-            Arg::new("config")
-                .long("config")
-                .value_name("FILE")
-                .value_parser(clap::value_parser!(PathBuf))
-                .help("TOML file of the options not given here; `entresol config` prints one with every default"),
+            Arg::new("config").long("config").value_name("FILE").value_parser(clap::value_parser!(PathBuf)).help(
+                "TOML file of the arguments not given here, required ones too; `entresol config` prints one with every \
+                     default",
+            ),
         ),
         [first, rest @ ..] => command.mut_subcommand(first, |inner| add(inner, rest)),
     }

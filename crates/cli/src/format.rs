@@ -43,16 +43,16 @@ pub struct FormatArgs {
     /// and can grow [default: slots; segments with --wear]
     #[arg(long, value_name = "log|slots|segments", value_parser = layout)]
     pub layout: Option<Layout>,
-    /// The bound on what is written to the cache that these commands use unless given another: 1DWPD (times its size a
-    /// day), 200GB (a day), amplification=1.8 (bytes for each byte that users write), or unbounded. A cache in segments
-    /// keeps it [default: that of the layout]
+    /// The bound on what is written to the cache that `mount`, `run` and `serve` use unless given another: 1DWPD (times its
+    /// size a day), 200GB (a day), amplification=1.8 (bytes for each byte that users write), or unbounded. A cache in
+    /// segments keeps it [default: amplification=1.8+0.04 in segments, none in slots and in a log]
     #[arg(long, value_name = "BOUND")]
     pub wear: Option<Wear>,
     /// The policy that `mount`, `run` and `serve` use for it unless given another [default: reuse;
     /// face-gsc over the layout log]
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<String>,
-    /// The mode that these commands use unless given another, or used another last [default: write-through]
+    /// The mode that `mount`, `run` and `serve` use unless given another, or used another last [default: write-through]
     #[arg(long, value_parser = keyword::<Mode>())]
     pub mode: Option<Mode>,
     /// Overwrite an existing cache, including dirty pages that only it may have

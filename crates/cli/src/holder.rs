@@ -15,11 +15,11 @@ use std::time::Duration;
 /// A new start after a failure
 #[derive(Args, Clone)]
 pub struct RestartArgs {
-    /// Start the server again if it is killed, crashes or hangs. Programs that use the cache see a pause, and lose
-    /// nothing that was answered [default: on with a cache, where the system can do that]
+    /// Start the process that serves the cache again if it is killed, crashes or hangs. Programs that use the cache see a
+    /// pause, and lose nothing that was answered [default: on with a cache, where the system can do that]
     #[arg(long, value_name = "WHETHER", value_enum)]
     pub restart: Option<OnOff>,
-    /// Time without a sign of life after which a server counts as hung, and is killed and replaced, where servers are
+    /// Time without a sign of life after which that process counts as hung, and is killed and replaced, where it is
     /// started again; none: never
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = seconds_or_none)]
     pub restart_after: Limit,

@@ -1,4 +1,4 @@
-//! `entresol mount`: mounts a directory at another place, optionally with a cache or at the speed of another device.
+//! `entresol mount`: mounts a directory, optionally with a cache or at the speed of another device.
 
 use crate::arguments::{CacheArgs, FileArgs, HintArgs, OnOff};
 use crate::holder::{RestartArgs, Role, role};
@@ -12,7 +12,7 @@ use entresol_service::values::bytes;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Mount a directory at another place through FUSE, with a cache or without
+/// Mount a directory at another place, or over itself, through FUSE, with a cache or without
 ///
 /// With --cache, which `entresol format --backing DIR` has made, the contents of files go through the cache;
 /// docs/OPERATING.md describes when writes are durable.
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 pub struct MountArgs {
     /// The directory whose files are served; no other program should change it meanwhile
     pub backing: PathBuf,
-    /// Mount point: a directory, which may be the same
+    /// Mount point: a directory, which may be the one whose files are served
     pub mountpoint: PathBuf,
     /// Threads for requests that have to wait [default: 16, and 128 with --emulate]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// Change a cache that is in use
 ///
-/// A change holds until the process that serves the cache ends; its command line or configuration decides again at the
+/// A change holds until the command that serves the cache is stopped; its command line or configuration decides again at the
 /// next start. The mode and the size of the device stay. All settings are checked before the first is applied.
 /// docs/OPERATING.md describes each.
 #[derive(Args)]
@@ -22,8 +22,8 @@ pub struct SetArgs {
     /// file or device to which the cache grows), dirty-high and dirty-low (per cent of its pages: above the first,
     /// dirty pages are written back down to the second), dirty-age (time for which a page may differ from the backing
     /// store, such as 1h, or none), sequential-cutoff (bytes of a sequential stream after which the rest bypasses the
-    /// cache; 0: never), wear (bound on what is written to a cache of the layout segments: 1DWPD, 200GB a day,
-    /// amplification=1.8, unbounded), dram (the memory above the cache; 0 is none), place and unplace (a table or
+    /// cache; 0: never), wear (bound on what is written to a cache of the layout segments: 1DWPD, 200GB (a day),
+    /// amplification=1.8, unbounded), dram (memory above the cache: 1GiB; 0 is none), place and unplace (a table or
     /// index by its database's name or the part of the name after a dot, or a file: policy table-placement holds it
     /// whole, or no longer), place-rate (bytes a second that this may read)
     #[arg(required = true, value_name = "NAME=VALUE", value_parser = pair)]

@@ -22,10 +22,10 @@ pub trait Screen {
     fn key(&mut self, key: KeyCode);
 }
 
-/// Fails where there is no terminal; `instead` is a command for files and pipes.
+/// Fails where there is no terminal; `instead` is a command that needs none, and its use.
 pub fn need(instead: &str) -> Result<()> {
     if !std::io::stdout().is_terminal() {
-        bail!("top needs a terminal; `{instead}` writes to files and pipes");
+        bail!("top needs a terminal; {instead}");
     }
     Ok(())
 }

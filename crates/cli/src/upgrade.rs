@@ -14,8 +14,11 @@ use std::path::PathBuf;
 /// again. The exit code is 0 if the upgrade was done. SIGUSR2 to the holder, which for `mount` is the process that was
 /// started, does the same.
 #[derive(Args)]
+#[command(
+    override_usage = "entresol upgrade [OPTIONS] <CACHE|SOCKET|DIR>\n       entresol upgrade [OPTIONS] --config <FILE>"
+)]
 pub struct UpgradeArgs {
-    /// The cache, its control socket, or a directory where it is mounted
+    /// The cache, its control socket, or a directory where it is mounted [default: `cache` of --config]
     #[arg(value_name = "CACHE|SOCKET|DIR")]
     pub cache: PathBuf,
     #[command(flatten)]

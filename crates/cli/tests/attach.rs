@@ -133,9 +133,35 @@ fn a_mount_that_was_killed_or_unmounted_by_hand_is_detached_too() {
             attached.attach(&[]).expect("as before");
             assert!(attached.0.bytes(&name) == [3; 50_000]);
             crash(attached.mount());
+            attached.attach(&[]).expect("over the mount that is left");
+            assert!(attached.0.bytes(&name) == [3; 50_000]);
+            crash(attached.mount());
         }
         attached.0.ok(&["detach", "data"]);
         assert!(!attached.is_mounted() && attached.0.bytes(&name) == [3; 50_000], "round {round}");
+    }
+}
+
+#[test]
+fn a_complete_directory_is_detached_from_a_cache_that_cannot_be_opened_and_no_other_is() {
+    for mode in ["write-through", "write-back"] {
+        let attached = Attached::new();
+        if attached.attach(&[SMALL, &["--mode", mode]].concat()).is_none() {
+            return;
+        }
+        attached.synced("data/new", &[3; 50_000]);
+        crash(attached.mount());
+        File::create(attached.0.path("fast/data.cache")).expect("a cache without bytes");
+        if mode == "write-through" {
+            let output = attached.0.run(&["detach", "data"]);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{said}");
+            says(&said, &["fast/data.cache", "data is complete without the cache"]);
+            assert!(!attached.is_mounted() && attached.0.bytes("data/new") == [3; 50_000]);
+        } else {
+            says(&attached.0.refused(&["detach", "data"]), &["fast/data.cache"]);
+            assert!(attached.0.path("data.below").exists(), "the files stay where no server looks for them");
+        }
     }
 }
 

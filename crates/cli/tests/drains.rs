@@ -116,7 +116,10 @@ fn a_drain_that_fails_names_the_files_and_writes_all_others() {
     );
     says(
         &failed,
-        &["3 pages of bad3, 3 pages of 2 other files; they are dirty in the cache, and `entresol drain` writes them"],
+        &[
+            "3 pages of bad3, 3 pages of 2 other files; they are dirty in the cache, and `entresol drain --cache cache --backing \
+             backing` writes them",
+        ],
     );
     for n in 0..names.len() {
         assert_eq!(fs::read(mounted.below().join(format!("good{n}"))).expect("bytes"), [5; 2 * PAGE], "good{n}");

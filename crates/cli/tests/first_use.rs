@@ -25,11 +25,13 @@ fn folders() -> Scratch {
 #[test]
 fn a_cache_that_was_never_made_is_named_with_the_command_that_makes_one() {
     let scratch = folders();
-    let directory = ["backing: no cache was made for this directory; `entresol format` makes one"];
+    let command = "`entresol format --cache cache --backing backing --size SIZE`";
+    let said = format!("backing: no cache was made for this directory; {command} makes one");
+    let directory = [said.as_str()];
     says(&scratch.refused(&["mount", "backing", "mount", "--cache", "cache"]), &directory);
     says(&scratch.refused(&["drain", "--cache", "cache", "--backing", "backing"]), &directory);
     let serve = ["serve", "nbd", "--backing", "disk", "--cache", "cache", "--socket", "s"];
-    let file = ["cache: is not there", "to make it anew: entresol format --cache cache --backing disk"];
+    let file = ["cache: is not there", "to make it anew: entresol format --cache cache --backing disk --size SIZE"];
     says(&scratch.refused(&serve), &file);
 }
 

@@ -10,7 +10,7 @@ use common::Scratch;
 use common::served::{formatted, reached, start, terminate};
 use serde_json::Value;
 use sources::sources;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -81,18 +81,58 @@ fn metrics(names: &mut BTreeSet<String>) {
     names.extend(named.map(|metric| format!("metric {metric}")));
 }
 
-/// Names of events, from the calls that emit them: not each can be made to happen here.
-fn events(names: &mut BTreeSet<String>) {
+/// Names of events with their levels, from the calls that emit them: not each can be made to happen here. A call whose level
+/// is a variable gives none.
+fn emitted() -> BTreeMap<String, BTreeSet<String>> {
     let folders = ["src", "../service/src"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+    let mut levels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in folders.iter().flat_map(|folder| sources(folder)) {
         let text = fs::read_to_string(&file).expect("text");
         for (at, call) in text.match_indices(".event(") {
             let arguments = &text[at + call.len()..];
             // The second argument, or both where a condition chooses the level and the name.
             let end = arguments.find(");").unwrap_or(arguments.len());
-            let first = arguments[..end].split('"').nth(1);
-            names.extend(first.filter(|name| !name.contains([' ', '{'])).map(|name| format!("event {name}")));
+            let mut parts = arguments[..end].split('"');
+            let (level, name) = (parts.next().unwrap_or_default(), parts.next());
+            let Some(name) = name.filter(|name| !name.contains([' ', '{'])) else { continue };
+            let known = ["Info", "Warning"].into_iter().filter(|known| level.contains(&format!("Level::{known}")));
+            levels.entry(name.to_owned()).or_default().extend(known.map(str::to_lowercase));
         }
+    }
+    levels
+}
+
+fn events(names: &mut BTreeSet<String>) {
+    names.extend(emitted().into_keys().map(|name| format!("event {name}")));
+}
+
+/// Rows of the table of events in the manual: names with their levels, and with what is to be done.
+fn described() -> BTreeMap<String, (BTreeSet<String>, String)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/OPERATING.md");
+    let manual = fs::read_to_string(path).expect("docs/OPERATING.md");
+    let section = manual.split("\n## Events\n").nth(1).expect("a section on events");
+    let section = section.split("\n## ").next().expect("its text");
+    let mut rows = BTreeMap::new();
+    for line in section.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line.trim_start_matches("| ").trim_end_matches(" |").split(" | ").collect();
+        let [name, level, happened, to_do] = cells[..] else { panic!("not four cells: {line}") };
+        assert!(!happened.is_empty() && !to_do.is_empty(), "{line}");
+        let levels = level.split(", ").map(str::to_owned).collect();
+        let before = rows.insert(name.trim_matches('`').to_owned(), (levels, to_do.to_owned()));
+        assert!(before.is_none(), "twice: {line}");
+    }
+    rows
+}
+
+#[test]
+fn the_manual_lists_every_event_and_no_other() {
+    let (emitted, described) = (emitted(), described());
+    let names: BTreeSet<&String> = emitted.keys().collect();
+    assert_eq!(described.keys().collect::<BTreeSet<_>>(), names, "docs/OPERATING.md, Events");
+    for (name, (levels, to_do)) in &described {
+        assert!(levels.iter().all(|level| ["info", "warning"].contains(&level.as_str())), "{name}: {levels:?}");
+        assert!(emitted[name].is_subset(levels), "{name} is emitted as {:?}", emitted[name]);
+        assert!(!levels.contains("warning") || to_do != "nothing", "{name}: a warning asks for something");
     }
 }
 

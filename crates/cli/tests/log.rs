@@ -59,6 +59,11 @@ fn events_are_json_lines_where_that_is_asked_for() {
         (&layout["level"], &layout["layout"], &layout["policy"]),
         (&"info".into(), &"log".into(), &"lru".into())
     );
+    let commands = [
+        "`entresol drain --cache cache --backing disk`",
+        "`entresol format --cache cache --backing disk --layout slots --force`",
+    ];
+    says(layout["message"].as_str().expect("text"), &commands);
     let set: Vec<_> = of("set").iter().map(|event| (event["mode"].clone(), event["policy"].clone())).collect();
     let expected = [("write-back", "lru"), ("write-back", "arc"), ("write-through", "arc")];
     assert_eq!(set, expected.map(|(mode, policy)| (mode.into(), policy.into())));

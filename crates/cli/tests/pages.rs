@@ -40,12 +40,13 @@ fn is_named(path: &str, span: &str) -> bool {
     path == span || path.strip_suffix(&span).is_some_and(|before| before.ends_with('/'))
 }
 
-/// True if a source declares a function, type, constant or module of this name, or a variant or field.
+/// True if a source declares a function, type, constant, variable or module of this name, or a variant or field.
 fn declares(text: &str, name: &str) -> bool {
     text.match_indices(name).any(|(at, _)| {
         let ends = !text[at + name.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_');
         let before = text[..at].trim_end_matches([' ', '\n']);
-        let declared = ["fn", "struct", "enum", "const", "static", "trait", "mod", "type", "pub", "{", ",", "]", "!"];
+        let declared =
+            ["fn", "struct", "enum", "const", "static", "trait", "mod", "type", "let", "pub", "{", ",", "]", "!"];
         ends && text[..at].ends_with([' ', '\n', '!']) && declared.iter().any(|word| before.ends_with(word))
     })
 }
@@ -79,7 +80,10 @@ fn files_and_functions_that_pages_name_are_there() {
         let text = fs::read_to_string(root.join(page)).expect("a page");
         for (number, line) in text.lines().enumerate() {
             let (mut file, mut before): (Option<&str>, &str) = (None, "");
-            for (between, span) in spans(line) {
+            let spans = spans(line);
+            for (at, &(between, span)) in spans.iter().enumerate() {
+                let belongs_to_next =
+                    spans.get(at + 1).is_some_and(|(between, next)| *between == " in " && is_file(next));
                 // A name stands after its file, or before it: "`name` in `file.rs`".
                 let mut pair = None;
                 if is_file(span) {
@@ -90,7 +94,7 @@ fn files_and_functions_that_pages_name_are_there() {
                     }
                     pair = [" in ", ", in "].contains(&between).then_some((span, before));
                 } else if let Some(of) = file.filter(|_| [", ", " and ", ": "].contains(&between) && is_name(span)) {
-                    pair = Some((of, span));
+                    pair = (!belongs_to_next).then_some((of, span));
                 } else {
                     file = None;
                 }
@@ -110,7 +114,7 @@ fn files_and_functions_that_pages_name_are_there() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What a crate uses of ours: its dependencies in Cargo.toml, but for those of its tests.
+/// Crates of ours that a crate uses: its dependencies in Cargo.toml, but for those of its tests.
 fn used_by(manifest: &str) -> Vec<String> {
     let mut of_tests = false;
     let mut used: Vec<String> = Vec::new();

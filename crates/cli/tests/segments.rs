@@ -118,6 +118,9 @@ fn every_page_is_there_after_a_crash_and_the_bound_on_wear_is_kept() {
         let said = terminate(child);
         assert_eq!(said.contains("does not rank its pages"), policy == "lru", "{said}");
         assert_eq!(said.matches("its bound on wear is used up").count(), usize::from(past), "{said}");
+        let cache = scratch.path("cache").canonicalize().expect("it is there");
+        let command = format!("`entresol set --cache {} wear=unbounded`", cache.display());
+        assert_eq!(said.contains(&command), past, "{said}");
         assert_eq!(figures(&scratch)["layout"], "segments");
         scratch.ok(&["check", "--cache", "cache", "--backing", "disk"]);
         scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "disk"]);

@@ -88,7 +88,8 @@ impl Mutant {
     pub(crate) const CONFLICTS: [Mutant; 4] =
         [Mutant::ConflictUnsynced, Mutant::ResolvedEarly, Mutant::AsideUnsynced, Mutant::CleanNotDropped];
     /// The faults of a start after a kill of the process alone, which runs of their own find.
-    pub(crate) const KILLS: [Mutant; 14] = [
+    pub(crate) const KILLS: [Mutant; 15] = [
+        Mutant::LastChangeIgnored,
         Mutant::UnderWayUnsaid,
         Mutant::FormerStampIgnored,
         Mutant::WriteTimeUnsaid,

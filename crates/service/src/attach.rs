@@ -5,11 +5,12 @@ use super::control::mounted_at;
 use super::drain::drain;
 use super::guard::Guard;
 use super::hold::{ReadFile, metadata};
+use super::words::{command_line, quoted_path};
 use anyhow::{Context, Result, bail};
 use entresol_cache::Mode;
 use entresol_files::{Backing, HIDDEN, Standing, standing};
 use entresol_fsck::{SurveyError, superblock};
-use entresol_fuse::unmount_at;
+use entresol_fuse::{clear_dead_mount, unmount_at};
 use rustix::fs::statvfs;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -86,8 +87,13 @@ pub fn check(directory: &Path, writers_ok: bool) -> Result<Attachable> {
     }
     let directory = absolute(directory)?;
     let name = directory.display();
+    if mounted_at(&directory)?.is_some() {
+        // After a kill only the mount is left.
+        clear_dead_mount(&directory).with_context(|| name.to_string())?;
+    }
     if let Some(cache) = mounted_at(&directory)? {
-        bail!("{name}: is attached to {} already; `entresol detach` ends that", cache.display());
+        let detach = format!("entresol detach {}", quoted_path(&directory));
+        bail!("{name}: is attached to {} already; `{detach}` ends that", cache.display());
     }
     let found = metadata(&directory)?;
     if !found.is_dir() {
@@ -98,7 +104,8 @@ pub fn check(directory: &Path, writers_ok: bool) -> Result<Attachable> {
         let owner = found.uid();
         bail!(
             "{name}: belongs to user {owner}, and a mount is seen by its own user alone: run this as that user \
-             (`sudo -u '#{owner}' entresol attach ...`)"
+             (`sudo -u '#{owner}' {}`)",
+            command_line()
         );
     }
     // The mount says whom it cannot see.
@@ -275,7 +282,7 @@ pub fn start(attachable: &Attachable, cache: &Path, log: &Path, more: &[OsString
 ///
 /// # Errors
 /// If files are open in the mount, no cache is known, others are where the files were, or the directory is not complete
-/// without its cache.
+/// without its cache. Of a complete one it does not matter whether the cache can be opened.
 pub fn detach(directory: &Path, quiet: bool) -> Result<PathBuf> {
     let directory = absolute(directory)?;
     let name = directory.display();
@@ -300,7 +307,13 @@ pub fn detach(directory: &Path, quiet: bool) -> Result<PathBuf> {
         }
         std::thread::sleep(PAUSE);
     }
-    drain(&cache, &backing, None, false, false, quiet)?;
+    match drain(&cache, &backing, None, false, false, quiet) {
+        // As where the cache's device has failed: nothing that it has is missing.
+        Err(error) if matches!(standing(&backing), Ok(Standing::Free)) => {
+            say!("entresol: {error:#}\n{} is complete without the cache", backing.display());
+        }
+        drained => drained?,
+    }
     Attachable { directory, backing }.move_back()?;
     Ok(cache)
 }

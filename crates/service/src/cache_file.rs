@@ -65,6 +65,11 @@ impl CacheFile {
         CacheFile { path, file, seen: Mutex::default() }
     }
 
+    /// Path from the root at which the file was when it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// See [`entresol_files::close_to_others`].
     pub fn close_to_others(&self) -> Option<u32> {
         entresol_files::close_to_others(self.file.as_ref()?)

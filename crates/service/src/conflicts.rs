@@ -3,7 +3,7 @@
 use super::backing_store::Below;
 use super::log::{Level, Log};
 use super::open_cache::OpenCache;
-use super::words::counted;
+use super::words::{counted, quoted_path};
 use anyhow::{Result, bail};
 use entresol_files::{Conflict, News};
 use serde::{Deserialize, Serialize};
@@ -37,9 +37,16 @@ impl ConflictFigures {
     }
 }
 
-/// End of a line that names files in conflict: how to resolve them.
-pub const ADVICE: &str = "they are kept, and neither served nor written, until `entresol resolve FILE --keep cache` or \
-                          `--keep below` says which bytes count";
+/// The two commands of which one ends the conflict of a file; none: of each file.
+pub fn ending(file: Option<&Path>) -> String {
+    let file = file.map_or_else(|| "FILE".to_owned(), quoted_path);
+    format!("`entresol resolve {file} --keep cache` or `entresol resolve {file} --keep below`")
+}
+
+/// End of a line that names files in conflict: the way to resolve them.
+fn advice(file: Option<&Path>) -> String {
+    format!("they are kept, and neither served nor written, until {} says which bytes count", ending(file))
+}
 
 /// A line that names the files of a directory in conflict.
 pub fn said(backing: &Path, conflicts: &[ConflictFigures]) -> String {
@@ -53,11 +60,16 @@ pub fn said(backing: &Path, conflicts: &[ConflictFigures]) -> String {
     if conflicts.len() > NAMED_MAX {
         names.push(counted(conflicts.len() - NAMED_MAX, "other file"));
     }
-    format!("{}: was changed without the cache, which has dirty pages of it: {ADVICE}", names.join(", "))
+    let alone = match conflicts {
+        [one] => Some(backing.join(&one.path)),
+        _ => None,
+    };
+    let advice = advice(alone.as_deref());
+    format!("{}: was changed without the cache, which has dirty pages of it: {advice}", names.join(", "))
 }
 
-/// Reports files that were changed without the cache as events.
-pub fn tell(below: &Below, log: &Log) {
+/// Reports files that were changed without the cache as events; `backing` is their directory, by its path.
+pub fn tell(below: &Below, backing: &Path, log: &Log) {
     let Below::Files(files) = below else { return };
     for (path, news) in files.news() {
         let name = path.display();
@@ -71,7 +83,7 @@ pub fn tell(below: &Below, log: &Log) {
             }
             News::Conflict => {
                 let what = "was changed without the cache, which has dirty pages of it";
-                ("conflict", format!("{name}: {what}: {ADVICE}"))
+                ("conflict", format!("{name}: {what}: {}", advice(Some(&backing.join(&path)))))
             }
         };
         log.event(Level::Warning, "changed-below", &message, json!({ "path": path.to_string_lossy(), "found": what }));

@@ -6,7 +6,7 @@ use super::hold::ReadFile;
 use super::identity::Identity;
 use super::open_cache::OpenCache;
 use super::serve::open_to_drain;
-use super::unwritten::{ADVICE, list};
+use super::unwritten::{advice, list};
 use super::words::counted;
 use anyhow::{Result, anyhow, bail};
 use entresol_fsck::survey;
@@ -93,9 +93,9 @@ fn read_only(cache: &Path, directory: &Path) -> Option<anyhow::Error> {
     let counts = backing.by_file(&backing.disk(page_bytes).ok()?, &dirty.collect::<Vec<_>>()).ok()?;
     let pages = counted(counts.values().sum(), "page");
     let named = list(counts.into_iter().map(|(path, count)| (path.display().to_string(), count)).collect());
-    let (cache, directory) = (cache.display(), directory.display());
     (!named.is_empty()).then(|| {
-        let why = "its file system is read-only";
-        anyhow!("{cache}: {pages} could not be written below ({directory}: {why}): {named}; they are dirty in the cache, and {ADVICE}")
+        let (advice, why) = (advice(cache, directory), "its file system is read-only");
+        let (cache, directory) = (cache.display(), directory.display());
+        anyhow!("{cache}: {pages} could not be written below ({directory}: {why}): {named}; they are dirty in the cache, and {advice}")
     })
 }

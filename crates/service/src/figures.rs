@@ -2,7 +2,7 @@
 
 use super::age::AgeFigures;
 use super::choice::ChoiceFigures;
-use super::conflicts::ConflictFigures;
+use super::conflicts::{ConflictFigures, ending};
 use super::doubt::DoubtFigures;
 use super::objects::{self, ObjectFigures};
 use super::observed::{CallFigures, FrontEndFigures};
@@ -13,6 +13,7 @@ use entresol_policy::{Choice, Worn};
 use entresol_render::{NumberFormat, grouped, percent};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Counts since the cache was opened, and its state now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -490,7 +491,10 @@ impl Figures {
         if !self.conflicts.is_empty() {
             let files: Vec<String> = self.conflicts.iter().map(ConflictFigures::line).collect();
             let what = "changed without the cache, which has dirty pages of them";
-            lines.push(("conflicts", format!("{what}: {}; see `entresol resolve`", files.join(", "))));
+            let alone = self.mountpoint.as_ref().filter(|_| self.conflicts.len() == 1);
+            let file = alone.map(|mountpoint| Path::new(mountpoint).join(&self.conflicts[0].path));
+            let ending = ending(file.as_deref());
+            lines.push(("conflicts", format!("{what}: {}; {ending} ends a conflict", files.join(", "))));
         }
         if self.accounts_late {
             lines.push((

@@ -12,6 +12,7 @@ use super::lost::{self, IfLost, Opened, dirty_pages, dirty_pages_at};
 use super::open_cache::{Dropped, OpenCache};
 use super::settings::Settings;
 use super::setup::{Parts, Setup};
+use super::words::format_command;
 use anyhow::{Context, Result, anyhow, bail};
 use entresol_cache::Mode;
 use entresol_disk::Caching;
@@ -95,6 +96,11 @@ fn mapped(cache: &Path, directory: &Path) -> Result<Backing> {
                  its file system mounted?",
                 directory.display()
             );
+        }
+        Err(FilesError::NotFormatted) => {
+            let size = if cache.exists() { "" } else { " --size SIZE" };
+            let format = format_command(cache, directory);
+            bail!("{}: no cache was made for this directory; `{format}{size}` makes one", directory.display());
         }
         Err(error) => Err(refusal(directory, error)),
     }
@@ -183,7 +189,7 @@ fn backing_again(directory: &Path, holder: &Holder) -> Result<Backing> {
 /// Opens a cache over its locked directory.
 fn open_over(setup: Setup, backing: Backing, over: &FileOptions) -> Result<OpenFiles> {
     let (path, directory, holder) = (setup.path, setup.backing, setup.holder);
-    let store = hold_cache(path, Caching::direct_if(over.direct))?;
+    let store = hold_cache(path, directory, Caching::direct_if(over.direct))?;
     let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
     if over.direct {
         check_direct(superblock.geometry.page_bytes)?;

@@ -7,11 +7,13 @@ use super::cache_file::{CacheFile, Change};
 use super::choice::why;
 use super::conflicts;
 use super::log::{Level, Log};
+use super::words::quoted_path;
 use entresol_cache::{BlockCache, FlushProgress};
 use entresol_disk::DeviceCounts;
 use entresol_files::places::{closed_descriptors, descriptors_bound};
 use entresol_policy::Worn;
 use serde_json::json;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -41,10 +43,11 @@ struct Seen {
 }
 
 impl HealthMonitor {
-    /// Starts the thread. Without a thread no look takes place, but failures are counted all the same.
+    /// Starts the thread; `backing` is the path of the backing store. Without a thread no look takes place, but failures are
+    /// counted all the same.
     pub fn start(
         cache: Arc<BlockCache>,
-        below: Below,
+        (below, backing): (Below, PathBuf),
         file: Arc<CacheFile>,
         pair: Arc<dyn Paired>,
         sync_after: Option<Duration>,
@@ -64,11 +67,11 @@ impl HealthMonitor {
                     let _told = cache.flush_ahead();
                 }
                 seen.look_at_file(&file, &log);
-                seen.look(&cache, &log);
+                seen.look(&cache, &file, &log);
                 seen.look_at_descriptors(&log);
                 seen.raise(&*pair, &log);
                 seen.look_at_directories(&below, &log);
-                conflicts::tell(&below, &log);
+                conflicts::tell(&below, &backing, &log);
                 if unkept.is_due(Instant::now(), || {
                     cache.stats().map_or(0, |stats| stats.counts.reads + stats.counts.writes)
                 }) {
@@ -78,10 +81,10 @@ impl HealthMonitor {
             }
             // A last look covers the end.
             seen.look_at_file(&file, &log);
-            seen.look(&cache, &log);
+            seen.look(&cache, &file, &log);
             seen.look_at_descriptors(&log);
             seen.look_at_directories(&below, &log);
-            conflicts::tell(&below, &log);
+            conflicts::tell(&below, &backing, &log);
         };
         let thread = std::thread::Builder::new().name("health monitor".into()).spawn(look);
         HealthMonitor(thread.ok().map(|thread| (stop, thread)))
@@ -185,7 +188,7 @@ impl Seen {
         self.change = change;
     }
 
-    fn look(&mut self, cache: &BlockCache, log: &Log) {
+    fn look(&mut self, cache: &BlockCache, file: &CacheFile, log: &Log) {
         let devices = cache.devices();
         for ((name, now), before) in ["cache", "backing"].into_iter().zip(devices).zip(self.devices) {
             errors(name, now, before, log);
@@ -204,18 +207,22 @@ impl Seen {
             log.event(Level::Warning, "lost-pages", &message, json!({ "pages": lost - self.lost }));
         }
         self.lost = lost;
-        self.look_at_wear(stats.log.map(|(_, worn)| worn), log);
+        self.look_at_wear(stats.log.map(|(_, worn)| worn), file, log);
         self.look_at_choice(cache, log);
     }
 
     /// Reports the first writes that went past the cache to keep a bound on wear.
-    fn look_at_wear(&mut self, worn: Option<Worn>, log: &Log) {
+    fn look_at_wear(&mut self, worn: Option<Worn>, file: &CacheFile, log: &Log) {
         let past = worn.map_or(0, |worn| worn.past_writes);
         if self.past_writes == 0 && past > 0 {
-            let message = "what the cache may take by its bound on wear is used up: until it may take more, writes go to \
-                           the backing store alone, and no page enters. `entresol set wear=BOUND` gives another bound; \
-                           `entresol stats` counts these writes, and they are not mentioned again";
-            log.event(Level::Warning, "wear", message, json!({ "past_writes": past }));
+            let cache = quoted_path(file.path());
+            let message = format!(
+                "what the cache may take by its bound on wear is used up: until it may take more, writes go to the backing \
+                 store alone, and no page enters. `entresol set --cache {cache} wear=unbounded` ends the bound, and \
+                 another value gives another one; `entresol stats {cache}` counts these writes, and they are not mentioned \
+                 again"
+            );
+            log.event(Level::Warning, "wear", &message, json!({ "past_writes": past }));
         }
         self.past_writes = past;
     }

@@ -1,5 +1,6 @@
 //! Files and devices that this process holds alone or only reads, and damage found in them.
 
+use super::words::format_command;
 use anyhow::{Context, Result, anyhow, bail};
 use entresol_disk::{Caching, Disk, FileDisk, PATIENCE};
 use entresol_fsck::Bytes;
@@ -35,11 +36,13 @@ pub(crate) fn follow_killed() {
     FOLLOWS_KILL.store(true, Relaxed);
 }
 
-/// Opens a cache for this process alone.
-pub(crate) fn hold_cache(path: &Path, caching: Caching) -> Result<FileDisk> {
+/// Opens the cache of a backing store for this process alone.
+pub(crate) fn hold_cache(path: &Path, backing: &Path, caching: Caching) -> Result<FileDisk> {
     match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error)
-            .with_context(|| format!("{}: there is no cache here; `entresol format` makes one", path.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error).with_context(|| {
+            let format = format_command(path, backing);
+            format!("{}: there is no cache here; `{format} --size SIZE` makes one", path.display())
+        }),
         _ => hold(path, caching),
     }
 }

@@ -6,6 +6,7 @@ use super::holder::Holder;
 use super::lost::{Opened, without_backing};
 use super::mount::{self, DirectoryCache, FrontOptions, Layer, MountOptions};
 use super::serving::resolved;
+use super::words::quoted_path;
 use anyhow::{Context, Result, anyhow, bail};
 use entresol_files::{DirectFiles, FileLayer};
 use entresol_fuse::Mount;
@@ -76,7 +77,7 @@ pub fn run_beside(options: &RunOptions, quiet: bool) -> Result<ExitStatus> {
         Guard::check(&options.backing, options.cache.options.writers_ok, quiet)
             .map_err(|error| without_backing(&options.cache.path, error))?,
     );
-    own_namespace()?;
+    own_namespace(&options.backing, &options.cache.path)?;
     let here = std::env::current_dir().context("the current directory")?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("signals")?;
     let mut holder = start_holder()?;
@@ -152,7 +153,7 @@ pub fn run_over(options: RunOptions, quiet: bool) -> Result<ExitStatus> {
     // Before this process enters its own namespace, in which other users' processes cannot be looked at.
     let guard =
         Guard::check(&backing, cache.options.writers_ok, quiet).map_err(|error| without_backing(&cache.path, error))?;
-    own_namespace()?;
+    own_namespace(&backing, &cache.path)?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("signals")?;
     ending::watch()?;
     let directory = backing.canonicalize().with_context(|| backing.display().to_string())?;
@@ -202,8 +203,9 @@ fn run_to_end(command: &mut Command, before: Option<Before>, signals: &mut Signa
     wait(&child, None, signals)?.command.context("the command")
 }
 
-/// Creates a mount namespace for this process, which must not have threads yet.
-fn own_namespace() -> Result<()> {
+/// Creates a mount namespace for this process, which must not have threads yet. A refusal names the command for the
+/// directory and the cache that does without one.
+fn own_namespace(backing: &Path, cache: &Path) -> Result<()> {
     let unshare = |flags| {
         // SAFETY: descriptors stay shared; other effects concern other threads only, and there are none.
         unsafe { rustix::thread::unshare_unsafe(flags) }
@@ -212,9 +214,10 @@ fn own_namespace() -> Result<()> {
     let alone = if user.is_root() { unshare(UnshareFlags::NEWNS) } else { Err(Errno::PERM) };
     if alone.is_err() {
         let refused = |error: std::io::Error| {
+            let (backing, cache) = (quoted_path(backing), quoted_path(cache));
             anyhow!(
-                "user namespaces are not allowed here ({error}); as root, or with `entresol mount` at another place, none \
-                 is needed (docs/OPERATING.md)"
+                "user namespaces are not allowed here ({error}); root needs none, nor does `entresol mount {backing} \
+                 MOUNTPOINT --cache {cache}`"
             )
         };
         unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS).map_err(|error| refused(error.into()))?;

@@ -82,7 +82,7 @@ fn open_once(
             return Ok(Opened::Bypassed(bypass));
         }
     };
-    let store = hold_cache(path, caching)?;
+    let store = hold_cache(path, backing, caching)?;
     let superblock = entresol_fsck::superblock(&HeldBytes(&store)).with_context(|| path.display().to_string())?;
     let known_as = identity::check(path, &superblock, backing, devices.identity)?;
     let page_bytes = superblock.geometry.page_bytes;
@@ -132,7 +132,7 @@ pub(crate) fn open_to_drain(
     };
     check_apart(path, backing)?;
     let started = Instant::now();
-    let store = hold_cache(path, Caching::Buffered)?;
+    let store = hold_cache(path, backing, Caching::Buffered)?;
     let below = patiently(backing, || GrowingFile::open(backing, true, CAPACITY_BYTES));
     let below = below.map_err(|error| in_use_or(backing, error))?;
     let known_as = identity::check(path, &superblock, backing, identity)?;

@@ -11,7 +11,8 @@ use super::keyword::Keyword;
 use super::log::{Level, Log};
 use super::open_cache::{Dropped, OpenCache};
 use super::running::Running;
-use super::unwritten::{self, ADVICE, by_file};
+use super::unwritten::{self, advice, by_file};
+use super::words::{drain_command, format_command};
 use anyhow::{Context, Result, bail};
 use entresol_cache::{Block, Learning};
 use entresol_files::CachedFiles;
@@ -82,11 +83,11 @@ impl OpenCache {
         let running = Arc::new(Running::new(&self, file.clone(), log.clone()));
         let control = Control::start(&self.path, Arc::clone(&running) as Arc<dyn Controlled>);
         let unheard = |error| {
-            let message = format!("{error:#}; stats and set will not find it");
+            let message = format!("{error:#}; stats, top, set, record, metrics and upgrade will not find it");
             log.event(Level::Warning, "no-control", &message, Value::Null);
         };
         let control = control.map_err(unheard).ok();
-        let (cache, below, pair) = (self.cache.clone(), self.below.clone(), self.pair.clone());
+        let (cache, below, pair) = (self.cache.clone(), (self.below.clone(), self.backing.clone()), self.pair.clone());
         let health_monitor = HealthMonitor::start(cache, below, file.clone(), pair, self.sync_after, log.clone());
         Served { held: self, running, file, control, log, health_monitor }
     }
@@ -103,8 +104,11 @@ impl OpenCache {
             }
             _ => return,
         };
-        let message =
-            format!("{name} {why}; a cache drained and made anew by `entresol format --layout slots` copies none");
+        let (drain, format) = (drain_command(&self.path, &self.backing), format_command(&self.path, &self.backing));
+        let message = format!(
+            "{name} {why}; a cache that is made anew in slots copies none: at its end `{drain}`, then `{format} --layout \
+             slots --force`"
+        );
         log.event(Level::Info, "layout", &message, json!({ "layout": layout.name(), "policy": name }));
     }
 }
@@ -202,7 +206,7 @@ impl Served {
             }
         }
         if let Some(refused) = refused {
-            bail!("{refused}; they are dirty in the cache, and {ADVICE}");
+            bail!("{refused}; they are dirty in the cache, and {}", advice(self.path(), &self.held.backing));
         }
         let lost = self.held.lost()?;
         if let Some(first) = lost.first() {

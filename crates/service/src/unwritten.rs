@@ -2,13 +2,13 @@
 
 use super::backing_store::Below;
 use super::open_cache::OpenCache;
-use super::words::counted;
+use super::words::{counted, drain_command};
 use anyhow::anyhow;
 use entresol_cache::Refused;
 use entresol_files::CachedFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Files that are named at most; the others are counted.
 const NAMED_MAX: usize = 5;
@@ -83,7 +83,7 @@ impl OpenCache {
         let said = match self.cache.drain_past_refused() {
             Ok(found) if !found.pages.is_empty() => {
                 let what = refused(self, &found);
-                anyhow!("{name}: {what}; they are dirty in the cache, and {ADVICE}")
+                anyhow!("{name}: {what}; they are dirty in the cache, and {}", advice(&self.path, &self.backing))
             }
             Ok(_) => anyhow::Error::new(error).context(format!("{name}: the drain")),
             // The cache device has failed too, so that its pages cannot be listed.
@@ -96,7 +96,9 @@ impl OpenCache {
 }
 
 /// Advice for a user whose pages are refused.
-pub const ADVICE: &str = "`entresol drain` writes them once the cause is mended";
+pub fn advice(cache: &Path, backing: &Path) -> String {
+    format!("`{}` writes them once the cause is mended", drain_command(cache, backing))
+}
 
 /// Files and their numbers of pages in words, the file with most pages first.
 pub fn list(mut counts: Vec<(String, usize)>) -> String {

@@ -17,6 +17,27 @@ pub fn quoted(word: &str) -> String {
     if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
+/// The command line of this process, quoted for a shell.
+pub fn command_line() -> String {
+    let given = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
+    std::iter::once("entresol".to_owned()).chain(given).collect::<Vec<_>>().join(" ")
+}
+
+/// A path quoted for a shell, if needed.
+pub fn quoted_path(path: &Path) -> String {
+    quoted(&path.to_string_lossy())
+}
+
+/// The command that makes a cache.
+pub fn format_command(cache: &Path, backing: &Path) -> String {
+    format!("entresol format --cache {} --backing {}", quoted_path(cache), quoted_path(backing))
+}
+
+/// The command that writes the dirty pages of a cache below.
+pub fn drain_command(cache: &Path, backing: &Path) -> String {
+    format!("entresol drain --cache {} --backing {}", quoted_path(cache), quoted_path(backing))
+}
+
 /// A number of things: "1 page", "2 pages".
 pub fn counted(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })

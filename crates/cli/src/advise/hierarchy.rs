@@ -93,7 +93,8 @@ pub struct HierarchyArgs {
     /// Policy that manages flash above a disk; DRAM above the flash is an LRU pool for a policy of one tier
     #[arg(long, value_name = "POLICY", default_value = "reuse")]
     pub flash_policy: String,
-    /// Treatment of writes by the tier above the lowest, as `mount` and `serve` take it
+    /// Treatment of writes by the tier above the lowest, as `mount` and `serve` take it. The default here is another than that
+    /// of a cache in use, which is write-through
     #[arg(long, value_parser = keyword::<Mode>(), default_value = "write-back")]
     pub mode: Mode,
     /// Simulate every candidate in full, including those that cannot be the answer

@@ -66,7 +66,7 @@ pub struct PlacementArgs {
     #[arg(long, short, default_value = POLICIES, value_name = "LIST")]
     pub policy: String,
     /// Treatment of writes by the placement and by the caches; but in write-back, a written page of a placed object goes
-    /// to both devices at once
+    /// to both devices at once. The default here is another than that of a cache in use, which is write-through
     #[arg(long, value_parser = keyword::<Mode>(), default_value = "write-back")]
     pub mode: Mode,
     #[command(flatten)]

@@ -23,8 +23,9 @@ pub struct CacheArgs {
     /// With --cache: treatment of writes [default: the one used last or given to `format`, else write-through]
     #[arg(long, requires = "cache", value_parser = keyword::<Mode>())]
     mode: Option<Mode>,
-    /// With --cache: pages that the policy may keep in the cache, as a share of its capacity. A smaller share leaves
-    /// more space to dead versions, so that fewer pages are copied to free segments
+    /// With --cache: pages that the policy may keep in the cache: a share of its capacity (85%), bytes (10GiB) or pages
+    /// (2000p). Over the layouts log and segments fewer pages leave more space to dead versions, so that fewer pages are
+    /// copied to free segments; over slots no page is copied
     #[arg(long, value_name = "SIZE", default_value = "100%", requires = "cache")]
     cache_size: Size,
     /// With --cache: share of those pages that may be dirty; above it the coldest dirty pages are written back early
@@ -49,8 +50,8 @@ pub struct CacheArgs {
     #[arg(long, value_name = "BYTES", default_value = "0", requires = "cache", value_parser = bytes_or_none)]
     sequential_cutoff: u64,
     /// With --cache: bound on what is written to a cache of the layout segments: 1DWPD (times its size a day), 200GB (a
-    /// day), amplification=1.8 (bytes for each byte that users write), or unbounded [default: amplification=1.8+0.04, with
-    /// 0.04 bytes for each byte that users read]
+    /// day), amplification=1.8 (bytes for each byte that users write), or unbounded [default: the one given to `format`, else
+    /// amplification=1.8+0.04, with 0.04 bytes for each byte that users read]
     #[arg(long, value_name = "BOUND", requires = "cache")]
     wear: Option<Wear>,
     /// With --cache: memory above the cache: the upper tier of a policy that manages two, an LRU pool above any other

@@ -174,7 +174,8 @@ fn readings(coordinator: &str, credential: Option<Credential>, every: Duration) 
 
 /// Runs the command.
 pub fn top(arguments: &BurstTopArgs) -> Result<()> {
-    terminal::need("entresol burst metrics")?;
+    let metrics = format!("entresol burst metrics --coordinator {}", arguments.coordinator);
+    terminal::need(&format!("`{metrics}` serves the same figures over HTTP"))?;
     let credential = administrator(key_file(arguments.key.as_deref()).as_deref())?;
     terminal::show(&mut Shown {
         coordinator: arguments.coordinator.clone(),

@@ -47,7 +47,8 @@ pub struct SimulateArgs {
     /// amplification=1.8 (for each byte that requests write; 1.8+0.04: and for each that they read), or unbounded
     #[arg(long, value_name = "BOUND", default_value = "unbounded")]
     pub wear: Wear,
-    /// Treatment of writes by the cache, the lowest layer, as `mount` and `serve` take it
+    /// Treatment of writes by the cache, the lowest layer, as `mount` and `serve` take it. The default here is another than
+    /// that of a cache in use, which is write-through
     #[arg(long, value_parser = keyword::<Mode>(), default_value = "write-back")]
     pub mode: Mode,
     /// Simulate a stack of layers instead, each fed the misses and write-backs of the one before it:

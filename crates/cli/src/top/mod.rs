@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use entresol_service::tables::Tables;
 use entresol_service::top::{Reading, Readings, readings};
+use entresol_service::words::quoted_path;
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
 use screen::{View, draw};
@@ -68,7 +69,8 @@ impl Screen for Shown {
 
 /// Runs the command.
 pub fn run(arguments: &TopArgs) -> Result<()> {
-    terminal::need("entresol stats --watch")?;
+    let place = quoted_path(&arguments.place);
+    terminal::need(&format!("`entresol stats {place} --watch 1` writes to files and pipes"))?;
     // A path without a file is an error now, on one line.
     std::fs::metadata(&arguments.place).with_context(|| arguments.place.display().to_string())?;
     let tables = Tables::new(&arguments.names.source());

@@ -21,7 +21,7 @@ const SPIN_MIN_NS: Nanos = 5_000;
 /// Change of the spin by a sleep that was earlier than it.
 const SPIN_STEP_NS: Nanos = 500;
 
-/// How long a wait spins, by the sleeps so far.
+/// Length of a spin, by the sleeps so far.
 static SPIN_NS: AtomicU64 = AtomicU64::new(SPIN_MAX_NS);
 
 /// The spin after a sleep that was late by this much. It rests where one step up meets three down: where three of four

@@ -5,7 +5,7 @@ mod nowhere;
 pub use nowhere::{NotWritten, Nowhere};
 
 use super::blocks::{Blocks, Extents};
-use super::changed::{Changes, Watch};
+use super::changed::{Change, Changes, Watch};
 use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
 use crate::below::{Attributes, File, Modified, OpenFile};
 use crate::mutant::{self, Mutant};
@@ -250,6 +250,9 @@ impl Below {
     /// time and rights stay. If another program has changed the file, the range is kept aside.
     fn write(&self, offset: u64, bytes: &[u8], changes: &Changes, page_bytes: u64) -> io::Result<Went> {
         loop {
+            if self.change() == Change::Doubtful {
+                return Ok(Went::Below(0));
+            }
             if self.change().is_apart() && self.put_aside(offset, bytes, changes, page_bytes)? {
                 return Ok(Went::Aside);
             }

@@ -14,15 +14,17 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const NAME: &str = "last-change";
 
-/// Keeper of the mark.
+/// The mark of a directory in use.
 #[derive(Default)]
 pub(super) struct LastChange {
     /// A change of ours has ended since the mark was set.
     made: Arc<AtomicBool>,
+    /// The start is over: what it doubted is dropped, durably.
+    begun: AtomicBool,
     file: Mutex<Option<File>>,
 }
 
@@ -36,9 +38,9 @@ pub(super) fn read(hidden: &Directory) -> io::Result<Option<i64>> {
 }
 
 impl LastChange {
-    /// A keeper that hears of changes by this flag.
+    /// A mark that is due when this flag is set.
     pub fn of(made: Arc<AtomicBool>) -> Self {
-        Self { made, file: Mutex::default() }
+        Self { made, ..Self::default() }
     }
 
     /// The flag that the end of a change sets.
@@ -46,20 +48,37 @@ impl LastChange {
         self.made.clone()
     }
 
-    /// Sets the mark if a change of ours has ended since it was.
-    pub fn set(&self, hidden: &Directory) {
-        if self.made.swap(false, SeqCst) && self.touch(hidden).is_err() {
-            self.made.store(true, SeqCst);
-        }
+    /// Has the mark set from now on, and soon: the state of each file is known.
+    pub fn begin(&self) {
+        self.made.store(true, SeqCst);
+        self.begun.store(true, SeqCst);
     }
 
-    fn touch(&self, hidden: &Directory) -> rustix::io::Result<()> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = match &mut *file {
-            Some(file) => file,
-            none => none.insert(hidden.open_file(NAME, For::Making)?),
-        };
-        file.set_modified(Modified::Now)
+    /// True if a change of ours has ended since the mark was set.
+    pub fn is_due(&self) -> bool {
+        self.begun.load(SeqCst) && self.made.load(SeqCst)
+    }
+
+    fn file(&self) -> MutexGuard<'_, Option<File>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the file of the mark, once.
+    pub fn open(&self, hidden: &Directory) -> rustix::io::Result<()> {
+        let mut file = self.file();
+        if file.is_none() {
+            *file = Some(hidden.open_file(NAME, For::Making)?);
+        }
+        Ok(())
+    }
+
+    /// Sets the mark. Where that fails it stays due.
+    pub fn set(&self) {
+        self.made.store(false, SeqCst);
+        let file = self.file();
+        if !file.as_ref().is_some_and(|file| file.set_modified(Modified::Now).is_ok()) {
+            self.made.store(true, SeqCst);
+        }
     }
 }
 
@@ -67,4 +86,38 @@ impl LastChange {
 /// process that left this mark.
 pub(super) fn is_doubtful(changed: i64, mark: Option<i64>) -> bool {
     !mutant::is(Mutant::LastChangeIgnored) && mark.is_none_or(|mark| changed > mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::below::FileSystem;
+    use crate::below::Paths as _;
+    use crate::below::simulated::SimFileSystem;
+    use entresol_crashtest::Power;
+    use std::path::Path;
+
+    #[test]
+    fn the_mark_is_set_after_the_start_and_then_where_a_change_of_ours_has_ended() {
+        let system = FileSystem::Simulated(SimFileSystem::new(3, true, &Power::steady()));
+        let hidden = system.open_directory(Path::new("/")).expect("a directory");
+        let mark = LastChange::default();
+        let set = || {
+            if mark.is_due() {
+                mark.open(&hidden).expect("a file");
+                mark.set();
+            }
+            read(&hidden).expect("attributes")
+        };
+        mark.made().store(true, SeqCst);
+        assert_eq!(set(), None, "a start may still doubt");
+        mark.begin();
+        let first = set().expect("a mark");
+        assert_eq!(set(), Some(first), "nothing was changed");
+        mark.made().store(true, SeqCst);
+        let second = set().expect("a mark");
+        assert!(second > first, "{second} after {first}");
+        assert!(is_doubtful(second + 1, Some(second)) && is_doubtful(1, None));
+        assert!(!is_doubtful(second, Some(second)));
+    }
 }

@@ -172,9 +172,14 @@ impl Shared {
 
     /// Sets the mark of our last change, if there was one. While the files are not complete nobody asks for it.
     fn mark_last_change(&self) {
+        if self.read_only || !self.last_change.is_due() {
+            return;
+        }
         let map = self.map();
-        if !self.read_only && map.record().is_some_and(|record| record.complete) {
-            self.last_change.set(map.hidden());
+        let opened = map.record().is_some_and(|record| record.complete) && self.last_change.open(map.hidden()).is_ok();
+        drop(map);
+        if opened {
+            self.last_change.set();
         }
     }
 

@@ -92,8 +92,6 @@ struct Present {
     is_nameless: bool,
     /// State that a former process left.
     state: FileState,
-    /// Nobody knows whether its bytes are those of the clean pages.
-    is_doubtful: bool,
 }
 
 /// A file that was opened at a start.
@@ -555,7 +553,7 @@ impl Backing {
         let below = Below::new(key, file, writable, (Some(left.unwrap_or(now)), 0), self.places.clone());
         below.watch.announce_in(self.made.clone());
         if is_doubtful {
-            below.set_change(Change::Bytes);
+            below.set_change(Change::Doubtful);
         }
         if self.contents.conflicts.contains_key(&key) {
             below.set_change(Change::Conflict);
@@ -571,7 +569,7 @@ impl Backing {
         }
         below.look_as(now).map_err(at(&path))?;
         below.admit();
-        Ok(Present { below, path, parts, is_nameless, state, is_doubtful })
+        Ok(Present { below, path, parts, is_nameless, state })
     }
 }
 
@@ -667,8 +665,8 @@ impl CachedFiles {
             contents.conflicts.keys().filter(|key| !conflicts.contains_key(key)).copied().collect();
         let of = |change| present.values().filter(move |file| file.below.change() == change).map(|file| file.below.key);
         let changed: Vec<FileKey> = of(Change::Bytes).collect();
-        found.doubtful = present.values().filter(|file| file.is_doubtful).count();
-        (found.changed, found.conflicts) = (changed.len() - found.doubtful, conflicts.len());
+        (found.changed, found.doubtful) = (changed.len(), of(Change::Doubtful).count());
+        found.conflicts = conflicts.len();
         // From here on a crash leaves files without stamps; changed files stay known as such. All checks that could
         // refuse the start have passed.
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
@@ -730,6 +728,7 @@ impl CachedFiles {
             // A killed process may have written the files without a sync.
             files.files().values().for_each(|known| known.file.leaving.unsynced.store(true, SeqCst));
         }
+        files.shared.last_change.begin();
         Ok((files, found))
     }
 
@@ -762,7 +761,7 @@ impl CachedFiles {
             removed += usize::from(dirty && nowhere == Some(Nowhere::Removed));
             beyond += usize::from(dirty && nowhere == Some(Nowhere::Beyond));
             match self.shared.disk.file_at(page * page_bytes) {
-                Some((below, offset)) if below.change() != Change::Bytes && nowhere.is_none() => {
+                Some((below, offset)) if !below.change().is_other() && nowhere.is_none() => {
                     if dirty {
                         files[&below.key].note_dirty(offset, page_bytes);
                     }
@@ -773,7 +772,7 @@ impl CachedFiles {
         void.sort_unstable();
         let mut runs = void.chunk_by(|one, next| one + 1 == *next && !(next * page_bytes).is_multiple_of(REGION_BYTES));
         runs.try_for_each(|run| self.shared.cache.forget(run[0] * page_bytes, run.len() as u64 * page_bytes))?;
-        let changed: Vec<&Present> = present.values().filter(|file| file.below.change() == Change::Bytes).collect();
+        let changed: Vec<&Present> = present.values().filter(|file| file.below.change().is_other()).collect();
         let at_once = !takes_over || !changed.is_empty();
         if !void.is_empty() && at_once {
             self.shared.cache.flush_ahead()?;
@@ -838,8 +837,7 @@ fn conflicts(
     let mut conflicts: BTreeMap<FileKey, u64> = known.map(|(&key, &size)| (key, size)).collect();
     for &(page, _) in held.iter().filter(|(_, dirty)| *dirty) {
         let Some((below, _)) = disk.file_at(page * page_bytes) else { continue };
-        // A doubtful file was complete without its cache: what the cache has besides was never flushed.
-        if below.change() == Change::Bytes && !present[&below.key].is_doubtful {
+        if below.change() == Change::Bytes {
             conflicts.insert(below.key, below.left().map_or(0, |left| left.size));
             below.set_change(Change::Conflict);
         }

@@ -36,4 +36,4 @@ pub use mount::{Mount, Options};
 #[cfg(feature = "mutants")]
 pub use mutant::{kill_after, leave_out, steps_taken};
 pub use passthrough::Passing;
-pub use unmounter::{Unmounter, unmount_at};
+pub use unmounter::{Unmounter, clear_dead_mount, unmount_at};

@@ -242,8 +242,11 @@ fn unmount(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
 /// Most dead mounts, one over the other, that are taken away.
 const DEAD_MAX: usize = 64;
 
-/// Takes away the mounts of killed processes.
-pub(super) fn clear_dead_mount(mountpoint: &Path) -> io::Result<()> {
+/// Takes away the mounts of killed processes at a directory; one that is served stays.
+///
+/// # Errors
+/// The error of the system, or of `fusermount3`.
+pub fn clear_dead_mount(mountpoint: &Path) -> io::Result<()> {
     for _ in 0..DEAD_MAX {
         // Opened, because the kernel may still answer a request for the attributes.
         match std::fs::read_dir(mountpoint) {

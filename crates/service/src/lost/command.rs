@@ -5,7 +5,7 @@ use crate::chosen::DEFAULT_MODE;
 use crate::hold::hex;
 use crate::identity::Identity;
 use crate::keyword::Keyword;
-use crate::words::quoted;
+use crate::words::{format_command, quoted};
 use entresol_files::record::Choices;
 use std::ffi::OsString;
 use std::path::Path;
@@ -35,7 +35,8 @@ pub fn again(words: &[OsString], if_lost: IfLost) -> Option<String> {
     Some(text.join(" "))
 }
 
-/// The command that makes the cache with its earlier choices, as far as they are known.
+/// The command that makes the cache with its earlier choices, as far as they are known. The size of a file that is not
+/// there is the user's to say.
 pub fn format(
     cache: &Path,
     backing: &Path,
@@ -43,8 +44,7 @@ pub fn format(
     choices: Option<&Choices>,
     force: bool,
 ) -> String {
-    let path = |path: &Path| quoted(&path.to_string_lossy());
-    let mut text = format!("entresol format --cache {} --backing {}", path(cache), path(backing));
+    let mut text = format_command(cache, backing);
     if let Some(identity) = identity {
         text += &format!(" --identity {}", hex(&identity));
     }
@@ -62,6 +62,8 @@ pub fn format(
         if let Some(wear) = &choices.wear {
             text += &format!(" --wear {wear}");
         }
+    } else if !cache.exists() {
+        text += " --size SIZE";
     }
     text + if force { " --force" } else { "" }
 }

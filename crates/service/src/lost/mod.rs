@@ -220,7 +220,11 @@ impl Start<'_> {
     fn recreate(&self, below: &mut dyn Without, found: &Look, record: Record) -> Result<()> {
         let choices = record.choices.clone();
         let store = self.space(found, choices.as_ref())?;
-        let geometry = geometry(&store, choices.as_ref())?;
+        let known = geometry(&store, choices.as_ref())?;
+        let geometry = known.with_context(|| {
+            let format = command::format(self.cache, self.backing, self.given, None, found.is_something());
+            format!("its settings are not known: make it by `{format}`")
+        })?;
         let record = Record { cache: random()?, generation: next(record.generation)?, complete: true, ..record };
         below.note(record.clone())?;
         below.make(&store, geometry, &record)
@@ -280,21 +284,21 @@ fn next(generation: Generation) -> Result<Generation> {
     Ok(Generation { number: generation.number + 1, nonce })
 }
 
-/// Geometry of a recreated cache: the earlier one if it fits.
-fn geometry(store: &FileDisk, choices: Option<&Choices>) -> Result<Geometry> {
+/// Geometry of a recreated cache: the earlier one if it fits; none if it is not known.
+fn geometry(store: &FileDisk, choices: Option<&Choices>) -> Result<Option<Geometry>> {
     let size = Disk::size_bytes(store);
     // A cache of an earlier release left its geometry in the superblock alone.
     let before = choices.map(|choices| choices.geometry);
     let before =
         before.or_else(|| entresol_fsck::superblock(&HeldBytes(store)).ok().map(|found| translation::geometry(&found)));
     match before {
-        Some(geometry) if geometry.size_bytes() <= size => Ok(geometry),
+        Some(geometry) if geometry.size_bytes() <= size => Ok(Some(geometry)),
         Some(Geometry { page_bytes, layout, .. }) => {
             let geometry = Geometry::for_device(size, page_bytes, layout)?;
             geometry.check()?;
-            Ok(geometry)
+            Ok(Some(geometry))
         }
-        None => bail!("its settings are not known: make it by `entresol format`"),
+        None => Ok(None),
     }
 }
 

@@ -36,7 +36,7 @@ impl CachedFile {
                 self.set_size(self.below.size()?);
                 Ok(true)
             }
-            Change::Attributes | Change::Bytes => self.examine(),
+            Change::Attributes | Change::Bytes | Change::Doubtful => self.examine(),
         }
     }
 
@@ -46,7 +46,7 @@ impl CachedFile {
         match self.below.change() {
             Change::None => return Ok(false),
             Change::Conflict => return Ok(true),
-            Change::Attributes | Change::Bytes => {}
+            Change::Attributes | Change::Bytes | Change::Doubtful => {}
         }
         self.settle_all()?;
         let then = self.below.left();

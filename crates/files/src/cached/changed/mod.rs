@@ -44,11 +44,19 @@ pub(super) enum Change {
     Attributes,
     /// The bytes differ. The cached pages of the file have to be examined.
     Bytes,
+    /// At a start after a crash: nobody knows whether the bytes differ, and the file had all that was flushed. Whatever
+    /// the cache has of it is dropped.
+    Doubtful,
     /// The bytes differ, the cache had dirty pages of the file, and the map has a record of this.
     Conflict,
 }
 
 impl Change {
+    /// True if a start drops what the cache has of the file, and takes the file as it is.
+    pub fn is_other(self) -> bool {
+        matches!(self, Change::Bytes | Change::Doubtful)
+    }
+
     /// True if no access to the file may go through the cache.
     pub fn is_apart(self) -> bool {
         self >= Change::Bytes
@@ -107,6 +115,7 @@ impl Watch {
             0 => Change::None,
             1 => Change::Attributes,
             2 => Change::Bytes,
+            3 => Change::Doubtful,
             _ => Change::Conflict,
         }
     }

@@ -137,7 +137,9 @@ impl Backing {
         let root = self.root().path()?;
         let mut pages: BTreeMap<FileKey, BTreeSet<u64>> = BTreeMap::new();
         for &at in dirty {
-            if let Some((below, offset)) = disk.file_at(at).filter(|(below, _)| below.change().is_apart()) {
+            if let Some((below, offset)) =
+                disk.file_at(at).filter(|(below, _)| matches!(below.change(), Change::Bytes | Change::Conflict))
+            {
                 pages.entry(below.key).or_default().insert(offset / page_bytes);
             }
         }

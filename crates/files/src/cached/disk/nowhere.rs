@@ -18,7 +18,7 @@ pub enum Nowhere {
     Removed,
     /// The page lies beyond the end of its file.
     Beyond,
-    /// The file's bytes count: a clean copy may be outdated.
+    /// The file's bytes count: a clean copy may be outdated, and any copy of a file in doubt.
     Outdated,
 }
 
@@ -79,6 +79,9 @@ impl FilesDisk {
         size: impl Fn(&Below) -> Option<u64>,
     ) -> Option<Nowhere> {
         let Some((file, offset)) = self.file_at(at) else { return Some(Nowhere::Removed) };
+        if file.change() == Change::Doubtful {
+            return Some(Nowhere::Outdated);
+        }
         if file.change() == Change::Conflict {
             // Clean pages are dropped. Dirty ones stay until it is decided which bytes count, whatever the file's size
             // is now.
