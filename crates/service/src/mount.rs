@@ -231,19 +231,28 @@ pub(crate) fn open(
     if again.is_none() {
         served.running.seen_at(&seen, heard.hints());
     }
-    let Found { files: known, gone, changed, doubtful, touched, conflicts, dropped_pages, removed_pages, beyond_pages } =
-        names;
+    let Found {
+        files: known,
+        gone,
+        changed,
+        changed_since,
+        touched,
+        conflicts,
+        dropped_pages,
+        removed_pages,
+        beyond_pages,
+    } = names;
     let dropped = match (at_open.said(), found_dirty) {
         (none, _) if none.is_empty() => String::new(),
         (dropped, dirty) => format!("; of {dirty} dirty pages found{dropped}"),
     };
-    let in_doubt = match doubtful {
+    let since = match changed_since {
         0 => String::new(),
-        _ => format!(", {doubtful} perhaps, since the crash; what was cached of these is dropped"),
+        _ => format!(", {changed_since} after the crash; what was cached of these is dropped"),
     };
-    let message = format!("{known} files known, {gone} gone, {changed} changed without the cache{in_doubt}{dropped}");
+    let message = format!("{known} files known, {gone} gone, {changed} changed without the cache{since}{dropped}");
     let figures = json!({
-        "known": known, "gone": gone, "changed": changed, "doubtful": doubtful, "touched": touched, "conflicts": conflicts,
+        "known": known, "gone": gone, "changed": changed, "changed_since": changed_since, "touched": touched, "conflicts": conflicts,
         "dropped_pages": dropped_pages, "removed_pages": removed_pages, "beyond_pages": beyond_pages
     });
     if again.is_none() {

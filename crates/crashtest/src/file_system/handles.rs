@@ -135,6 +135,11 @@ impl SimFileSystem {
         seen
     }
 
+    /// Lets so many nanoseconds of the file system's time pass; a call by itself takes one.
+    pub fn pass(&self, nanoseconds: u64) {
+        self.lock().pass(nanoseconds);
+    }
+
     /// Makes everything durable.
     pub fn sync_all(&self) {
         self.lock().sync_all();

@@ -218,6 +218,11 @@ impl State {
         state
     }
 
+    /// Lets so many nanoseconds of the file system's time pass.
+    pub fn pass(&mut self, nanoseconds: u64) {
+        self.clock += nanoseconds;
+    }
+
     /// A moment later than all before.
     pub fn tick(&mut self) -> u64 {
         self.clock += 1;

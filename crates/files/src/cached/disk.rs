@@ -250,7 +250,7 @@ impl Below {
     /// time and rights stay. If another program has changed the file, the range is kept aside.
     fn write(&self, offset: u64, bytes: &[u8], changes: &Changes, page_bytes: u64) -> io::Result<Went> {
         loop {
-            if self.change() == Change::Doubtful {
+            if self.change() == Change::Since {
                 return Ok(Went::Below(0));
             }
             if self.change().is_apart() && self.put_aside(offset, bytes, changes, page_bytes)? {

@@ -1,31 +1,40 @@
 //! The time of our last change to a file below, as the file system itself has it: the time of change of a file beside
-//! the map.
+//! the map, which a change of ours is preceded by.
 //!
 //! After a crash nobody knows what was done to the files before the next start, and while they are complete without
-//! their cache a program may well have used them. A file whose own time of change is later than the mark was changed by
-//! us in the last second before the crash, or by somebody else after it: the next start drops its clean pages. The mark
-//! never overtakes a crash, for only a process that runs sets it. It may be older than our last change, which costs hits
-//! alone.
+//! their cache a program may well have used them. A change of ours is never later than [`GRACE_NS`] after the mark. A
+//! file that was changed later was changed by somebody else, and the next start drops whatever the cache has of it.
 
 use super::disk::stamp;
 use crate::below::{Directory, File, For, Modified, OpenDirectory as _, OpenFile as _};
 use crate::mutant::{self, Mutant};
 use rustix::io::Errno;
 use std::io;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 const NAME: &str = "last-change";
 
+/// Age of the mark at which the next change of ours sets it anew.
+const AGAIN_MS: u64 = 1_000;
+
+/// Greatest time from the mark to a change of ours, which a slow device may hold up.
+pub(super) const GRACE_NS: i64 = 4_000_000_000;
+
 /// The mark of a directory in use.
-#[derive(Default)]
 pub(super) struct LastChange {
-    /// A change of ours has ended since the mark was set.
-    made: Arc<AtomicBool>,
-    /// The start is over: what it doubted is dropped, durably.
-    begun: AtomicBool,
-    file: Mutex<Option<File>>,
+    opened: Instant,
+    /// None before the start is over.
+    file: OnceLock<File>,
+    /// Time of the last mark in milliseconds since `opened`.
+    set_at: AtomicU64,
+}
+
+impl Default for LastChange {
+    fn default() -> Self {
+        Self { opened: Instant::now(), file: OnceLock::new(), set_at: AtomicU64::new(0) }
+    }
 }
 
 /// The time of change of the mark in nanoseconds since 1970; none if it was never set.
@@ -38,86 +47,67 @@ pub(super) fn read(hidden: &Directory) -> io::Result<Option<i64>> {
 }
 
 impl LastChange {
-    /// A mark that is due when this flag is set.
-    pub fn of(made: Arc<AtomicBool>) -> Self {
-        Self { made, ..Self::default() }
-    }
-
-    /// The flag that the end of a change sets.
-    pub fn made(&self) -> Arc<AtomicBool> {
-        self.made.clone()
-    }
-
-    /// Has the mark set from now on, and soon: the state of each file is known.
-    pub fn begin(&self) {
-        self.made.store(true, SeqCst);
-        self.begun.store(true, SeqCst);
-    }
-
-    /// True if a change of ours has ended since the mark was set.
-    pub fn is_due(&self) -> bool {
-        self.begun.load(SeqCst) && self.made.load(SeqCst)
-    }
-
-    fn file(&self) -> MutexGuard<'_, Option<File>> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Opens the file of the mark, once.
-    pub fn open(&self, hidden: &Directory) -> rustix::io::Result<()> {
-        let mut file = self.file();
-        if file.is_none() {
-            *file = Some(hidden.open_file(NAME, For::Making)?);
+    /// Sets the mark at the end of a start, which has dropped what it doubted, durably. From now on changes of ours set it
+    /// again. Where it cannot be set, what is below counts as ours after a crash.
+    pub fn begin(&self, hidden: &Directory) {
+        let marked =
+            hidden.open_file(NAME, For::Making).and_then(|file| file.set_modified(Modified::Now).map(|()| file));
+        if let Ok(file) = marked {
+            self.set_at.store(self.now_ms(), Relaxed);
+            // A start ends once.
+            let _ = self.file.set(file);
+        } else {
+            let _gone = hidden.remove(NAME);
         }
-        Ok(())
     }
 
-    /// Sets the mark. Where that fails it stays due.
-    pub fn set(&self) {
-        self.made.store(false, SeqCst);
-        let file = self.file();
-        if !file.as_ref().is_some_and(|file| file.set_modified(Modified::Now).is_ok()) {
-            self.made.store(true, SeqCst);
+    fn now_ms(&self) -> u64 {
+        self.opened.elapsed().as_millis() as u64
+    }
+
+    /// Called before a change of ours: sets the mark if it is old.
+    pub fn precede(&self) {
+        let Some(file) = self.file.get() else { return };
+        // Simulated files have times of their own, which hardly pass.
+        if cfg!(test) && !matches!(file, File::System(_)) {
+            return;
+        }
+        let now_ms = self.now_ms();
+        if now_ms >= self.set_at.load(Relaxed) + AGAIN_MS && file.set_modified(Modified::Now).is_ok() {
+            self.set_at.store(now_ms, Relaxed);
         }
     }
 }
 
-/// True if a file that was changed last at this time may have been changed by somebody else since the crash of a
-/// process that left this mark.
-pub(super) fn is_doubtful(changed: i64, mark: Option<i64>) -> bool {
-    !mutant::is(Mutant::LastChangeIgnored) && mark.is_none_or(|mark| changed > mark)
+/// True if a file that was changed at this time was changed by somebody else, after the crash of a process that left this
+/// mark. Without a mark, as an earlier release leaves a directory, nothing is known.
+pub(super) fn is_foreign(changed: i64, mark: Option<i64>) -> bool {
+    !mutant::is(Mutant::LastChangeIgnored) && mark.is_some_and(|mark| changed > mark.saturating_add(GRACE_NS))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::below::FileSystem;
-    use crate::below::Paths as _;
-    use crate::below::simulated::SimFileSystem;
-    use entresol_crashtest::Power;
-    use std::path::Path;
+    use crate::below::{Paths as _, System};
+    use std::time::Duration;
 
     #[test]
-    fn the_mark_is_set_after_the_start_and_then_where_a_change_of_ours_has_ended() {
-        let system = FileSystem::Simulated(SimFileSystem::new(3, true, &Power::steady()));
-        let hidden = system.open_directory(Path::new("/")).expect("a directory");
+    fn the_mark_is_set_after_the_start_and_before_changes_by_a_second_each() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let hidden = System.open_directory(scratch.path()).expect("a directory");
         let mark = LastChange::default();
-        let set = || {
-            if mark.is_due() {
-                mark.open(&hidden).expect("a file");
-                mark.set();
-            }
-            read(&hidden).expect("attributes")
-        };
-        mark.made().store(true, SeqCst);
-        assert_eq!(set(), None, "a start may still doubt");
-        mark.begin();
+        let set = || read(&hidden).expect("attributes");
+        mark.precede();
+        assert_eq!(set(), None, "a start may have something to drop");
+        mark.begin(&hidden);
         let first = set().expect("a mark");
-        assert_eq!(set(), Some(first), "nothing was changed");
-        mark.made().store(true, SeqCst);
+        mark.precede();
+        assert_eq!(set(), Some(first), "it is new");
+        std::thread::sleep(Duration::from_millis(AGAIN_MS + 100));
+        mark.precede();
         let second = set().expect("a mark");
         assert!(second > first, "{second} after {first}");
-        assert!(is_doubtful(second + 1, Some(second)) && is_doubtful(1, None));
-        assert!(!is_doubtful(second, Some(second)));
+        assert!(is_foreign(second + GRACE_NS + 1, Some(second)));
+        assert!(!is_foreign(second + GRACE_NS, Some(second)) && !is_foreign(i64::MAX, None));
     }
 }

@@ -16,8 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// Time after which a failed sync of a directory is tried again for the removals that wait for it, and after which the
-/// mark of our last change is set.
+/// Time after which a failed sync of a directory is tried again for the removals that wait for it.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Most removals that share the syncs of their directories.
 const AT_ONCE: usize = 1024;
@@ -243,7 +242,10 @@ impl Janitor {
     /// Runs errands until all senders are gone. Work left undone then falls to the next start.
     pub fn run(mut self) {
         loop {
-            let next = self.errands.recv_timeout(AGAIN);
+            let next = match self.gone.is_empty() {
+                true => self.errands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                false => self.errands.recv_timeout(AGAIN),
+            };
             let ended = matches!(next, Err(RecvTimeoutError::Disconnected));
             next.into_iter().for_each(|errand| self.take(errand));
             self.turn();
@@ -272,7 +274,6 @@ impl Janitor {
 
     /// Runs the errands that are waiting now.
     pub fn turn(&mut self) {
-        self.shared.mark_last_change();
         let more: Vec<Errand> = self.errands.try_iter().take(AT_ONCE).collect();
         more.into_iter().for_each(|errand| self.take(errand));
         if !self.gone.is_empty() && !self.sync_former_names() {

@@ -151,7 +151,7 @@ struct Shared {
     emptied: Emptied,
     backlog: Backlog,
     directory_syncs: DirectorySyncs,
-    last_change: LastChange,
+    last_change: Arc<LastChange>,
     /// States of files that outlive the process.
     states: Option<Arc<FileStates>>,
     /// The cache goes on after a kill: until its first sync it takes pages that it reads for dirty.
@@ -168,19 +168,6 @@ struct Shared {
 impl Shared {
     fn map(&self) -> MutexGuard<'_, FileMap> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sets the mark of our last change, if there was one. While the files are not complete nobody asks for it.
-    fn mark_last_change(&self) {
-        if self.read_only || !self.last_change.is_due() {
-            return;
-        }
-        let map = self.map();
-        let opened = map.record().is_some_and(|record| record.complete) && self.last_change.open(map.hidden()).is_ok();
-        drop(map);
-        if opened {
-            self.last_change.set();
-        }
     }
 
     /// Drops the cached pages of a file that is gone.
@@ -486,7 +473,7 @@ impl CachedFiles {
         let left = disk::stamp(&file.attributes()?);
         let ours = self.under_way.of(id);
         let below = Below::new(key, file, writable, (Some(left), ours), self.places.clone());
-        below.watch.announce_in(self.shared.last_change.made());
+        below.watch.follow(self.shared.last_change.clone());
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, None)?);
         files.insert(id, Known { file: file.clone(), handles: 1 });
         drop(files);

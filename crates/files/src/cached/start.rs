@@ -52,11 +52,10 @@ pub struct Backing {
     states: Option<Arc<FileStates>>,
     /// Files that programs may have open though no name leads to them.
     open: Vec<File>,
-    /// Time of the last change that a crashed process is known to have made, if the files were complete: they may have
-    /// been used without their cache since.
-    left_complete: Option<Option<i64>>,
-    /// Set by the end of each change of ours.
-    made: Arc<AtomicBool>,
+    /// The mark that a crashed process has left, if the files were complete: they may have been used without their cache
+    /// since.
+    left_mark: Option<i64>,
+    last_change: Arc<LastChange>,
 }
 
 /// Counts of the files and dirty pages that a start found.
@@ -74,8 +73,8 @@ pub struct Found {
     pub beyond_pages: usize,
     /// Files changed without the cache; their clean pages are dropped.
     pub changed: usize,
-    /// Files that somebody may have changed without the cache after a crash; their clean pages are dropped.
-    pub doubtful: usize,
+    /// Files that were changed without the cache after a crash; all that was cached of them is dropped.
+    pub changed_since: usize,
     /// Files whose attributes alone were changed: their bytes are those in the cache.
     pub touched: usize,
     /// Files changed while the cache had dirty pages of them, for which it is not decided yet which bytes count.
@@ -182,10 +181,9 @@ impl Backing {
             return Err(FilesError::Copied);
         }
         let places = root.descriptor().and_then(|root| root.try_clone_to_owned().ok()).map(Places::new);
-        let left_complete = if contents.state == State::Open && contents.is_complete() {
-            Some(last_change::read(&hidden).map_err(at(&path.join(HIDDEN)))?)
-        } else {
-            None
+        let left_mark = match contents.state == State::Open && contents.is_complete() {
+            true => last_change::read(&hidden).map_err(at(&path.join(HIDDEN)))?,
+            false => None,
         };
         Ok(Self {
             system,
@@ -200,8 +198,8 @@ impl Backing {
             overruled: false,
             states: None,
             open: Vec::new(),
-            left_complete,
-            made: Arc::default(),
+            left_mark,
+            last_change: Arc::default(),
         })
     }
 
@@ -547,13 +545,11 @@ impl Backing {
         let former = self.states.as_ref().filter(|_| takes_over).and_then(|states| states.former(key));
         let left = former.as_ref().and_then(|(state, _)| left_by(state, now));
         let left = left.or_else(|| self.contents.stamps.get(&key).copied());
-        let is_doubtful = left.is_none()
-            && !takes_over
-            && self.left_complete.is_some_and(|mark| last_change::is_doubtful(now.changed, mark));
+        let is_foreign = left.is_none() && !takes_over && last_change::is_foreign(now.changed, self.left_mark);
         let below = Below::new(key, file, writable, (Some(left.unwrap_or(now)), 0), self.places.clone());
-        below.watch.announce_in(self.made.clone());
-        if is_doubtful {
-            below.set_change(Change::Doubtful);
+        below.watch.follow(self.last_change.clone());
+        if is_foreign {
+            below.set_change(Change::Since);
         }
         if self.contents.conflicts.contains_key(&key) {
             below.set_change(Change::Conflict);
@@ -634,7 +630,7 @@ impl CachedFiles {
         if let Ok(Some(learned)) = learned::read(&backing.hidden) {
             opening.learn(&learned);
         }
-        let Backing { root, places, device, hidden, contents, drop_gone, states, made, .. } = backing;
+        let Backing { root, places, device, hidden, contents, drop_gone, states, last_change, .. } = backing;
         let read_only = config.mode == Mode::ReadOnly && map::is_read_only(&hidden);
         if read_only {
             opening.leave_dirty();
@@ -665,7 +661,7 @@ impl CachedFiles {
             contents.conflicts.keys().filter(|key| !conflicts.contains_key(key)).copied().collect();
         let of = |change| present.values().filter(move |file| file.below.change() == change).map(|file| file.below.key);
         let changed: Vec<FileKey> = of(Change::Bytes).collect();
-        (found.changed, found.doubtful) = (changed.len(), of(Change::Doubtful).count());
+        (found.changed, found.changed_since) = (changed.len(), of(Change::Since).count());
         found.conflicts = conflicts.len();
         // From here on a crash leaves files without stamps; changed files stay known as such. All checks that could
         // refuse the start have passed.
@@ -714,7 +710,7 @@ impl CachedFiles {
             emptied: Emptied::default(),
             backlog: Backlog::default(),
             directory_syncs: DirectorySyncs::default(),
-            last_change: LastChange::of(made),
+            last_change,
             states,
             reads_are_dirty,
             names_unsynced: AtomicBool::new(names_unsynced),
@@ -728,7 +724,9 @@ impl CachedFiles {
             // A killed process may have written the files without a sync.
             files.files().values().for_each(|known| known.file.leaving.unsynced.store(true, SeqCst));
         }
-        files.shared.last_change.begin();
+        if !files.shared.read_only {
+            files.shared.last_change.begin(files.shared.map().hidden());
+        }
         Ok((files, found))
     }
 

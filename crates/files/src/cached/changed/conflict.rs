@@ -36,7 +36,7 @@ impl CachedFile {
                 self.set_size(self.below.size()?);
                 Ok(true)
             }
-            Change::Attributes | Change::Bytes | Change::Doubtful => self.examine(),
+            Change::Attributes | Change::Bytes | Change::Since => self.examine(),
         }
     }
 
@@ -46,7 +46,7 @@ impl CachedFile {
         match self.below.change() {
             Change::None => return Ok(false),
             Change::Conflict => return Ok(true),
-            Change::Attributes | Change::Bytes | Change::Doubtful => {}
+            Change::Attributes | Change::Bytes | Change::Since => {}
         }
         self.settle_all()?;
         let then = self.below.left();

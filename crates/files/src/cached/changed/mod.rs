@@ -22,6 +22,7 @@ pub use resolve::{Conflict, Keep};
 pub(super) use under_way::UnderWay;
 
 use super::disk::{Below, stamp};
+use super::last_change::LastChange;
 use super::map::{FileKey, FileMap, Stamp};
 use super::states::{FileState, FileStates, Slot};
 use crate::below::{Attributes, File, OpenFile};
@@ -30,7 +31,7 @@ use aside::Aside;
 use expected::Expected;
 use rustix::io::Errno;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Change that another program has made to the file, as far as it is known.
@@ -44,9 +45,9 @@ pub(super) enum Change {
     Attributes,
     /// The bytes differ. The cached pages of the file have to be examined.
     Bytes,
-    /// At a start after a crash: nobody knows whether the bytes differ, and the file had all that was flushed. Whatever
-    /// the cache has of it is dropped.
-    Doubtful,
+    /// At a start after a crash: somebody else has changed the file since, which had all that was flushed. Whatever the
+    /// cache has of it is dropped.
+    Since,
     /// The bytes differ, the cache had dirty pages of the file, and the map has a record of this.
     Conflict,
 }
@@ -54,7 +55,7 @@ pub(super) enum Change {
 impl Change {
     /// True if a start drops what the cache has of the file, and takes the file as it is.
     pub fn is_other(self) -> bool {
-        matches!(self, Change::Bytes | Change::Doubtful)
+        matches!(self, Change::Bytes | Change::Since)
     }
 
     /// True if no access to the file may go through the cache.
@@ -71,8 +72,8 @@ pub(super) struct Watch {
     aside: Mutex<Option<Aside>>,
     /// The file's state that outlives the process, once the file has regions.
     slot: OnceLock<Slot>,
-    /// Set by the end of each change of ours.
-    made: OnceLock<Arc<AtomicBool>>,
+    /// The mark that precedes each change of ours.
+    mark: OnceLock<Arc<LastChange>>,
 }
 
 struct Seen {
@@ -98,7 +99,7 @@ impl Watch {
             seen,
             aside: Mutex::default(),
             slot: OnceLock::new(),
-            made: OnceLock::new(),
+            mark: OnceLock::new(),
         }
     }
 
@@ -115,13 +116,14 @@ impl Watch {
             0 => Change::None,
             1 => Change::Attributes,
             2 => Change::Bytes,
-            3 => Change::Doubtful,
+            3 => Change::Since,
             _ => Change::Conflict,
         }
     }
 
     /// Begins a change of attributes alone, without a comparison.
     fn begin_attributes(&self) {
+        self.precede();
         let mut seen = self.seen();
         match seen.ours {
             0 => {
@@ -157,10 +159,14 @@ impl Watch {
         }
     }
 
-    /// Has the end of each change of ours set a flag; the file has one.
-    pub fn announce_in(&self, made: Arc<AtomicBool>) {
+    /// Has the mark precede each change of ours.
+    pub fn follow(&self, mark: Arc<LastChange>) {
         // A file is made known once.
-        let _ = self.made.set(made);
+        let _ = self.mark.set(mark);
+    }
+
+    fn precede(&self) {
+        self.mark.get().into_iter().for_each(|mark| mark.precede());
     }
 
     /// Changes the part of the slot that is about times and syncs.
@@ -287,6 +293,7 @@ impl Below {
 
     /// Begins a change of our own after a comparison; returns the attributes before it.
     fn begin(&self, file: &File, restores: bool) -> io::Result<Attributes> {
+        self.watch.precede();
         let mut seen = self.watch.seen();
         let before = file.attributes()?;
         if seen.ours == 0 {
@@ -310,9 +317,6 @@ impl Below {
         seen.ours -= 1;
         if seen.ours == 0 && !self.change().is_apart() {
             self.watch.take_end(&mut seen, attributes().as_ref());
-        }
-        if let Some(made) = self.watch.made.get() {
-            made.store(true, SeqCst);
         }
         self.watch.keep(&seen);
     }

@@ -18,7 +18,7 @@ pub enum Nowhere {
     Removed,
     /// The page lies beyond the end of its file.
     Beyond,
-    /// The file's bytes count: a clean copy may be outdated, and any copy of a file in doubt.
+    /// The file's bytes count: a clean copy may be outdated, and any copy where it was changed after a crash.
     Outdated,
 }
 
@@ -79,7 +79,7 @@ impl FilesDisk {
         size: impl Fn(&Below) -> Option<u64>,
     ) -> Option<Nowhere> {
         let Some((file, offset)) = self.file_at(at) else { return Some(Nowhere::Removed) };
-        if file.change() == Change::Doubtful {
+        if file.change() == Change::Since {
             return Some(Nowhere::Outdated);
         }
         if file.change() == Change::Conflict {
