@@ -20,11 +20,6 @@ PAGES = ["face-lc-multi-tier.md", "write-buffers-and-stacks.md", "io-cache-hibac
 TRACES = ["pg-tpcc", "my-tpcc", "filebench", "postmark", "iozone", "tencent", "fio-zipf", "fio-pareto"]
 
 
-def entresol(*arguments):
-    """Runs the program."""
-    subprocess.run([ENTRESOL, "--quiet", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
-
-
 def simulated(path, source, *options):
     """Simulates a trace of ../shared, or a generated one, unless the results are there."""
     if not path.exists():

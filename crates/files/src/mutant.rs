@@ -50,7 +50,7 @@ entresol_core::fault_points! {
         CleanNotDropped,
         /// After a kill: a change of the cache's own under way is taken for somebody else's.
         UnderWayUnsaid,
-        /// After a crash: clean pages stay of a file that somebody else may have changed since.
+        /// After a crash: cached pages stay of a file that somebody else has changed since.
         LastChangeIgnored,
         /// After a kill: a stamp that a former process left is not compared.
         FormerStampIgnored,
