@@ -1,10 +1,7 @@
 //! Every policy that has a file is in the catalogue: one that was forgotten there compiles, and nobody can name it.
 
-#[path = "common/sources.rs"]
-mod sources;
-
+use crate::sources::sources;
 use entresol_policy::catalogue;
-use sources::sources;
 use std::fs;
 use std::path::Path;
 

@@ -1,10 +1,8 @@
 //! Plain models of 2Q, ARC and CAR: the papers' figures over vectors, compared event by event.
 
-mod plain;
-
+use crate::plain::{Frames, Model, compare, take};
 use entresol_core::{Outcome, Request};
 use entresol_policy::adaptive;
-use plain::{Frames, Model, compare, take};
 
 /// 2Q; oldest entry first in every queue.
 struct TwoQ {

@@ -1,10 +1,8 @@
 //! Plain models of LIRS and CLOCK-Pro, which rank pages by reuse distance: vectors searched from end to end.
 
-mod plain;
-
+use crate::plain::{Frames, Model, compare, take};
 use entresol_core::{Outcome, Request};
 use entresol_policy::adaptive;
-use plain::{Frames, Model, compare, take};
 use std::collections::BTreeMap;
 
 /// LIRS with explicit sets: a page is LIR, resident HIR (in Q) or, if only in S, a HIR page without a frame.

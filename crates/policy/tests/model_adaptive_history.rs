@@ -1,10 +1,8 @@
 //! Plain models of LRU-2 and MQ: reference times and counts in maps, searched in full at every step.
 
-mod plain;
-
+use crate::plain::{Frames, Model, compare, take};
 use entresol_core::{Outcome, Request};
 use entresol_policy::{Config, Options, Policy, adaptive, check};
-use plain::{Frames, Model, compare, take};
 use std::collections::BTreeMap;
 
 /// LRU-2's history of a page: HIST(p,1), HIST(p,2) or 0, LAST(p).

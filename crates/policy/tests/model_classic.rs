@@ -1,11 +1,8 @@
 //! Plain models of the classic policies, straight from their definitions, compared event by event.
 
-#[path = "common/single.rs"]
-mod single;
-
+use crate::single::{cases, compare};
 use entresol_core::Page;
 use entresol_policy::classic::{Clock, Fifo, Lfu, LfuAging, Lru, Mru, Random};
-use single::{cases, compare};
 
 /// Pages in a vector, which is all that a model of a queue or a stack needs.
 fn position(pages: &[Page], page: Page) -> Option<usize> {

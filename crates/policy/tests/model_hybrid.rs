@@ -1,11 +1,9 @@
 //! Hibachi, Hybrid-LRU and Hybrid-ARC beside plain models of their text (004, sections 4.4 and 4.5.1), event by event.
 
-mod slow_runs;
-
+use crate::slow_runs::SlowRuns;
 use entresol_core::{Movement, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::check::{self, Layout};
 use entresol_policy::{Config, Options, Policy, hybrid};
-use slow_runs::SlowRuns;
 
 const LAYOUT: Layout = Layout { pages: 60, object_pages: 20 };
 const DRAM: Tier = Tier::TOP;

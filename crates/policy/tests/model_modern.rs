@@ -1,11 +1,8 @@
 //! Plain models of the modern policies, straight from their papers, compared event by event.
 
-#[path = "common/single.rs"]
-mod single;
-
+use crate::single::{cases, compare};
 use entresol_core::Page;
 use entresol_policy::modern::{S3Fifo, Sieve, WTinyLfu};
-use single::{cases, compare};
 
 /// SIEVE, algorithm 1, over a vector with the head at its end; the hand is the page it points at.
 #[test]

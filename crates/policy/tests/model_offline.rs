@@ -1,11 +1,8 @@
 //! Plain models of the offline policies, straight from their definitions, compared event by event.
 
-#[path = "common/single.rs"]
-mod single;
-
+use crate::single::{Frames, cases, compare};
 use entresol_core::Page;
 use entresol_policy::offline::{Min, MinClean};
-use single::{Frames, cases, compare};
 
 #[test]
 fn min_evicts_what_is_used_farthest_in_the_future() {

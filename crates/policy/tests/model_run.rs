@@ -1,11 +1,9 @@
 //! I/O-Cache and Longest beside a plain model of their text (004, section 3.3), event by event.
 
-mod slow_runs;
-
+use crate::slow_runs::SlowRuns;
 use entresol_core::{Movement, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::check::{self, Layout};
 use entresol_policy::{Config, Options, Policy, run};
-use slow_runs::SlowRuns;
 
 /// Three objects, so that pages with consecutive handles are not always neighbours.
 const LAYOUT: Layout = Layout { pages: 60, object_pages: 20 };

@@ -1,7 +1,6 @@
 //! Misses of the adaptive policies against independent simulators (libCacheSim 0.3.5, the CACHEUS authors' code).
 
-mod common;
-
+use crate::common;
 use entresol_core::{Movement, Request};
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Config, Driver, Options, Policy};

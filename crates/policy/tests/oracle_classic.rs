@@ -2,11 +2,8 @@
 //!
 //! `data/oracles/policies/libcachesim_small_200k.csv`, and for LFU with most-recent ties `cacheus_reference_200k.csv`.
 
-mod common;
-#[path = "common/count.rs"]
-mod count;
-
-use count::{count, reads};
+use crate::common;
+use crate::count::{count, reads};
 
 /// Policy, then misses on zipf200k at 200 and 2000 pages and on mixed200k at 200 and 2000 pages.
 const EXPECTED: &[(&str, [u64; 4])] = &[

@@ -1,11 +1,8 @@
 //! Misses of the modern policies on the oracle traces beside those of an independent simulator
 //! (`data/oracles/policies/libcachesim_small_200k.csv`).
 
-mod common;
-#[path = "common/count.rs"]
-mod count;
-
-use count::{count, reads};
+use crate::common;
+use crate::count::{count, reads};
 
 /// Policy, largest deviation in per cent, then misses on zipf200k at 200 and 2000 pages and on mixed200k at 200 and
 /// 2000 pages.

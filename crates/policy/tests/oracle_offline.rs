@@ -1,11 +1,8 @@
 //! Misses of the offline policies on the oracle traces: MIN as an independent simulator counts it
 //! (`data/oracles/policies/libcachesim_small_200k.csv`, `belady`), and what must hold whatever the trace.
 
-mod common;
-#[path = "common/count.rs"]
-mod count;
-
-use count::{count, reads};
+use crate::common;
+use crate::count::{count, reads};
 use entresol_core::{Op, Page, Random, Request};
 use entresol_policy::catalogue;
 

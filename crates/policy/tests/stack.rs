@@ -1,8 +1,6 @@
 //! The policies with the stack property: a larger cache holds every page that a smaller one holds.
 
-#[path = "common/count.rs"]
-mod count;
-
+use crate::count;
 use entresol_core::Page;
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::check::{self, Checker, Layout, Refusals};

@@ -30,7 +30,7 @@ pub struct Behind {
 }
 
 impl Behind {
-    /// Returns the limits of the live cache (`crates/cache/src/watermarks.rs`).
+    /// Returns the limits of the live cache (`crates/cache/src/durability/watermarks.rs`).
     ///
     /// The thread begins when half a segment waits, four segments may wait, and 4 to 64 writes are under way at a time.
     /// A sync below follows eight segments of writes.
