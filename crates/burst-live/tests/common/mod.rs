@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 pub const MIB: u64 = 1 << 20;
 pub const JOB: JobId = JobId(7);
+/// Time within which a daemon of this process answers, on processors that are busy with other tests.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 
 /// A directory whose writes fail or stall while a switch is on.
 pub struct FaultyPfs {
@@ -144,11 +146,10 @@ impl Testbed {
     /// Waits until the copies of drained pieces were given back.
     pub fn wait_for_empty_buffers(&self) {
         let until = Instant::now() + Duration::from_secs(10);
-        let second = Duration::from_secs(1);
         for node in self.nodes.iter().flatten() {
-            let peer = Peer::connect(&node.address().to_string(), second).expect("a node");
+            let peer = Peer::connect(&node.address().to_string(), ANSWERED_WITHIN).expect("a node");
             loop {
-                let (answer, _) = peer.call(&ToNode::Pieces { job: JOB }, &[], second).expect("an answer");
+                let (answer, _) = peer.call(&ToNode::Pieces { job: JOB }, &[], ANSWERED_WITHIN).expect("an answer");
                 match answer {
                     FromNode::Pieces { pieces, .. } if pieces.is_empty() => break,
                     other => assert!(Instant::now() < until, "{other:?}"),
@@ -159,9 +160,8 @@ impl Testbed {
     }
 
     fn present(&self) -> Vec<String> {
-        let second = Duration::from_secs(1);
-        let peer = Peer::connect(&self.address, second).expect("the coordinator");
-        match peer.call(&ToCoordinator::Nodes, &[], second).expect("an answer").0 {
+        let peer = Peer::connect(&self.address, ANSWERED_WITHIN).expect("the coordinator");
+        match peer.call(&ToCoordinator::Nodes, &[], ANSWERED_WITHIN).expect("an answer").0 {
             FromCoordinator::Nodes { nodes, .. } => {
                 nodes.into_iter().filter(|node| node.present).map(|node| node.address).collect()
             }
