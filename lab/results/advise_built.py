@@ -4,8 +4,8 @@
 1. PostgreSQL runs three TPC-C-like loads over an emulated array without a cache; what each asks of the array is recorded.
 2. `entresol advise hierarchy` predicts from such a trace what a cache over a backing store does, for ten pairs of a load and of
    devices and for the smallest cache of each load.
-3. Each is built, with a load and a start of its own, and run.
-4. Predicted and measured stand side by side.
+3. Each is built, with a load and a start of its own, and run, in three rounds of all.
+4. Predicted and the mean of the three measured stand side by side.
 
 `advise_built.py` measures what target/results/built lacks, with the program that ENTRESOL names (target/release/entresol, and entresol-lab beside it), and renews
 the page. Delete target/results/built to measure anew. BUILT_SCRATCH (/dev/shm) needs 2 GB.
@@ -24,6 +24,7 @@ MEMORY = "16MiB"
 WARM_S = 10  # before what is recorded counts
 COUNTED_S = 30
 WARM_MAX_S = 60
+ROUNDS = 3
 POLICY = os.environ.get("BUILT_POLICY", "reuse")  # the default of a new cache
 FOOTPRINT = "50GB"  # 001, section 6.2: its database
 RECORDED_ON = "face-raid0x16"
@@ -126,43 +127,55 @@ def predicted(load, drive, gb, backing):
     return found[0]["parts"][0]["pages"], {**(low if share < 0.5 else high), "requests_per_second": rate}
 
 
-def built(load, drive, backing, pages, rate):
-    """The live run, warmed with as many requests as the simulation: half of what was recorded."""
+def built(load, drive, backing, pages, rate, turn):
+    """A live run, warmed with as many requests as the simulation: half of what was recorded."""
     first = recorded(load)
     requests = first["asked"]["requests"] / first["looked_s"] * LOADS[load][2] / 2
     warm = min(WARM_MAX_S, round(requests / rate))
     words = ["--warmup", f"{warm}s", "--duration", f"{COUNTED_S}s", "--cache-profile", drive, "--cache-size", f"{pages}p"]
-    return result(f"built-{load}-{drive}-{pages}-{backing}", bench(load, backing, POLICY, *words))["runs"][0]
+    return result(f"built-{load}-{drive}-{pages}-{backing}-{turn}", bench(load, backing, POLICY, *words))["runs"][0]
 
 
-def late(figures):
+def rounds():
+    """All live runs, a round after the other, so that what changes in the machine meets each pair: three runs of each."""
+    runs = {pair: [] for pair in PAIRS + SMALLEST}
+    for turn in range(ROUNDS):
+        for (load, drive, gb, backing), of in runs.items():
+            pages, told = predicted(load, drive, gb, backing)
+            run = built(load, drive, backing, pages, told["requests_per_second"], turn)
+            if run["faults"]:
+                raise SystemExit(f"{load} {drive} {gb} {backing}: {run['faults']}")
+            of.append(run)
+    return runs
+
+
+def late_us(figures):
     """How long after the model's time this machine handed an I/O over."""
-    return f"{1e6 * figures['late_s'] / (figures['reads'] + figures['writes'] + figures['flushes']):.0f}"
+    return 1e6 * figures["late_s"] / (figures["reads"] + figures["writes"] + figures["flushes"])
 
 
 def error(predicted, measured):
-    return f"{100 * (predicted / measured - 1):+.1f} %"
+    return f"{100 * (predicted / measured - 1):+.1f}"
 
 
 def compared(pairs):
-    lines = []
+    measured, lines = rounds(), []
     for load, drive, gb, backing in pairs:
-        pages, told = predicted(load, drive, gb, backing)
-        run = built(load, drive, backing, pages, told["requests_per_second"])
-        if run["faults"]:
-            raise SystemExit(f"{load} {drive} {gb} {backing}: {run['faults']}")
-        per_order = load_of(recorded(load))["per_order"]
-        asked = (run["pages"]["reads"] + run["pages"]["writes"]) / run["looked_s"]
-        rate, orders = told["requests_per_second"], 60 * told["requests_per_second"] / per_order
-        array, cache = run["backing_device"], run["cache_device"]
-        busy = lambda figures, at: f"{100 * told['devices'][at]['utilisation']:.0f} / {100 * figures['busy_s'] / run['looked_s']:.0f} %"
+        (pages, told), runs = predicted(load, drive, gb, backing), measured[load, drive, gb, backing]
+        mean = lambda of: sum(map(of, runs)) / len(runs)
+        each = [(run["pages"]["reads"] + run["pages"]["writes"]) / run["looked_s"] for run in runs]
+        asked, rate = sum(each) / len(each), told["requests_per_second"]
+        orders, ordered = 60 * rate / load_of(recorded(load))["per_order"], mean(lambda run: run["new_orders_per_minute"])
+        array, cache = "backing_device", "cache_device"
+        busy = lambda device, at: f"{100 * told['devices'][at]['utilisation']:.0f} / {100 * mean(lambda run: run[device]['busy_s'] / run['looked_s']):.0f} %"
+        late = lambda device: f"{mean(lambda run: late_us(run[device])):.0f}"
         lines.append([
-            load, f"{gb} GB {DRIVES[drive][0]}, {pages} pages", backing, f"{rate:.0f}", f"{asked:.0f}", error(rate, asked),
-            f"{orders:.0f}", f"{run['new_orders_per_minute']:.0f}", error(orders, run["new_orders_per_minute"]),
+            load, f"{gb} GB {DRIVES[drive][0]}, {pages} pages", backing, f"{rate:.0f}", f"{asked:.0f}", f"{error(rate, asked)} %",
+            ", ".join(error(rate, one) for one in each), f"{orders:.0f}", f"{ordered:.0f}", f"{error(orders, ordered)} %",
             busy(cache, 0), busy(array, -1), f"{late(cache)} / {late(array)}",
-            f"{(run['processor_s'] + run['mounting_s']) / run['looked_s']:.2f}",
+            f"{mean(lambda run: (run['processor_s'] + run['mounting_s']) / run['looked_s']):.2f}",
         ])
-    head = ["load", "cache", "backing store", "requests/s: predicted", "measured", "error", "new orders/min: predicted", "measured",
+    head = ["load", "cache", "backing store", "requests/s: predicted", "measured", "error", "of each run, %", "new orders/min: predicted", "measured",
             "error", "drive busy: predicted / measured", "backing store busy", "handed over late, us: drive / backing store", "processors busy"]
     return table(head, lines)
 
