@@ -50,6 +50,11 @@ impl Grown {
         Ok(Grown { backing: backing.clone(), bytes, behind, cached })
     }
 
+    /// True if the backing store has another size than the superblock says: a larger one.
+    pub fn is_so(&self) -> bool {
+        self.bytes.is_some()
+    }
+
     /// Completes the page that was cut off, then notes the size.
     pub fn settle(self, cache: &BlockCache) -> io::Result<()> {
         let Some(bytes) = self.bytes else { return Ok(()) };

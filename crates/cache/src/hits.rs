@@ -153,7 +153,7 @@ impl Hits {
         self.table.memory_bytes() + self.frames.memory_bytes()
     }
 
-    /// Has nothing be read without the core's lock until the tables are [cleared](BlockCache::clear_hits). For the holder of
+    /// Has nothing be read without the core's lock until the tables are cleared (`clear_hits`). For the holder of
     /// the core's lock.
     pub fn close(&self) {
         self.table.close();

@@ -508,6 +508,15 @@ impl BlockCache {
         self.change_pages(&pages, change)
     }
 
+    /// Forgets pages of the backing store, durably.
+    fn forget_pages(&self, mut pages: Vec<u64>) -> io::Result<()> {
+        pages.sort_unstable();
+        for run in pages.chunk_by(|page, next| page + 1 == *next) {
+            self.change_pages(&(run[0]..run[0] + run.len() as u64), || Ok(()))?;
+        }
+        Block::flush(self)
+    }
+
     /// The pages that lie wholly in a range.
     fn whole_pages(&self, offset: u64, bytes: u64) -> Range<u64> {
         let end = offset + bytes;

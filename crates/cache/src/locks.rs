@@ -1,11 +1,13 @@
 //! The core of a cache and its locks: their order, and the device calls made with the core's lock held.
 //!
-//! The core's lock is the *decision lock* of the pages about the code. A [`CoreGuard`] alone holds it; requests, the two
-//! maintenance threads and calls of control take one.
+//! The core's lock is the *decision lock* of the pages about the code. A [`CoreGuard`] holds it; requests, the two
+//! maintenance threads and calls of control take one. [`Locks::dismiss`], which ends these threads, alone takes the lock
+//! without one.
 //!
 //! Locks are taken in this order:
+//! - `background` (lib.rs) is held at the close until the maintenance threads have ended.
 //! - A change of policy, mode or tiers, or a drain, holds `changing` (lib.rs), one at a time.
-//! - The configuration in force, `config` (lib.rs), is held for a look at it, or over one hold of the core's lock.
+//! - The configuration in force, `config` (lib.rs), is held for a look at it, or at the end of a change, with the core's lock in it.
 //! - A page's lock is held for a whole request, so that requests for one page follow one another. The bytes that a
 //!   request reads stay the newest until it has decided on them.
 //! - A thread that writes the queue or reclaims segments *owns* maintenance. Ownership is a flag under the core's lock,

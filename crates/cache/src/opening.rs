@@ -42,6 +42,8 @@ pub struct Opening {
     grown: Grown,
     taken_over: Option<TakenOver>,
     leave_dirty: bool,
+    /// Pages that the start forgets.
+    forgotten: Vec<u64>,
     learning: Learning,
 }
 
@@ -136,6 +138,7 @@ impl Opening {
             grown,
             taken_over,
             leave_dirty: false,
+            forgotten: Vec::new(),
             learning: Learning::Anew,
         })
     }
@@ -152,6 +155,22 @@ impl Opening {
             Some(taken_over) => taken_over.held(stored),
             None => stored,
         }
+    }
+
+    /// True if the cache goes on with what a former process left in memory.
+    pub fn takes_over(&self) -> bool {
+        self.taken_over.as_ref().is_some_and(TakenOver::is_left)
+    }
+
+    /// True if the backing store is larger than it was when the cache was in use last.
+    pub fn has_grown(&self) -> bool {
+        self.grown.is_so()
+    }
+
+    /// Has the start forget what the cache holds of these pages, durably, before anything is served or written below: somebody
+    /// else has changed the backing store.
+    pub fn forget(&mut self, pages: Vec<u64>) {
+        self.forgotten = pages;
     }
 
     /// Leaves dirty pages in the cache in modes other than write-back too, because nothing can be written below.
@@ -250,6 +269,9 @@ impl Opening {
         };
         if let Some(taken_over) = self.taken_over {
             taken_over.repeat(&cache).map_err(failed)?;
+        }
+        if !self.forgotten.is_empty() {
+            cache.forget_pages(self.forgotten).map_err(failed)?;
         }
         if threads {
             let background = Background::start(&cache.locks).map_err(failed)?;

@@ -37,6 +37,11 @@ impl TakenOver {
         Ok(TakenOver { arena: Arc::clone(arena), uuid, epoch, survivors })
     }
 
+    /// True if a former process left something.
+    pub fn is_left(&self) -> bool {
+        self.survivors.is_some()
+    }
+
     /// Pages that the cache holds once what is left has been repeated, given those that the store holds.
     pub fn held(&self, mut stored: Vec<(u64, bool)>) -> Vec<(u64, bool)> {
         let Some(survivors) = &self.survivors else { return stored };

@@ -160,13 +160,18 @@ fn settle(file: &File) {
     file.metadata().expect("attributes");
 }
 
-fn each(test: impl Fn(Mounted, &str) + Sync) {
-    let worlds = [("off", "log", "lru"), ("on", "log", "face-gsc"), ("on", "slots", "lru")];
+/// Runs a test over caches of 284 to 374 pages; it is told the layout too.
+fn each_layout(test: impl Fn(Mounted, &str, &str) + Sync) {
+    let worlds = [("off", "log", "lru"), ("on", "log", "face-gsc"), ("on", "slots", "lru"), ("off", "segments", "lru")];
     two_at_a_time(&worlds, |&(page_cache, layout, policy)| {
         println!("page cache {page_cache}, {layout}, {policy}");
         let mounted = Mounted::with_layout(["write-back", policy], page_cache, layout);
-        mounted.map(|mounted| test(mounted, page_cache)).is_some()
+        mounted.map(|mounted| test(mounted, page_cache, layout)).is_some()
     });
+}
+
+fn each(test: impl Fn(Mounted, &str) + Sync) {
+    each_layout(|mounted, page_cache, _| test(mounted, page_cache));
 }
 
 /// A changed file without dirty pages is read anew, and is cached again.
@@ -439,7 +444,7 @@ fn a_change_is_found_before_pages_are_written_over_it() {
 #[test]
 fn a_cache_full_of_pages_in_conflict_serves_other_files() {
     const MANY: usize = 300;
-    each(|mut mounted, _| {
+    each_layout(|mut mounted, _, layout| {
         let (above, below) = (mounted.above(), mounted.below());
         let full: Vec<u8> = (0..MANY).flat_map(|page| [page as u8; PAGE]).collect();
         fs::write(above.join("full"), vec![7; MANY * PAGE]).expect("a file");
@@ -450,7 +455,9 @@ fn a_cache_full_of_pages_in_conflict_serves_other_files() {
         file.sync_all().expect("a sync");
         open(below.join("full")).write_all_at(&[0xee; PAGE], 0).expect("a change");
         let listed = conflicts(&mounted);
-        assert!(listed.len() == 1 && listed[0].1 > 200, "{listed:?}");
+        // Segments are reclaimed earlier than a log's, and pages are cleaned for that.
+        let many = if layout == "segments" { 150 } else { 200 };
+        assert!(listed.len() == 1 && listed[0].1 > many, "{layout}: {listed:?}");
         for round in 0..6_u8 {
             let other = open(above.join("other"));
             other.write_all_at(&vec![round; 2 * MANY * PAGE], 0).expect("a write");
@@ -549,6 +556,7 @@ fn nothing_that_is_done_through_a_mount_is_taken_for_somebody_elses_doing() {
         ("write-back", "face-gsc", "on", "log"),
         ("write-through", "lru", "off", "slots"),
         ("write-around", "lru", "on", "log"),
+        ("write-back", "reuse", "on", "segments"),
         ("write-back", "lru", "off", "slots"),
     ] {
         println!("{mode}, {policy}, page cache {page_cache}, {layout}");

@@ -43,7 +43,7 @@ fn check_warnings(said: &str, lost: bool) {
 
 #[test]
 fn in_write_through_a_mount_goes_on_without_its_cache() {
-    for layout in ["log", "slots"] {
+    for layout in ["log", "slots", "segments"] {
         goes_on_without_its_cache(layout);
     }
 }

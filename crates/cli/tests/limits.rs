@@ -151,8 +151,8 @@ fn a_format_that_cannot_write_the_directory_gives_the_room_back() {
 fn format_says_what_memory_and_what_reading_a_cache_takes() {
     let scratch = Scratch::new();
     scratch.file("disk", vec![0; BACKING]);
-    for (cache, layout) in [("log", "log"), ("slots", "slots")] {
-        let format = ["format", "--cache", cache, "--backing", "disk", "--size", "64MiB", "--layout", layout];
+    for layout in ["log", "slots", "segments"] {
+        let format = ["format", "--cache", layout, "--backing", "disk", "--size", "64MiB", "--layout", layout];
         let output = scratch.run(&format);
         let said = String::from_utf8(output.stderr).expect("text");
         says(
@@ -270,7 +270,12 @@ fn a_file_that_grew_is_drained_checked_and_served() {
             says(&line, &[&format!("disk: has {end} bytes, fewer than the {} that it had", end + more)]);
         }
         resize(end + more).write_all_at(&vec![7; more], end as u64).expect("what was cut off");
-        scratch.ok(&[&["-q", "drain"], &BOTH[..]].concat());
+        // What somebody put back was not written through the cache.
+        says(
+            &scratch.refused(&[&["drain"], &BOTH[..]].concat()),
+            &["written without its cache, which has", "--generation-ok"],
+        );
+        scratch.ok(&[&["-q", "drain", "--generation-ok"], &BOTH[..]].concat());
         scratch.ok(&[&["check"], &BOTH[..]].concat());
         let below = scratch.bytes("disk");
         assert_eq!(below[..end], model[..end], "{end}, {more}");

@@ -3,7 +3,7 @@
 mod common;
 
 use common::image::Image;
-use common::mounted::Mounted;
+use common::mounted::{Mounted, UNBOUNDED};
 use common::{Scratch, Signal, crash, ended_well, says, signal};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -192,6 +192,7 @@ fn what_is_written_into_holes_has_its_blocks_below_or_is_refused() {
     for (layout, mkfs, mib) in [
         ("log", "mkfs.ext4", 64),
         ("slots", "mkfs.ext4", 64),
+        ("segments", "mkfs.ext4", 64),
         ("log", "mkfs.xfs", 300),
         ("slots", "mkfs.xfs", 300),
         ("log", "mkfs.btrfs", 300),
@@ -211,7 +212,8 @@ fn what_is_written_into_holes_has_its_blocks_below_or_is_refused() {
         fs::create_dir(scratch.path("fs/d")).expect("a directory");
         fs::create_dir(scratch.path("mount")).expect("a directory");
         std::os::unix::fs::symlink("fs/d", scratch.path("backing")).expect("a link");
-        scratch.format(&["--cache", "cache", "--backing", "backing", "--size", "64MiB", "--layout", layout]);
+        let format = ["--cache", "cache", "--backing", "backing", "--size", "64MiB", "--layout", layout];
+        scratch.format(&[&format[..], if layout == "segments" { UNBOUNDED } else { &[] }].concat());
         let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
         if !mounted.start() {
             return;

@@ -320,10 +320,16 @@ fn what_was_answered_outlives_twenty_servers_over_slots() {
 }
 
 #[test]
+fn what_was_answered_outlives_twenty_servers_over_segments() {
+    kills_in_all_modes(20, "segments", 20_261_241);
+}
+
+#[test]
 #[ignore = "takes ten minutes: `make test-long` runs it"]
 fn what_was_answered_outlives_three_hundred_servers() {
     kills_in_all_modes(300, "log", 20_261_221);
     kills_in_all_modes(300, "slots", 20_261_231);
+    kills_in_all_modes(300, "segments", 20_261_251);
 }
 
 #[test]

@@ -5,10 +5,9 @@ mod common;
 
 use common::mounted::Mounted;
 use common::served::client::{Client, FUA};
-use common::served::{PAGE, formatted, reached, start, terminate};
+use common::served::{Kept, PAGE, formatted, reached, start, terminate};
 use common::{Scratch, Signal, crash, says};
 use entresol_files::record::Record;
-use rustix::fs::XattrFlags;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -76,24 +75,21 @@ fn record(path: &Path) -> Option<Record> {
     Some(Record::decode(&bytes[..length]).expect("a whole record"))
 }
 
-/// Copy of a file and its record, to be put back into the same file as a restored image would.
+/// Copy of the backing file, to be put back into the same file as a restored image would.
 struct Image {
     bytes: Vec<u8>,
-    record: Vec<u8>,
+    kept: Kept,
 }
 
 impl Image {
-    fn of(path: &Path) -> Self {
-        let mut record = vec![0; 4096];
-        let length = rustix::fs::getxattr(path, ATTRIBUTE, &mut record[..]).expect("a record");
-        record.truncate(length);
-        Image { bytes: fs::read(path).expect("bytes"), record }
+    fn of(scratch: &Scratch) -> Self {
+        Image { bytes: scratch.bytes("disk"), kept: Kept::of(scratch) }
     }
 
-    fn restore(&self, path: &Path) {
+    fn restore(&self, scratch: &Scratch) {
         // Written over the file itself, which keeps its inode.
-        fs::write(path, &self.bytes).expect("a write");
-        rustix::fs::setxattr(path, ATTRIBUTE, &self.record, XattrFlags::empty()).expect("a record");
+        scratch.file("disk", &self.bytes);
+        self.kept.put_back(scratch);
     }
 }
 
@@ -184,13 +180,13 @@ fn an_older_copy_of_a_backing_file_is_refused() {
     let scratch = formatted();
     terminate(written(&scratch, 1));
     scratch.ok(&[&["-q", "drain"], &OF_FILE[..]].concat());
-    let old = Image::of(&scratch.path("disk"));
+    let old = Image::of(&scratch);
     terminate(written(&scratch, 2));
-    let newest = Image::of(&scratch.path("disk"));
-    old.restore(&scratch.path("disk"));
+    let newest = Image::of(&scratch);
+    old.restore(&scratch);
     let words = ["the backing store is an older copy than its cache", "its generation is 4, its cache has seen 6"];
     is_refused(&scratch, &OF_FILE, &words);
-    newest.restore(&scratch.path("disk"));
+    newest.restore(&scratch);
     scratch.ok(&[&["-q", "drain"], &OF_FILE[..]].concat());
     assert_eq!(scratch.bytes("disk")[0], 2);
 }
@@ -249,9 +245,9 @@ fn a_copy_made_while_the_cache_is_in_use_is_refused_a_generation_later() {
 fn a_damaged_record_is_refused_with_a_way_out_and_never_taken_for_none() {
     let scratch = formatted();
     terminate(written(&scratch, 1));
-    let mut image = Image::of(&scratch.path("disk"));
-    image.record[20] ^= 1;
-    image.restore(&scratch.path("disk"));
+    let mut image = Image::of(&scratch);
+    image.kept.attributes[0].1[20] ^= 1;
+    image.restore(&scratch);
     let words =
         ["the extended attribute user.entresol of disk", "it is damaged", "drain --generation-ok", "format --force"];
     is_refused(&scratch, &OF_FILE, &words);

@@ -31,15 +31,21 @@ const fn cached(
 }
 
 const SETUPS: [Setup; 8] = [
-    ("write-back, log", cached("write-back", "face-gsc", &[], "on")),
+    ("write-back, log", cached("write-back", "face-gsc", &["--layout", "log"], "on")),
     ("write-back, slots, no page cache", cached("write-back", "lru", &["--layout", "slots"], "off")),
-    ("write-through, log, no page cache", cached("write-through", "lru", &[], "off")),
+    (
+        "write-through, segments, no page cache",
+        cached("write-through", "lru", &["--layout", "segments", "--wear", "unbounded"], "off"),
+    ),
     ("write-around, slots", cached("write-around", "lru", &["--layout", "slots"], "on")),
     (
         "write-back, slots, pages of 16 KiB",
         cached("write-back", "h-arc", &["--layout", "slots", "--page-size", "16384", "--size", "4MiB"], "on"),
     ),
-    ("write-back, log, pages of 512 bytes, no page cache", cached("write-back", "lru", &["--page-size", "512"], "off")),
+    (
+        "write-back, log, pages of 512 bytes, no page cache",
+        cached("write-back", "lru", &["--layout", "log", "--page-size", "512"], "off"),
+    ),
     ("no cache", How { cache: None, page_cache: "on", passthrough: "on", nobody: false }),
     ("no cache, served, no page cache", How { cache: None, page_cache: "off", passthrough: "off", nobody: false }),
 ];
@@ -52,6 +58,7 @@ fn number(name: &str, default: u64) -> u64 {
 fn run(setups: &[Setup], testbed: &Testbed, ops: u64) {
     let (seed, ops) = (number("ENTRESOL_POSIX_SEED", 0x0d00_0040), number("ENTRESOL_POSIX_OPS", ops));
     for (i, (name, how)) in setups.iter().enumerate() {
+        how.is_named(name);
         for files in [1, 4] {
             let seed = seed + 2 * i as u64 + u64::from(files > 1);
             println!("{name}, {files} files: ENTRESOL_POSIX_SEED={seed} (of this world), {ops} operations");

@@ -30,7 +30,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use testbed::{How, Program, Running, Testbed};
 
-const CUTS: u64 = 2;
+const CUTS: u64 = 3;
 /// Cuts within which a mutant must be detected.
 const MUTANT_CUTS: u64 = 24;
 /// The same for PostgreSQL, whose cuts take longer.
@@ -138,14 +138,21 @@ fn round_of_postgres(program: Program, seed: u64, how: How, cluster: &Cluster) -
     Ok((committed.iter().sum(), found))
 }
 
-const HOW: [How; 6] = [
+const HOW: [How; 8] = [
     How { layout: "log", mode: "write-back", policy: "lru" },
     How { layout: "slots", mode: "write-back", policy: "lru" },
     How { layout: "log", mode: "write-back", policy: "face-gsc" },
     How { layout: "slots", mode: "write-back", policy: "h-arc" },
     How { layout: "log", mode: "write-through", policy: "lru" },
     How { layout: "slots", mode: "write-around", policy: "lru" },
+    How { layout: "segments", mode: "write-back", policy: "reuse" },
+    How { layout: "segments", mode: "write-through", policy: "lru" },
 ];
+
+/// The cache of a round. The first three rounds have each layout, and any eight have each cache.
+fn how(round: u64) -> How {
+    HOW[3 * round as usize % HOW.len()]
+}
 
 #[test]
 fn nothing_that_was_synced_is_lost_when_the_power_goes() {
@@ -159,9 +166,9 @@ fn nothing_that_was_synced_is_lost_when_the_power_goes() {
         if seed >= seeds.end && total.at_cut.0 + lost > 0 {
             break;
         }
-        let how = HOW[seed as usize % HOW.len()];
-        // Each pair of a pace and a cache comes once in twelve.
-        let pace = [Pace::Busy, Pace::Calm][(seed + seed / 6) as usize % 2];
+        let how = how(seed);
+        // Each pair of a pace and a cache comes once in sixteen.
+        let pace = [Pace::Busy, Pace::Calm][(seed + seed / 8) as usize % 2];
         let trial = Trial { program: &program, cached: Some(how), pace, lies: None };
         let round = trial.round(seed).unwrap_or_else(|why| panic!("seed {seed}, {how:?}, {pace:?}: {why}"));
         println!("seed {seed}, {how:?}, {pace:?}: {round:?}");
@@ -187,8 +194,8 @@ fn what_sqlite_committed_is_there_after_the_power_went() {
     let (mut total, seeds) = (0, seeds(4));
     for seed in seeds.clone() {
         let journal = ["delete", "truncate", "persist", "wal"][seed as usize % 4];
-        // Every pair of a journal and a cache comes once in twenty-four rounds.
-        let how = HOW[(seed as usize + seed as usize / 12) % HOW.len()];
+        // Every pair of a journal and a cache comes once in thirty-two rounds.
+        let how = how(seed + seed / 8);
         let rows = round_of_sqlite(seed, how, journal);
         let (committed, found) = rows.unwrap_or_else(|why| panic!("seed {seed}, {how:?}, {journal}: {why}"));
         println!("seed {seed}, {how:?}, {journal}: {committed} rows known to be committed, {found} found");
@@ -207,7 +214,7 @@ fn what_postgresql_committed_is_there_after_the_power_went() {
     let Some(cluster) = Cluster::new(test) else { return };
     let (mut total, seeds) = (0, seeds(CUTS));
     for seed in seeds.clone() {
-        let how = HOW[seed as usize % HOW.len()];
+        let how = how(seed);
         let rows = round_of_postgres(Program::ours(), seed, how, &cluster);
         let (committed, found) = rows.unwrap_or_else(|why| panic!("seed {seed}, {how:?}: {why}"));
         println!("seed {seed}, {how:?}: {committed} rows known to be committed, {found} found");

@@ -195,7 +195,7 @@ fn is_all(bytes: &[u8], byte: u8) -> bool {
 #[test]
 fn a_file_whose_removal_was_not_durable_has_its_bytes_after_a_power_loss() {
     if can_run("a_file_whose_removal_was_not_durable_has_its_bytes_after_a_power_loss") {
-        for layout in ["log", "slots"] {
+        for layout in ["log", "slots", "segments"] {
             let found = after_the_power_went(How::Unlink, layout);
             assert!(found.is_none_or(|bytes| is_all(&bytes, b'A')), "{layout}: neither gone nor what was synced");
         }
@@ -205,7 +205,7 @@ fn a_file_whose_removal_was_not_durable_has_its_bytes_after_a_power_loss() {
 #[test]
 fn a_file_that_was_renamed_over_is_the_old_or_the_new_one_after_a_power_loss() {
     if can_run("a_file_that_was_renamed_over_is_the_old_or_the_new_one_after_a_power_loss") {
-        for layout in ["log", "slots"] {
+        for layout in ["log", "slots", "segments"] {
             let found = after_the_power_went(How::Rename, layout).expect("one of them has the name");
             assert!(is_all(&found, b'A') || is_all(&found, b'N'), "{layout}: neither the old file nor the new one");
         }

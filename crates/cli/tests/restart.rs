@@ -228,12 +228,13 @@ fn kills(mounted: Mounted, number: u64, seed: u64, mapped: bool) -> Duration {
 
 /// Caches and more arguments of `mount` for kills.
 fn setups() -> Vec<(How, &'static [&'static str])> {
-    let slots: &[&str] = &["--layout", "slots"];
+    let [log, slots, segments]: [&[&str]; 3] =
+        [&["--layout", "log"], &["--layout", "slots"], &["--layout", "segments", "--wear", "unbounded"]];
     vec![
-        (with_cache(["write-back", "face-gsc"], &[], "on"), &[]),
+        (with_cache(["write-back", "face-gsc"], log, "on"), &[]),
         (with_cache(["write-back", "lru"], slots, "off"), &[]),
-        (with_cache(["write-back", "lc"], &[], "off"), &["--dram", "400KiB"]),
-        (with_cache(["write-through", "face-gsc"], &[], "off"), &["--dram", "400KiB"]),
+        (with_cache(["write-back", "lc"], segments, "off"), &["--dram", "400KiB"]),
+        (with_cache(["write-through", "face-gsc"], log, "off"), &["--dram", "400KiB"]),
         (with_cache(["write-back", "reuse"], slots, "off"), &["--dram", "400KiB"]),
         (with_cache(["write-around", "arc"], slots, "on"), &[]),
         (How { cache: None, page_cache: "on", passthrough: "on", nobody: false }, &[]),

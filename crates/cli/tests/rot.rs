@@ -49,7 +49,7 @@ fn newest_table(bytes: &[u8]) -> usize {
 /// rotten page itself fails; it never returns an older version.
 #[test]
 fn one_bit_of_the_last_flush_rolls_nothing_back() {
-    for layout in ["log", "slots"] {
+    for layout in ["log", "slots", "segments"] {
         let scratch = killed(layout, |client| {
             for version in 1..=8 {
                 (0..4).for_each(|page| client.write(page * PAGE as u64, &page_of(version), 0));
@@ -90,7 +90,7 @@ fn one_bit_of_the_last_flush_rolls_nothing_back() {
 /// drain, whichever bit rots.
 #[test]
 fn one_bit_of_any_flush_costs_the_page_that_it_touches() {
-    for layout in ["log", "slots"] {
+    for layout in ["log", "slots", "segments"] {
         let scratch = killed(layout, |client| {
             for page in 0..30 {
                 client.write(page * PAGE as u64, &page_of(page as u8 + 1), 0);
@@ -130,7 +130,7 @@ fn one_bit_of_any_flush_costs_the_page_that_it_touches() {
 /// A damaged table with a whole copy: `check` names it, and a repair writes it again.
 #[test]
 fn a_damaged_table_is_written_again_by_a_repair() {
-    for layout in ["log", "slots"] {
+    for layout in ["log", "slots", "segments"] {
         let scratch = killed(layout, |client| {
             for version in 1..=4 {
                 (0..4).for_each(|page| client.write(page * PAGE as u64, &page_of(version), 0));

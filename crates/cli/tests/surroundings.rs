@@ -91,7 +91,9 @@ fn a_limit_on_the_size_of_files_refuses_a_write_and_ends_no_mount() {
 /// is closed.
 #[test]
 fn a_file_that_was_replaced_without_a_sync_is_whole_after_a_kill() {
-    for (layout, renamed) in [("log", true), ("slots", true), ("log", false), ("slots", false)] {
+    for (layout, renamed) in
+        [("log", true), ("slots", true), ("segments", true), ("log", false), ("slots", false), ("segments", false)]
+    {
         let Some(mut mounted) = Mounted::with_layout(["write-back", "lru"], "off", layout) else { return };
         let path = mounted.above().join("file");
         let (old, new) = (vec![b'o'; 5 * PAGE], vec![b'n'; 5 * PAGE]);

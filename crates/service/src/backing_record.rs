@@ -9,7 +9,7 @@ use super::keyword::Keyword;
 use anyhow::{Context, Result, bail};
 use entresol_cache::{Mode, Opening};
 use entresol_files::CachedFiles;
-use entresol_files::record::{self, CacheKind, Choices, PairError, Record, RecordPlace, StorePair};
+use entresol_files::record::{self, CacheKind, Changed, Choices, LastWrite, PairError, Record, RecordPlace, StorePair};
 use entresol_store::{Generations, Geometry};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -33,6 +33,15 @@ pub(crate) trait Paired: Send + Sync {
     /// Notes the mode for later starts, which stay in it. A mode without writes is for one start.
     fn note_used(&self, mode: Mode) -> io::Result<()> {
         if mode == Mode::ReadOnly { Ok(()) } else { self.note_mode(mode.keyword()) }
+    }
+
+    /// Called before the backing store is changed, but not through the cache: as [`LastWrite::precede`]. A directory notes
+    /// its own changes.
+    fn precede(&self) {}
+
+    /// As [`StorePair::changed`]; a directory says by itself which files were changed.
+    fn changed(&self) -> Option<Changed> {
+        None
     }
 
     /// Keeps what the policy has learned for the next start, if it learns anything that lasts. Returns the number of bytes.
@@ -69,6 +78,14 @@ impl Paired for CachedFiles {
 }
 
 impl Paired for StorePair {
+    fn precede(&self) {
+        self.last_write().precede();
+    }
+
+    fn changed(&self) -> Option<Changed> {
+        self.changed()
+    }
+
     fn raise_if_due(&self) -> io::Result<()> {
         self.raise_if_due()
     }
@@ -95,7 +112,7 @@ impl Paired for StorePair {
 }
 
 /// Location of the record of a backing file or block device; `identity` is the backing store's identity now.
-pub(crate) fn place(backing: &Path, identity: Identity) -> Result<Box<dyn RecordPlace>> {
+pub(crate) fn place(backing: &Path, identity: Identity) -> Result<Arc<dyn RecordPlace>> {
     let lasting = super::identity::lasting(backing, identity);
     record::place_of(backing, lasting).with_context(|| backing.display().to_string())
 }
@@ -111,10 +128,10 @@ pub(crate) fn check(cache: &Path, uuid: [u8; 16], generations: Generations, plac
 pub(crate) fn start(
     path: &Path,
     opening: Opening,
-    place: Box<dyn RecordPlace>,
+    last_write: Arc<LastWrite>,
     overruled: bool,
 ) -> Result<Arc<StorePair>> {
-    match StorePair::start(opening, place, overruled) {
+    match StorePair::start(opening, last_write, overruled) {
         Ok(pair) => Ok(Arc::new(pair)),
         // The error names the record's own path.
         Err(error @ PairError::Record { .. }) => Err(error.into()),

@@ -21,6 +21,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Bytes of a page where neither the user nor a database below names them.
 const PAGE_BYTES: u64 = 4096;
@@ -208,7 +209,7 @@ fn make(options: &FormatOptions, size: u64, geometry: Geometry, backing: &Below)
 
 /// Backing store that the new cache is for.
 enum Below {
-    File { held: FileDisk, identity: Identity, place: Box<dyn RecordPlace> },
+    File { held: FileDisk, identity: Identity, place: Arc<dyn RecordPlace> },
     Directory,
 }
 

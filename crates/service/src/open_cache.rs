@@ -11,6 +11,7 @@ use super::settings::Settings;
 use super::words::counted;
 use anyhow::{Context, Result};
 use entresol_cache::{BlockCache, CacheStats, Learning};
+use entresol_files::record::Changed;
 use entresol_policy::Info;
 use entresol_store::Geometry;
 use std::fmt;
@@ -152,13 +153,21 @@ pub struct Dropped {
     pub gone: u64,
     /// Pages beyond the ends of their files.
     pub beyond: u64,
+    /// Pages of a backing store that was complete without them, and was written without its cache.
+    pub written: u64,
+}
+
+impl From<Changed> for Dropped {
+    fn from(changed: Changed) -> Self {
+        Dropped { written: changed.dropped_dirty as u64, ..Dropped::default() }
+    }
 }
 
 impl From<&entresol_files::Found> for Dropped {
     fn from(found: &entresol_files::Found) -> Self {
         let [removed, gone, beyond] =
             [found.removed_pages, found.dropped_pages, found.beyond_pages].map(|pages| pages as u64);
-        Dropped { removed, gone, beyond }
+        Dropped { removed, gone, beyond, written: 0 }
     }
 }
 
@@ -169,6 +178,7 @@ impl Dropped {
             (self.removed, "of files that were removed"),
             (self.gone, "of files that are gone, as --drop-gone asked"),
             (self.beyond, "beyond the ends of their files"),
+            (self.written, "of a backing store that was written without its cache"),
         ];
         let some = reasons.iter().filter(|(pages, _)| *pages > 0);
         some.map(|(pages, why)| format!(", {} dropped {why}", counted(*pages as usize, "page"))).collect()

@@ -17,12 +17,19 @@ pub struct Reserving {
 
 impl Reserving {
     /// Wraps the block if its backing store is a writable file, so that written ranges get their blocks; else
-    /// returns it as it is. `is_inherited` if a killed server may have answered writes through it.
-    pub fn over(block: Arc<dyn Block>, backing: &Path, page_bytes: u32, is_inherited: bool) -> Arc<dyn Block> {
+    /// returns it as it is. `is_inherited` if a killed server may have answered writes through it. `precede` is called
+    /// before blocks are taken.
+    pub fn over(
+        block: Arc<dyn Block>,
+        backing: &Path,
+        page_bytes: u32,
+        is_inherited: bool,
+        precede: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<dyn Block> {
         let file = OpenOptions::new().read(true).write(true).open(backing).ok();
         match file.filter(|file| file.metadata().is_ok_and(|found| found.is_file())) {
             Some(file) => {
-                let reserved = Reserved::new(file);
+                let reserved = Reserved::new(file, precede);
                 let reserved = if is_inherited { reserved.inherited() } else { reserved };
                 Arc::new(Reserving { block, reserved, page_bytes: page_bytes.into() })
             }

@@ -200,7 +200,8 @@ impl Running {
             Mode::ReadOnly => block,
             _ => {
                 let is_inherited = self.holder.as_ref().is_some_and(|holder| !holder.is_first());
-                Reserving::over(block, &self.backing, self.page_bytes, is_inherited)
+                let pair = Arc::clone(&self.pair);
+                Reserving::over(block, &self.backing, self.page_bytes, is_inherited, move || pair.precede())
             }
         };
         doubt::block(Arc::new(ObservedBlock::new(block, Arc::clone(&self.calls))), self.doubt.clone())
@@ -514,5 +515,9 @@ impl Controlled for Running {
             }
         }
         Ok(done)
+    }
+
+    fn progress(&self) -> u64 {
+        self.cache.stats().map_or(0, |stats| stats.write_back.below_pages)
     }
 }

@@ -17,7 +17,7 @@ use super::setup::{Parts, Setup};
 use anyhow::{Context, Result, bail};
 use entresol_cache::{BlockCache, CacheConfig, Objects};
 use entresol_disk::{Caching, Disk, FileDisk};
-use entresol_files::record::RecordPlace;
+use entresol_files::record::{LastWrite, RecordPlace};
 use entresol_fsck::Superblock;
 use entresol_sqlite::{CAPACITY_BYTES, GrowingFile};
 use std::path::Path;
@@ -111,7 +111,7 @@ pub(super) fn check_size(backing: &Path, bytes: u64, superblock: &Superblock) ->
     }
     bail!(
         "{}: has {bytes} bytes, fewer than the {about}{had} that it had when this cache was last opened: give it \
-         that size again to keep the cache's pages of its end",
+         that size again to keep the cache's dirty pages of its end",
         backing.display()
     );
 }
@@ -154,18 +154,20 @@ fn open_over(
     store: FileDisk,
     below: impl Disk + 'static,
     (superblock, known_as): (&Superblock, Identity),
-    (place, overruled): (Box<dyn RecordPlace>, bool),
+    (place, overruled): (Arc<dyn RecordPlace>, bool),
 ) -> Result<OpenCache> {
     let (path, backing, holder) = (setup.path, setup.backing, setup.holder);
     let open = |store, config: &CacheConfig| {
         if let Some((holder, arena)) = holder.zip(config.arena.as_ref()) {
             doubt::settle_syncs(holder, backing, arena)?;
         }
-        let opening = BlockCache::find(store, below, superblock.backing, config, Objects::new(1));
+        let last_write = LastWrite::of(place);
+        let opening = BlockCache::find(store, last_write.over(below), superblock.backing, config, Objects::new(1));
         let mut opening = opening.with_context(|| path.display().to_string())?;
         opening.rename_backing(known_as);
-        let pair = backing_record::start(path, opening, place, overruled)?;
-        let (cache, below, dropped) = (Arc::clone(pair.cache()), Below::Store, Dropped::default());
+        let pair = backing_record::start(path, opening, last_write, overruled)?;
+        let (cache, below) = (Arc::clone(pair.cache()), Below::Store);
+        let dropped = pair.changed().map(Dropped::from).unwrap_or_default();
         Ok((Parts { cache, below, pair, dropped }, ()))
     };
     Ok(setup.open(store, superblock, open)?.0)

@@ -12,14 +12,28 @@ use super::log::{Level, Log};
 use super::open_cache::{Dropped, OpenCache};
 use super::running::Running;
 use super::unwritten::{self, advice, by_file};
-use super::words::{drain_command, format_command};
+use super::words::{counted, drain_command, format_command};
 use anyhow::{Context, Result, bail};
 use entresol_cache::{Block, Learning};
 use entresol_files::CachedFiles;
+use entresol_files::record::Changed;
 use entresol_store::Layout;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
+
+/// The handling of a backing store that was written without its cache, in words.
+fn written_without(backing: &Path, Changed { dropped, dropped_dirty, kept_dirty }: Changed) -> String {
+    let mut said = format!("{} was written without its cache; {}", backing.display(), counted(dropped, "cached page"));
+    said += if dropped == 1 { " is dropped" } else { " are dropped" };
+    if dropped_dirty > 0 {
+        said += &format!(", {dropped_dirty} of them with what was not flushed");
+    }
+    if kept_dirty > 0 {
+        said += &format!(", and {} stay", counted(kept_dirty, "dirty page"));
+    }
+    said
+}
 
 /// A cache served by a front-end, with its control socket.
 pub struct Served {
@@ -40,6 +54,13 @@ impl OpenCache {
         log.event(Level::Info, "open", &self.found.to_string(), self.found.figures());
         if let Some(said) = &self.recreated {
             log.event(Level::Warning, "cache-recreated", said, Value::Null);
+        }
+        if let Some(changed) = self.pair.changed() {
+            let said = written_without(&self.backing, changed);
+            let figures = json!({
+                "pages": changed.dropped, "dirty_pages": changed.dropped_dirty, "dirty_pages_kept": changed.kept_dirty,
+            });
+            log.event(Level::Warning, "backing-written", &said, figures);
         }
         if self.found.learning == Learning::Damaged {
             let message = "what the policy had learned is damaged; it learns anew";

@@ -72,7 +72,7 @@ mod tests {
     fn what_was_found_and_what_was_written_are_two_numbers() {
         let all = Tally { found: 12, written: 12, dropped: Dropped::default(), nowhere: 0, aside: 0 };
         assert_eq!(all.to_string(), "12 dirty pages found, 12 pages written");
-        let dropped = Dropped { removed: 1, gone: 2, beyond: 3 };
+        let dropped = Dropped { removed: 1, gone: 2, beyond: 3, written: 0 };
         let some = Tally { found: 12, written: 3, dropped, nowhere: 1, aside: 2 };
         assert_eq!(
             some.to_string(),

@@ -9,7 +9,7 @@ entresol_core::fault_points! {
     pub enum Mutant {
         /// A flush does not sync the store.
         NoLogSync,
-        /// A flush does not sync the backing store.
+        /// Rule 8: a flush does not sync the backing store.
         NoBackingSync,
         /// Recovery does not check the pages of unsynced batches.
         NoPageCheck,
@@ -36,22 +36,22 @@ entresol_core::fault_points! {
         ReuseTooEarly,
         /// Rule 6: the tail moves before the backing store was synced.
         TailTooEarly,
-        /// Forgotten pages are not remembered as changed below.
+        /// Rule 7: forgotten pages are not remembered as changed below.
         ForgottenNotSynced,
-        /// Pages that are being invalidated are queued when the policy gives them up meanwhile.
+        /// Rule 7: pages that are being invalidated are queued when the policy gives them up meanwhile.
         VoidQueued,
-        /// A page that is yet to be invalidated keeps its log address until its part of the range is reached.
+        /// Rule 7: a page that is yet to be invalidated keeps its log address until its part of the range is reached.
         VoidAwaited,
         /// A page that is written during a drain is not sent below at once.
         DrainedBehind,
-        /// A change of policy counts copies as cached that newer versions on their way below have superseded.
+        /// Rule 10: a change of policy counts copies as cached that newer versions on their way below have superseded.
         SupersededShown,
-        /// A frame of the previous policy is shown to the next although its page was written since.
+        /// Rule 10: a frame of the previous policy is shown to the next although its page was written since.
         LeftNotVoided,
         /// A frame left of the previous policy counts as cached in the store although the new one holds the page
         /// elsewhere.
         LeftShownTwice,
-        /// A change of policy drops pages that only frames hold.
+        /// Rule 10: a change of policy drops pages that only frames hold.
         FramesDropped,
         /// A version in the open batch is replaced although the bytes sent below count as the version at its address.
         RewriteCovered,
@@ -67,7 +67,7 @@ entresol_core::fault_points! {
         NotRenewed,
         /// A repair forgets damaged dirty copies as if they were clean.
         RepairForgets,
-        /// The cache device is synced before it has all batches that the sync is to cover.
+        /// Rule 9: the cache device is synced before it has all batches that the sync is to cover.
         SyncBeforeBatches,
         /// Rule 2: a page that is cleaned ahead is declared clean before it is durable below.
         CleanedTooEarly,

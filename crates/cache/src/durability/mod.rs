@@ -11,8 +11,8 @@
 //! 3. *Invalidate first*: `WriteBack::queue_past` declares the store's copy gone, and the write waits for that.
 //! 4. *Unless the copy is dirty*: `WriteBack::supersede` keeps the copy's address, `settle_some` declares it gone after
 //!    the sync below, and `is_superseded` keeps it from becoming clean meanwhile.
-//! 5. *A dirty copy is needed* until it is replaced: `reclaim.rs` over a log, `maintenance/slot_reclaim.rs` over slots,
-//!    `segment_reclaim.rs` there over segments.
+//! 5. *A dirty copy is needed* until it is replaced: `reclaim.rs` over a log and segments, `maintenance/slot_reclaim.rs` over
+//!    slots.
 //! 6. *Reclaim* drops only what is not needed: the same files; `maintenance::make_room` waits for the sync.
 //! 7. *Discards and forgotten pages*: `void.rs`.
 //! 8. *A page is clean when it is durable below*: `settle_some` in `write_batch.rs`; `Unsynced` knows which writes a
@@ -21,7 +21,8 @@
 //! 10. *A change of the policy shows the pages that count as cached*: `WriteBack::is_overtaken` tells which do not.
 //!
 //! To these the bound on ages adds that a page is below in time (`ages.rs`), and a cache device that fails that nothing
-//! is relied on any more (`without_store.rs`). The I/O is done by [`maintenance`](super::maintenance).
+//! is relied on any more (`without_store.rs`). The I/O is done by [`maintenance`](super::maintenance), but for
+//! reads of single pages, and for marking a failed store as retired.
 
 mod ages;
 mod clean;

@@ -1,4 +1,4 @@
-//! Rules 5 and 6 in the log layout: which versions of the oldest segments are still needed, and where they go.
+//! Rules 5 and 6 in a log and in segments: which versions of the oldest segments are still needed, and where they go.
 
 use super::write_back::WriteBack;
 use entresol_store::mutant::{self, Mutant};

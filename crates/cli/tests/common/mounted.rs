@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Words of `format` for segments. A server of a small cache would say at some time that its bound on wear is used up.
+pub const UNBOUNDED: &[&str] = &["--wear", "unbounded"];
+
 /// User and group number of `nobody`.
 pub const NOBODY: u32 = 65534;
 
@@ -35,6 +38,16 @@ pub struct How {
     pub passthrough: &'static str,
     /// Run by the user nobody, for nobody and root; only root can start that.
     pub nobody: bool,
+}
+
+impl How {
+    /// A setup's name has the layout of its cache, which is stated: another default would change it unseen.
+    pub fn is_named(&self, name: &str) {
+        if let Some((_, format)) = self.cache {
+            let layout = format.iter().skip_while(|&&word| word != "--layout").nth(1);
+            assert!(layout.is_some_and(|layout| name.contains(layout)), "{name}: {format:?}");
+        }
+    }
 }
 
 /// Runs a test on the backing files directly and through a cache of 400 pages, in two of its modes, with the kernel's
@@ -79,7 +92,7 @@ impl Mounted {
         let mut mounted = Self::set_up(Some(cache), page_cache, "on")?;
         mounted.unmount();
         let words = ["--force", "--cache", "cache", "--backing", "backing", "--size", "2MiB", "--layout", layout];
-        mounted.scratch.format(&words);
+        mounted.scratch.format(&[&words[..], if layout == "segments" { UNBOUNDED } else { &[] }].concat());
         mounted.start().then_some(mounted)
     }
 

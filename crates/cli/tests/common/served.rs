@@ -7,35 +7,43 @@ use super::{Scratch, Signal, signal};
 use client::Client;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
+use std::time::SystemTime;
 
 pub const PAGE: usize = 4096;
 /// The last page is short.
 pub const BACKING: usize = 1024 * PAGE + 512;
 
-/// Record of a cache in the extended attributes of its backing file. A test that restores an older copy of the cache
-/// restores the record as well, or is refused.
-pub struct Kept(Vec<u8>);
+/// Record of a cache and mark of its last write, in the extended attributes of its backing file, with the file's time. A test
+/// that restores an older copy of the cache, or the file's bytes, restores these as well, or is refused.
+pub struct Kept {
+    pub attributes: Vec<(&'static str, Vec<u8>)>,
+    modified: SystemTime,
+}
 
 impl Kept {
-    const ATTRIBUTE: &str = "user.entresol";
-
     pub fn of(scratch: &Scratch) -> Self {
-        let mut kept = vec![0; 4096];
-        let length = match rustix::fs::getxattr(scratch.path("disk"), Self::ATTRIBUTE, &mut kept[..]) {
-            // As for a program that keeps no record.
-            Err(rustix::io::Errno::NODATA) => 0,
-            length => length.expect("a record"),
+        let disk = scratch.path("disk");
+        let attribute = |name| {
+            let mut value = vec![0; 4096];
+            let length = match rustix::fs::getxattr(&disk, name, &mut value[..]) {
+                // As for a program that keeps none.
+                Err(rustix::io::Errno::NODATA) => return None,
+                length => length.expect(name),
+            };
+            value.truncate(length);
+            Some((name, value))
         };
-        kept.truncate(length);
-        Kept(kept)
+        let attributes = ["user.entresol", "user.entresol.last_write"].into_iter().filter_map(attribute).collect();
+        Kept { attributes, modified: std::fs::metadata(&disk).and_then(|found| found.modified()).expect("a time") }
     }
 
     pub fn put_back(&self, scratch: &Scratch) {
-        if self.0.is_empty() {
-            return;
+        let disk = scratch.path("disk");
+        for (name, value) in &self.attributes {
+            rustix::fs::setxattr(&disk, *name, value, rustix::fs::XattrFlags::empty()).expect("an attribute");
         }
-        let put = rustix::fs::setxattr(scratch.path("disk"), Self::ATTRIBUTE, &self.0, rustix::fs::XattrFlags::empty());
-        put.expect("an attribute");
+        let file = std::fs::OpenOptions::new().write(true).open(&disk).expect("a file");
+        file.set_modified(self.modified).expect("a time");
     }
 }
 

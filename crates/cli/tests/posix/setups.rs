@@ -31,7 +31,7 @@ const fn cached(
 pub const SETUPS: &[Setup] = &[
     Setup { name: "no cache", how: NO_CACHE, short: true },
     Setup { name: "no cache, served", how: How { page_cache: "off", passthrough: "off", ..NO_CACHE }, short: false },
-    Setup { name: "write-back, log", how: cached("write-back", "face-gsc", &[], "on"), short: true },
+    Setup { name: "write-back, log", how: cached("write-back", "face-gsc", &["--layout", "log"], "on"), short: true },
     Setup {
         name: "write-back, slots, no page cache",
         how: cached("write-back", "lru", &["--layout", "slots"], "off"),
@@ -39,7 +39,7 @@ pub const SETUPS: &[Setup] = &[
     },
     Setup {
         name: "write-back, log, pages of 512 bytes",
-        how: cached("write-back", "lru", &["--page-size", "512"], "on"),
+        how: cached("write-back", "lru", &["--layout", "log", "--page-size", "512"], "on"),
         short: false,
     },
     Setup {
@@ -52,11 +52,15 @@ pub const SETUPS: &[Setup] = &[
         how: cached("write-through", "lru", &["--layout", "slots"], "off"),
         short: false,
     },
-    Setup { name: "write-around, log", how: cached("write-around", "lru", &[], "on"), short: false },
+    Setup {
+        name: "write-around, segments",
+        how: cached("write-around", "lru", &["--layout", "segments", "--wear", "unbounded"], "on"),
+        short: false,
+    },
     Setup { name: "nobody's, no cache", how: How { nobody: true, ..NO_CACHE }, short: false },
     Setup {
         name: "nobody's, write-back, log",
-        how: How { nobody: true, ..cached("write-back", "lru", &[], "on") },
+        how: How { nobody: true, ..cached("write-back", "lru", &["--layout", "log"], "on") },
         short: true,
     },
     Setup {
@@ -155,6 +159,7 @@ pub fn below(scenarios: &[Scenario], testbed: &Testbed, nobody: bool) -> Vec<See
 /// Runs scenarios in a mount and returns their answers, and what the mount leaves below. None where nothing can be
 /// mounted.
 pub fn above(scenarios: &[Scenario], testbed: &Testbed, setup: &Setup) -> Option<Vec<Seen>> {
+    setup.how.is_named(setup.name);
     let began = std::time::Instant::now();
     let nobody = setup.how.nobody;
     let scratch = testbed.scratch();

@@ -8,6 +8,7 @@
 use super::disk::stamp;
 use crate::below::{Directory, File, For, Modified, OpenDirectory as _, OpenFile as _};
 use crate::mutant::{self, Mutant};
+use crate::record::{AGAIN_MS, GRACE_NS};
 use rustix::io::Errno;
 use std::io;
 use std::sync::OnceLock;
@@ -15,12 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 const NAME: &str = "last-change";
-
-/// Age of the mark at which the next change of ours sets it anew.
-const AGAIN_MS: u64 = 1_000;
-
-/// Greatest time from the mark to a change of ours, which a slow device may hold up.
-pub(super) const GRACE_NS: i64 = 4_000_000_000;
 
 /// The mark of a directory in use.
 pub(super) struct LastChange {

@@ -189,7 +189,7 @@ impl CachedFiles {
         if self.shared.read_only {
             return Ok(());
         }
-        self.pairing.raise_if_due(&self.shared.cache, &MapPlace(&self.shared))
+        self.pairing.raise_if_due(&self.shared.cache, &MapPlace(&self.shared)).map(|_raised| ())
     }
 
     /// As [`Pairing::note_grown`].

@@ -4,12 +4,15 @@
 //! cache, or of the backing store, from the one last used. It tells a cache with pages that the backing store lacks
 //! from one that may be lost. It also keeps the choices of `format`. `docs/backing-record.md` draws it.
 
+mod last_write;
 mod minutes;
 mod pairing;
 mod place;
 mod store;
 pub(crate) mod volume;
 
+pub(crate) use last_write::{AGAIN_MS, GRACE_NS};
+pub use last_write::{Changed, LastWrite, MARK_BYTES, Mark, MarkPlace, Marked, Seen};
 pub use pairing::{Mismatch, Pairing, compare};
 pub use place::{FileRecord, STATE_DIRECTORY, StateFile};
 pub use store::{PairError, StorePair, place_of, read_record};
@@ -110,6 +113,11 @@ pub trait RecordPlace: Send + Sync {
     /// # Errors
     /// The error of the system.
     fn volume(&self) -> io::Result<Option<[u8; 16]>>;
+
+    /// Location of the [mark of the last write](LastWrite); none where there is none.
+    fn mark(&self) -> Option<&dyn MarkPlace> {
+        None
+    }
 
     /// Name of the location, in words.
     fn name(&self) -> String;

@@ -61,6 +61,13 @@ pub enum Mismatch {
          another machine has it"
     )]
     NoRecord(u64),
+    /// The backing store was written without its cache, which has pages that are newer than they were below.
+    #[error(
+        "the backing store was written without its cache, which has {0} dirty pages of it: together they may be the bytes of no \
+         time; `entresol drain --generation-ok` writes those pages over what was written, `entresol format --force` makes a new \
+         cache and loses them"
+    )]
+    Written(usize),
     /// The backing store lies in a snapshot of its former subvolume.
     #[error(
         "the backing store is in another btrfs subvolume than when its cache was used last: it is a snapshot, or was restored \
@@ -282,20 +289,23 @@ impl Pairing {
         cache.settle_generation()
     }
 
-    /// Raises the generation if a minute has passed and pages were written to the backing store and synced there since
+    /// Raises the generation, and returns true, if a minute has passed and pages were written to the backing store and synced there since
     /// the last such raise. To be called each second or after each flush.
     ///
     /// # Errors
     /// Same as [`raise`](Self::raise). The next attempt is a minute, with writes, later.
-    pub fn raise_if_due(&self, cache: &BlockCache, place: &dyn RecordPlace) -> io::Result<()> {
+    pub fn raise_if_due(&self, cache: &BlockCache, place: &dyn RecordPlace) -> io::Result<bool> {
         let minutes = || self.minutes.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.began.elapsed();
         if !minutes().has_passed(now) {
-            return Ok(());
+            return Ok(false);
         }
         let write_back = cache.stats()?.write_back;
         let is_time = minutes().is_time(now, write_back.below_pages, write_back.below_syncs);
-        if is_time { self.raise(cache, place) } else { Ok(()) }
+        if is_time {
+            self.raise(cache, place)?;
+        }
+        Ok(is_time)
     }
 
     /// Notes whether the backing store has every byte: durable when it returns.

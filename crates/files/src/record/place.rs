@@ -1,18 +1,23 @@
 //! Locations of records outside a file map: an extended attribute of the backing file, or a file of the state
 //! directory.
 
+use super::last_write::{MARK_BYTES, Mark, MarkPlace, Seen, clock_ns};
 use super::{RECORD_BYTES_MAX, Record, RecordError, RecordPlace, volume};
 use entresol_cache::LEARNED_BYTES_MAX;
+use entresol_core::Random;
 use rustix::fs::{FlockOperation, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const ATTRIBUTE: &str = "user.entresol";
+
+/// The attribute of the mark of the last write.
+const MARK_ATTRIBUTE: &str = "user.entresol.last_write";
 
 /// Directory of records that cannot be stored beside their backing store, unless `ENTRESOL_STATE_DIR` names another.
 pub const STATE_DIRECTORY: &str = "/var/lib/entresol";
@@ -102,6 +107,10 @@ impl RecordPlace for FileRecord {
         volume::of(self.file.as_fd())
     }
 
+    fn mark(&self) -> Option<&dyn MarkPlace> {
+        Some(self)
+    }
+
     fn name(&self) -> String {
         match &self.elsewhere {
             Some(elsewhere) => elsewhere.name(),
@@ -110,11 +119,72 @@ impl RecordPlace for FileRecord {
     }
 }
 
+impl FileRecord {
+    fn attributes(&self) -> io::Result<rustix::fs::Stat> {
+        Ok(rustix::fs::fstat(self.file.as_fd())?)
+    }
+}
+
+impl MarkPlace for FileRecord {
+    fn seen(&self) -> io::Result<Seen> {
+        let found = self.attributes()?;
+        Ok(Seen::File { bytes: found.st_size as u64, modified: nanoseconds(found.st_mtime, found.st_mtime_nsec) })
+    }
+
+    fn mark_bytes(&self) -> io::Result<Option<Vec<u8>>> {
+        if let Some(elsewhere) = &self.elsewhere {
+            return elsewhere.mark_bytes();
+        }
+        let mut bytes = [0; MARK_BYTES];
+        match rustix::fs::fgetxattr(self.file.as_fd(), MARK_ATTRIBUTE, &mut bytes[..]) {
+            Ok(length) => Ok(Some(bytes[..length].to_vec())),
+            // One of another length is of a kind that is not known.
+            Err(Errno::NODATA | Errno::RANGE) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn set_mark(&self, mark: &[u8; MARK_BYTES]) -> io::Result<()> {
+        match &self.elsewhere {
+            Some(elsewhere) => elsewhere.set_mark(mark),
+            None => Ok(rustix::fs::fsetxattr(self.file.as_fd(), MARK_ATTRIBUTE, mark, XattrFlags::empty())?),
+        }
+    }
+
+    fn remove_mark(&self) -> io::Result<()> {
+        if let Some(elsewhere) = &self.elsewhere {
+            return elsewhere.remove_mark();
+        }
+        match rustix::fs::fremovexattr(self.file.as_fd(), MARK_ATTRIBUTE) {
+            Ok(()) | Err(Errno::NODATA) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sync_mark(&self) -> io::Result<()> {
+        // A file beside is durable when it is written.
+        if self.elsewhere.is_some() { Ok(()) } else { Ok(rustix::fs::fsync(self.file.as_fd())?) }
+    }
+
+    fn marked_at(&self) -> io::Result<i64> {
+        let found = self.attributes()?;
+        // A file system that gives an attribute no time has that of an earlier change.
+        Ok(nanoseconds(found.st_ctime, found.st_ctime_nsec).max(clock_ns()))
+    }
+}
+
+/// A time of a file in nanoseconds since 1970.
+fn nanoseconds(seconds: i64, fraction: impl TryInto<i64>) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(fraction.try_into().unwrap_or_default())
+}
+
 /// The record of a block device, or of a file without extended attributes: a file of the state directory, named by the
 /// backing store's identity.
 pub struct StateFile {
     directory: PathBuf,
     name: String,
+    /// Directory of a block device in sysfs, which counts what is written to it.
+    device: Option<PathBuf>,
 }
 
 impl StateFile {
@@ -123,16 +193,27 @@ impl StateFile {
         Self::within(&state_directory(), identity)
     }
 
+    /// Like [`of`](Self::of), with the [mark](super::LastWrite) of this block device: the kernel counts what is written to it,
+    /// as long as the device is there and the machine runs.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn of_device(path: &Path, identity: [u8; 16]) -> io::Result<Self> {
+        let number = std::fs::metadata(path)?.rdev();
+        let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+        Ok(StateFile { device: Some(device.into()), ..Self::of(identity) })
+    }
+
     /// Like [`of`](Self::of), in another directory.
     pub fn within(directory: &Path, identity: [u8; 16]) -> Self {
         let name = identity.iter().map(|byte| format!("{byte:02x}")).collect();
-        StateFile { directory: directory.into(), name }
+        StateFile { directory: directory.into(), name, device: None }
     }
 
     /// The location beside a cache's file, in its directory and with its name. None if the cache is no regular file.
     pub fn beside(cache: &Path) -> Option<Self> {
         let cache = std::fs::canonicalize(cache).ok().filter(|cache| cache.is_file())?;
-        Some(StateFile { directory: cache.parent()?.into(), name: cache.file_name()?.to_str()?.into() })
+        Some(StateFile { directory: cache.parent()?.into(), name: cache.file_name()?.to_str()?.into(), device: None })
     }
 
     fn path(&self) -> PathBuf {
@@ -142,6 +223,20 @@ impl StateFile {
     /// Name of the file for what the policy has learned.
     fn learned_name(&self) -> String {
         format!("{}.learned", self.name)
+    }
+
+    /// Name of the file for the mark of the last write.
+    fn mark_name(&self) -> String {
+        format!("{}.last_write", self.name)
+    }
+
+    /// Removes a file of the directory, durably, if it is there.
+    fn remove_file(&self, name: &str) -> io::Result<()> {
+        match std::fs::remove_file(self.directory.join(name)) {
+            Ok(()) => File::open(&self.directory)?.sync_all(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(self.explained(error)),
+        }
     }
 
     /// The first bytes of a file of the directory; none if there is no file.
@@ -190,11 +285,7 @@ impl RecordPlace for StateFile {
     }
 
     fn clear(&self) -> io::Result<()> {
-        match std::fs::remove_file(self.path()) {
-            Ok(()) => File::open(&self.directory)?.sync_all(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(self.explained(error)),
-        }
+        self.remove_file(&self.name)
     }
 
     fn learned(&self) -> io::Result<Option<Vec<u8>>> {
@@ -209,7 +300,55 @@ impl RecordPlace for StateFile {
         Ok(None)
     }
 
+    fn mark(&self) -> Option<&dyn MarkPlace> {
+        self.device.is_some().then_some(self)
+    }
+
     fn name(&self) -> String {
         self.path().display().to_string()
+    }
+}
+
+impl MarkPlace for StateFile {
+    fn seen(&self) -> io::Result<Seen> {
+        let unknown = || io::Error::from(io::ErrorKind::Unsupported);
+        let device = self.device.as_ref().ok_or_else(unknown)?;
+        let counts = std::fs::read_to_string(device.join("stat"))?;
+        let count = |at: usize| counts.split_whitespace().nth(at)?.parse::<u64>().ok();
+        // Discards are counted since Linux 4.18.
+        let sectors = count(6).ok_or_else(unknown)?.wrapping_add(count(13).unwrap_or(0));
+        // A partition appears with its disk. The numbers begin again with the machine.
+        let number = ["diskseq", "../diskseq"].into_iter().find_map(|name| {
+            let number = std::fs::read_to_string(device.join(name)).ok()?;
+            number.trim().parse::<u64>().ok()
+        });
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let boot = u64::from_str_radix(boot.get(..8).unwrap_or_default(), 16).map_err(|_| unknown())?;
+        Ok(Seen::Device { sectors, appearance: Random::mix(boot ^ Random::mix(number.ok_or_else(unknown)?)) })
+    }
+
+    fn mark_bytes(&self) -> io::Result<Option<Vec<u8>>> {
+        self.read_file(&self.mark_name(), MARK_BYTES)
+    }
+
+    fn set_mark(&self, mark: &[u8; MARK_BYTES]) -> io::Result<()> {
+        // A file that is made and synced each second would cost more than it tells.
+        if !matches!(Mark::decode(mark), Some((Mark::Closed(_), _))) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.write_new(&self.mark_name(), mark)
+    }
+
+    fn remove_mark(&self) -> io::Result<()> {
+        self.remove_file(&self.mark_name())
+    }
+
+    fn sync_mark(&self) -> io::Result<()> {
+        // It is durable since it was written.
+        Ok(())
+    }
+
+    fn marked_at(&self) -> io::Result<i64> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }

@@ -1,6 +1,6 @@
 //! A cache of one backing file or device, kept in step with its record.
 
-use super::{FileRecord, Mismatch, Pairing, Record, RecordPlace, StateFile};
+use super::{Changed, FileRecord, LastWrite, Mismatch, Pairing, Record, RecordPlace, StateFile};
 use entresol_cache::{BlockCache, CacheError, Mode, Opening};
 use entresol_store::Geometry;
 use std::io;
@@ -31,11 +31,11 @@ pub enum PairError {
 ///
 /// # Errors
 /// The error of the system.
-pub fn place_of(backing: &Path, identity: [u8; 16]) -> io::Result<Box<dyn RecordPlace>> {
+pub fn place_of(backing: &Path, identity: [u8; 16]) -> io::Result<Arc<dyn RecordPlace>> {
     if std::fs::metadata(backing)?.file_type().is_block_device() {
-        return Ok(Box::new(StateFile::of(identity)));
+        return Ok(Arc::new(StateFile::of_device(backing, identity)?));
     }
-    Ok(Box::new(FileRecord::of(backing, identity)?))
+    Ok(Arc::new(FileRecord::of(backing, identity)?))
 }
 
 /// Reads a record. An error names its location and, for a damaged record, the way out.
@@ -61,19 +61,22 @@ const LEARNED_BYTES_PER_REQUEST: u64 = 512;
 pub struct StorePair {
     cache: Arc<BlockCache>,
     pairing: Pairing,
-    place: Box<dyn RecordPlace>,
+    last_write: Arc<LastWrite>,
+    /// The change below that the start found, if any.
+    changed: Option<Changed>,
     /// Location of the learned state, if it is not the record's.
     beside: Option<StateFile>,
 }
 
 impl StorePair {
-    /// Starts a cache that was opened in good order: compares it with its record and raises the generation on both
-    /// sides. `overruled` accepts a cache that is not the one last used, or whose record is damaged.
+    /// Starts a cache that was opened in good order, over [this mark's](LastWrite::over) backing store: compares it with its
+    /// record and raises the generation on both sides. `overruled` accepts a cache that is not the one last used, or whose
+    /// record is damaged, or whose backing store was written without it while it had dirty pages.
     ///
     /// # Errors
     /// The reason why the cache cannot be started.
-    pub fn start(opening: Opening, place: Box<dyn RecordPlace>, overruled: bool) -> Result<Self, PairError> {
-        Self::start_with(opening, place, None, overruled)
+    pub fn start(opening: Opening, last_write: Arc<LastWrite>, overruled: bool) -> Result<Self, PairError> {
+        Self::start_with(opening, last_write, None, overruled)
     }
 
     /// Starts a cache for a program that has it to itself, and may not be allowed to write the state directory: what the policy
@@ -82,17 +85,18 @@ impl StorePair {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_in_program(opening: Opening, place: Box<dyn RecordPlace>, cache: &Path) -> Result<Self, PairError> {
-        Self::start_with(opening, place, StateFile::beside(cache), false)
+    pub fn start_in_program(opening: Opening, last_write: Arc<LastWrite>, cache: &Path) -> Result<Self, PairError> {
+        Self::start_with(opening, last_write, StateFile::beside(cache), false)
     }
 
     fn start_with(
         mut opening: Opening,
-        place: Box<dyn RecordPlace>,
+        last_write: Arc<LastWrite>,
         beside: Option<StateFile>,
         overruled: bool,
     ) -> Result<Self, PairError> {
-        let record = match read_record(&*place) {
+        let place = last_write.place();
+        let record = match read_record(place) {
             Err(_) if overruled => None,
             read => read?,
         };
@@ -101,19 +105,38 @@ impl StorePair {
             opening.learn(&learned);
         }
         let failed = |error| PairError::Record { place: place.name(), error };
-        let pairing = Pairing::find(&opening, record, place.volume().map_err(failed)?, overruled)?;
+        let volume = place.volume().map_err(failed)?;
+        let changed = last_write.compare(&mut opening, record.as_ref(), overruled);
+        let pairing = Pairing::find(&opening, record, volume, overruled)?;
+        let changed = changed?;
         let (mode, stays) = (opening.mode(), pairing.stays_complete(opening.mode()));
         let next = pairing.propose(&mut opening, stays, |record| place.write(record)).map_err(failed)?;
+        last_write.begin(next.as_ref().map(|next| next.generation));
         let begin = || next.as_ref().map_or(Ok(()), |record| place.write(record)).map_err(failed);
         let (cache, ()) = opening.start(begin)?;
         pairing.begun(&cache).map_err(failed)?;
-        pairing.began(&cache, &*place, mode).map_err(failed)?;
-        Ok(StorePair { cache: Arc::new(cache), pairing, place, beside })
+        pairing.began(&cache, place, mode).map_err(failed)?;
+        last_write.begun();
+        Ok(StorePair { cache: Arc::new(cache), pairing, last_write, changed, beside })
     }
 
     /// The cache.
     pub fn cache(&self) -> &Arc<BlockCache> {
         &self.cache
+    }
+
+    /// The mark of the last write, for a caller that changes the backing store itself.
+    pub fn last_write(&self) -> &LastWrite {
+        &self.last_write
+    }
+
+    /// The change below by somebody else that the start found, and its handling; none if there was none, or nothing was cached.
+    pub fn changed(&self) -> Option<Changed> {
+        self.changed
+    }
+
+    fn place(&self) -> &dyn RecordPlace {
+        self.last_write.place()
     }
 
     /// The record as last written; none where the cache keeps no generations yet.
@@ -126,7 +149,14 @@ impl StorePair {
     /// # Errors
     /// As [`Pairing::raise`].
     pub fn raise(&self) -> io::Result<()> {
-        self.pairing.raise(&self.cache, &*self.place)
+        self.pairing.raise(&self.cache, self.place())?;
+        self.renew();
+        Ok(())
+    }
+
+    /// Has the mark of the last write go with the generation.
+    fn renew(&self) {
+        self.last_write.renew(self.record().map(|record| record.generation));
     }
 
     /// As [`Pairing::raise_if_due`].
@@ -134,7 +164,10 @@ impl StorePair {
     /// # Errors
     /// As [`Pairing::raise`].
     pub fn raise_if_due(&self) -> io::Result<()> {
-        self.pairing.raise_if_due(&self.cache, &*self.place)
+        if self.pairing.raise_if_due(&self.cache, self.place())? {
+            self.renew();
+        }
+        Ok(())
     }
 
     /// Keeps what the policy has learned, if it learns anything that lasts. Returns the number of bytes.
@@ -160,7 +193,7 @@ impl StorePair {
         let Some(learned) = learned else { return Ok(0) };
         match &self.beside {
             Some(beside) => beside.keep_learned(&learned)?,
-            None => self.place.keep_learned(&learned)?,
+            None => self.place().keep_learned(&learned)?,
         }
         Ok(learned.len() as u64)
     }
@@ -170,7 +203,7 @@ impl StorePair {
     /// # Errors
     /// The same.
     pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
-        self.pairing.set_mode(&self.cache, &*self.place, mode)
+        self.pairing.set_mode(&self.cache, self.place(), mode)
     }
 
     /// As [`Pairing::note_grown`].
@@ -178,7 +211,7 @@ impl StorePair {
     /// # Errors
     /// The same.
     pub fn note_grown(&self, geometry: Geometry) -> io::Result<()> {
-        self.pairing.note_grown(&self.cache, &*self.place, geometry)
+        self.pairing.note_grown(&self.cache, self.place(), geometry)
     }
 
     /// As [`Pairing::note_mode`].
@@ -186,7 +219,7 @@ impl StorePair {
     /// # Errors
     /// The same.
     pub fn note_mode(&self, mode: &str) -> io::Result<()> {
-        self.pairing.note_mode(&self.cache, &*self.place, mode)
+        self.pairing.note_mode(&self.cache, self.place(), mode)
     }
 
     /// Notes whether the backing store has every byte while the cache stays in use: durable when it returns. True holds
@@ -196,7 +229,7 @@ impl StorePair {
     /// The error of the cache or of the record's location: the record then has this value or the one before.
     pub fn note_complete(&self, complete: bool) -> io::Result<()> {
         let complete = complete && self.is_empty()?;
-        self.pairing.mark(&self.cache, &*self.place, complete)
+        self.pairing.mark(&self.cache, self.place(), complete)
     }
 
     /// True if the backing store has all that the cache has.
@@ -213,6 +246,8 @@ impl StorePair {
         let raised = self.raise();
         self.cache.close()?;
         raised?;
-        self.note_complete(true)
+        self.note_complete(true)?;
+        self.last_write.close();
+        Ok(())
     }
 }

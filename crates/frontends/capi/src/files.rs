@@ -5,7 +5,7 @@ use crate::code::Code;
 use crate::{Cache, FormatOptions};
 use entresol_cache::{BlockCache, CacheConfig, Mode, Objects};
 use entresol_disk::{Caching, Disk, FileDisk, file_identity, patiently, take_room};
-use entresol_files::record::{Record, StorePair, place_of, read_record};
+use entresol_files::record::{LastWrite, Record, StorePair, place_of, read_record};
 use entresol_policy::{Info, Options, catalogue};
 use entresol_store::{Geometry, Layout};
 use std::ffi::{CStr, OsStr};
@@ -121,8 +121,9 @@ pub(crate) fn open(cache: &Path, backing: &Path, how: How) -> Result<Cache> {
     let memory = (how.memory_bytes > 0).then(|| how.memory_bytes / u64::from(geometry.page_bytes));
     let tiers = entresol_cache::tiers(info, pages, memory);
     let config = CacheConfig { options, mode: how.mode, ..CacheConfig::new(info, &tiers) };
-    let opening = BlockCache::find(held, below, identity, &config, Objects::new(1))?;
-    let pair = StorePair::start_in_program(opening, place_of(backing, identity).map_err(named(backing))?, cache)?;
+    let last_write = LastWrite::of(place_of(backing, identity).map_err(named(backing))?);
+    let opening = BlockCache::find(held, last_write.over(below), identity, &config, Objects::new(1))?;
+    let pair = StorePair::start_in_program(opening, last_write, cache)?;
     // An earlier release may have left the file open to others. There is no one to report this to here.
     let _before = File::open(cache).ok().and_then(entresol_files::close_to_others);
     Ok(Cache { cache: pair.cache().clone(), pair })

@@ -8,7 +8,9 @@ use entresol_cache::Block;
 use entresol_cache::{BlockCache, CacheConfig, CacheError, Mode, Objects, Tag, default_policy};
 use entresol_core::Op;
 use entresol_disk::{Caching, Disk, FileDisk, patiently, take_room};
-use entresol_files::record::{FileRecord, PairError, Record, RecordPlace, StateFile, StorePair, compare, read_record};
+use entresol_files::record::{
+    FileRecord, LastWrite, PairError, Record, RecordPlace, StateFile, StorePair, compare, read_record,
+};
 use entresol_store::{Geometry, Layout, StoreError};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -78,7 +80,9 @@ impl Shared {
                 let identity = identity(database).map_err(at(database))?;
                 check_apart(path, database)?;
                 let place = FileRecord::over(database, Arc::clone(&file) as _, identity).map_err(at(database))?;
-                let (device, geometry) = device(path, &below, options, identity, writable.then_some(&place))?;
+                let place = Arc::new(place);
+                let last_write = LastWrite::of(Arc::clone(&place) as _);
+                let (device, geometry) = device(path, &below, options, identity, writable.then_some(&*place))?;
                 let given = options.policy.as_deref();
                 let name = given.unwrap_or_else(|| default_policy(geometry.layout));
                 let wrong = |why| Error::Parameter { name: "cache_policy".to_owned(), why };
@@ -90,16 +94,18 @@ impl Shared {
                 let mut config = CacheConfig { options: policy, mode, ..CacheConfig::new(info, &tiers) };
                 config.handles = options.handles.unwrap_or(config.handles);
                 let no_cache = |source| Error::Cache { path: path.clone(), source };
-                let mut opening =
-                    BlockCache::find(device, below, identity, &config, Objects::new(1)).map_err(no_cache)?;
+                let mut opening = BlockCache::find(device, last_write.over(below), identity, &config, Objects::new(1))
+                    .map_err(no_cache)?;
                 let cache = if writable {
-                    let started = StorePair::start_in_program(opening, Box::new(place), path);
+                    let started = StorePair::start_in_program(opening, last_write, path);
                     let started = started.map_err(|why| unpaired(path, why))?;
                     let cache = Arc::clone(started.cache());
                     pair = Some(started);
                     cache
                 } else {
-                    let record = read_record(&place).map_err(|why| unpaired(path, why))?;
+                    let record = read_record(&*place).map_err(|why| unpaired(path, why))?;
+                    let _changed =
+                        last_write.compare(&mut opening, record.as_ref(), false).map_err(|why| unpaired(path, why))?;
                     let compared = compare(
                         opening.uuid(),
                         opening.generation(),
@@ -254,6 +260,13 @@ impl Shared {
         }
     }
 
+    /// Moves the end of the file.
+    fn resize(&self, bytes: u64) -> io::Result<()> {
+        self.resized.store(true, Ordering::Release);
+        self.pair.iter().for_each(|pair| pair.last_write().precede());
+        self.file.resize(bytes)
+    }
+
     /// Moves the end up to `end`. Bytes between the old end and `from` become zeros.
     fn grow(&self, from: u64, end: u64) -> io::Result<()> {
         let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,8 +274,7 @@ impl Shared {
         if end <= old {
             return Ok(());
         }
-        self.resized.store(true, Ordering::Release);
-        self.file.resize(end)?;
+        self.resize(end)?;
         // The cache may hold bytes of the last page beyond the old end. It holds no later page.
         let gap = from.min(old.next_multiple_of(self.page_bytes)).saturating_sub(old);
         if gap > 0 { self.put(old, &vec![0; gap as usize]) } else { Ok(()) }
@@ -278,8 +290,7 @@ impl Shared {
         }
         let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.len();
-        self.resized.store(true, Ordering::Release);
-        self.file.resize(bytes)?;
+        self.resize(bytes)?;
         self.forget_beyond(bytes, old.next_multiple_of(self.page_bytes))
     }
 

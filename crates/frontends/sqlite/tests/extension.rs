@@ -58,6 +58,45 @@ fn the_shell_loads_it_and_works_through_a_cache() {
 }
 
 #[test]
+fn a_database_that_was_written_without_the_vfs_is_read_as_it_is() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let database = scratch.path().join("data.db");
+    let open = |mode| {
+        format!(
+            ".open 'file:{0}?vfs=entresol&cache_file={0}.cache&cache_mode={mode}&cache_size=4MiB'",
+            database.display()
+        )
+    };
+    let through = |mode, sql: &str| script(&format!("{}\n{sql}", open(mode)));
+    let said = |of: &Output| String::from_utf8_lossy(&of.stdout).into_owned() + &String::from_utf8_lossy(&of.stderr);
+    let made = "CREATE TABLE t(x); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) INSERT INTO t SELECT i FROM n;";
+    let Some(made) = through("write-through", &format!("{made} SELECT sum(x) FROM t;")) else { return };
+    assert_eq!(made.stdout, b"12502500\n", "{}", said(&made));
+    let plain = |sql: &str| Command::new("sqlite3").arg(&database).arg(sql).output().expect("it ran before");
+    for round in 1..=3 {
+        assert!(plain("UPDATE t SET x = x + 1").status.success());
+        let read = through("write-through", "SELECT sum(x) FROM t; PRAGMA integrity_check;").expect("it ran before");
+        assert_eq!(
+            String::from_utf8_lossy(&read.stdout),
+            format!("{}\nok\n", 12502500 + round * 5000),
+            "{}",
+            said(&read)
+        );
+    }
+    // In write-back the cache has pages that the database lacks, and what was written to it does not go with them.
+    let dirty = through("write-back", "UPDATE t SET x = 0;").expect("it ran before");
+    assert!(dirty.status.success(), "{}", said(&dirty));
+    let file = std::fs::OpenOptions::new().write(true).open(&database).expect("a database");
+    file.set_modified(std::time::SystemTime::now()).expect("a time");
+    let refused = through("write-back", "SELECT sum(x) FROM t;").expect("it ran before");
+    assert!(
+        !refused.status.success() && said(&refused).contains("was written without its cache, which has"),
+        "{}",
+        said(&refused)
+    );
+}
+
+#[test]
 fn a_second_process_is_refused_with_the_reason() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let database = scratch.path().join("data.db");

@@ -35,12 +35,15 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The answer to a question that comes too late.
 const CLOSING: &str = "the cache is being closed";
+/// Time between two looks at the progress of settings.
+const LOOKED_AT_PROGRESS: Duration = Duration::from_secs(1);
 /// Connections at a time; one more is closed at once.
 const CONNECTIONS_MAX: usize = 8;
 /// A connection that is silent for so long is closed.
@@ -64,6 +67,9 @@ pub(crate) trait Controlled: Send + Sync {
 
     /// Applies settings; returns a line for the outcome of each.
     fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>>;
+
+    /// Number that rises while settings that take long are applied, unless a device hangs.
+    fn progress(&self) -> u64;
 
     /// Ends the conflict of a file; returns the outcome in a line.
     fn resolve(&self, path: &str, keep: Keep) -> Result<String>;
@@ -262,7 +268,7 @@ fn connect(place: &Path, limit: Option<Duration>) -> rustix::io::Result<UnixStre
     Ok(socket.into())
 }
 
-/// Error for a process that has not answered within the limit. It may still carry out the request.
+/// Error for a process that has given no sign within the limit. It may still carry out the request.
 fn too_late(place: &Path, limit: Option<Duration>) -> anyhow::Error {
     let seconds = limit.unwrap_or_default().as_secs_f64();
     anyhow::anyhow!(
@@ -517,6 +523,7 @@ fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
                 }
                 Err(why) => Answer::Refused(why),
             },
+            Ok(question @ Question::Set(_)) => shared.answer_with_signs(&question, stream),
             Ok(question) => shared.answer(&question),
             Err(why) => Answer::Refused(why),
         };
@@ -537,6 +544,28 @@ impl Shared {
     fn upgrade(&self, report: Option<BorrowedFd>) -> Result<(), String> {
         let cache = self.cache().ok_or(CLOSING)?;
         cache.upgrade(report).map_err(|error| format!("{error:#}"))
+    }
+
+    /// Answers a question. A blank goes ahead of the answer each second in which there is progress: a client's limit is for
+    /// the next byte, and JSON may begin with blanks.
+    fn answer_with_signs(&self, question: &Question, stream: &UnixStream) -> Answer {
+        let progress = || self.cache().map_or(0, |cache| cache.progress());
+        let (answered, answer) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut last = progress();
+                while answer.recv_timeout(LOOKED_AT_PROGRESS) == Err(RecvTimeoutError::Timeout) {
+                    let now = progress();
+                    if now != last && (&mut &*stream).write_all(b" ").is_err() {
+                        return;
+                    }
+                    last = now;
+                }
+            });
+            let answer = self.answer(question);
+            drop(answered);
+            answer
+        })
     }
 
     fn answer(&self, question: &Question) -> Answer {
@@ -613,6 +642,10 @@ mod tests {
                 [(name, value)] => Ok(vec![format!("{name} is {value}")]),
                 _ => bail!("one at a time"),
             }
+        }
+
+        fn progress(&self) -> u64 {
+            0
         }
 
         fn resolve(&self, path: &str, _keep: Keep) -> Result<String> {
@@ -743,6 +776,7 @@ mod tests {
     struct Stuck {
         begun: AtomicUsize,
         freed: AtomicBool,
+        progresses: bool,
     }
 
     impl Stuck {
@@ -765,6 +799,10 @@ mod tests {
             Ok(Vec::new())
         }
 
+        fn progress(&self) -> u64 {
+            self.begun.fetch_add(usize::from(self.progresses), SeqCst) as u64
+        }
+
         fn resolve(&self, _: &str, _: Keep) -> Result<String> {
             self.wait();
             Ok(String::new())
@@ -779,6 +817,34 @@ mod tests {
         }
     }
 
+    fn stuck(cache: &Path, progresses: bool) -> (Arc<Stuck>, Control) {
+        let stuck = Arc::new(Stuck { begun: AtomicUsize::new(0), freed: AtomicBool::new(false), progresses });
+        let control = Control::start(cache, stuck.clone()).expect("a socket");
+        (stuck, control)
+    }
+
+    #[test]
+    fn settings_that_make_progress_are_waited_for_beyond_the_limit_and_others_are_not() {
+        let limit = Duration::from_secs(3);
+        for progresses in [true, false] {
+            let scratch = tempfile::tempdir().expect("a scratch directory");
+            let cache = scratch.path().join("cache");
+            std::fs::write(&cache, "").expect("a file");
+            let (stuck, mut control) = stuck(&cache, progresses);
+            let asked = std::thread::spawn(move || ask(&cache, Question::Set(Vec::new()), Some(limit)));
+            if progresses {
+                std::thread::sleep(limit + Duration::from_secs(2));
+                stuck.freed.store(true, SeqCst);
+                assert!(asked.join().expect("no panic").is_ok_and(|answer| answer.is_some()), "it was waited for");
+            } else {
+                let why = asked.join().expect("no panic").expect_err("nothing came").to_string();
+                assert!(why.contains("has not answered within 3 s"), "{why}");
+                stuck.freed.store(true, SeqCst);
+            }
+            control.stop();
+        }
+    }
+
     #[test]
     fn a_stop_waits_for_settings_and_not_for_questions() {
         let resolve = Question::Resolve { path: String::new(), keep: Keep::Cache };
@@ -786,8 +852,7 @@ mod tests {
             let scratch = tempfile::tempdir().expect("a scratch directory");
             let cache = scratch.path().join("cache");
             std::fs::write(&cache, "").expect("a file");
-            let stuck = Arc::new(Stuck { begun: AtomicUsize::new(0), freed: AtomicBool::new(false) });
-            let mut control = Control::start(&cache, stuck.clone()).expect("a socket");
+            let (stuck, mut control) = stuck(&cache, false);
             let asked = std::thread::spawn(move || ask(&cache, question, None));
             while stuck.begun.load(SeqCst) == 0 {
                 std::thread::yield_now();

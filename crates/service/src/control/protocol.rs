@@ -1,7 +1,8 @@
 //! Protocol between a command and the process that serves a cache.
 //!
-//! Each message is one JSON object on one line. A connection carries any number of messages in both directions. Both
-//! sides name the version. A question in another version is refused, with an answer in this one.
+//! Each message is one JSON object on one line, which may begin with blanks. A connection carries any number of messages in
+//! both directions. Both sides name the version. A question in another version is refused, with an answer in this one.
+//! Fields that are not known are passed over.
 
 use entresol_files::Keep;
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,6 @@ pub(crate) enum Question {
 
 /// A question on the wire.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Asked {
     version: u32,
     ask: Question,
@@ -62,7 +62,6 @@ pub(crate) enum Answer {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Answered {
     version: u32,
     answer: Answer,
@@ -185,11 +184,17 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_a_later_program_may_add_are_passed_over() {
+        assert_eq!(decode_question(br#"{"version":1,"ask":"stats","more":1}"#), Ok(Question::Stats));
+        let answer = br#"  {"version":1,"answer":{"done":null},"more":{"than":[]}}"#;
+        assert_eq!(decode_answer(answer), Ok(Answer::Done(serde_json::Value::Null)));
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         let wrong = |text: &str| decode_question(text.as_bytes()).unwrap_err();
         assert!(wrong(r#"{"version":2,"ask":"whatever"}"#).contains("version 2"));
         assert!(wrong(r#"{"version":1,"ask":"dance"}"#).contains("dance"));
-        assert!(wrong(r#"{"version":1,"ask":"stats","more":1}"#).contains("more"));
         assert!(wrong(r#"{"ask":"stats"}"#).contains("version"));
         assert!(wrong("").contains("no message"));
         let nested = format!(r#"{{"version":1,"ask":{}"#, "[".repeat(10_000));
