@@ -17,13 +17,13 @@ gzip -9n "$root"/usr/share/man/man1/*.1
 doc=$root/usr/share/doc/entresol
 install -d "$root/usr/lib/sysusers.d" "$root/DEBIAN"
 install -m 644 "$here/packaging/sysusers.conf" "$root/usr/lib/sysusers.d/entresol.conf"
-# Pages lie as in the repository, so that their links hold; those of results are the ones that docs/DBA.md names.
-for page in README.md docs/DBA.md docs/GLOSSARY.md docs/OPERATING.md docs/SEMANTICS.md docs/backing-record.md docs/cli.md \
-    docs/devices.md docs/hints.md docs/metrics.md docs/sqlite.md contrib/grafana/entresol.json contrib/prometheus/alerts.yml \
-    lab/results/advise-built.md lab/results/default.md lab/results/layouts-live.md lab/results/lost-caches.md \
-    lab/results/survives.md; do
-    install -D -m 644 "$here/$page" "$doc/$page"
+# Pages lie as in the repository, so that their links hold; those of results are the ones that other pages name.
+cd "$here"
+named=$(grep --exclude=PLAN.md -oh 'lab/results/[a-z0-9/-]*\.md' docs/*.md | sort -u)
+for page in README.md docs/*.md docs/*.svg contrib/grafana/entresol.json contrib/prometheus/alerts.yml $named; do
+    test "$page" = docs/PLAN.md || install -D -m 644 "$page" "$doc/$page"
 done
+cd - >/dev/null
 gzip -9nc "$here/CHANGELOG.md" >"$doc/changelog.gz"
 cat "$here/LICENSE-MIT" "$here/LICENSE-APACHE" >"$doc/copyright"
 version=${VERSION:-$("$program" --version | sed -n 's/^entresol \([0-9][0-9.]*\).*/\1/p')}

@@ -11,6 +11,7 @@ from face_tables import HERE, renew, table
 
 BENCH = HERE.parents[1] / "target" / "bench"
 NONE = "–"
+ORDER = ["lru", "tac", "heuristicdb"]
 
 
 def read(name):
@@ -19,7 +20,13 @@ def read(name):
 
 
 def runs(name):
-    return read(f"tpch-mariadb-{name}")
+    """The runs of `make bench-tpch-NAME`, the one without a cache first; that of all queries has a file for each cache."""
+    each = f"tpch-mariadb-{name}"
+    if not (BENCH / each).is_dir():
+        return read(each)
+    apart = sorted((file.stem for file in (BENCH / each).glob("*@*.json")), key=lambda cache: (ORDER.index(cache.split("@")[0]), cache))
+    none, alone = read(f"{each}/none")
+    return [none, *(run for cache in apart for run in read(f"{each}/{cache}")), alone]
 
 
 def title(run):
