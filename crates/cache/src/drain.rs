@@ -4,6 +4,7 @@
 //! the drain ends however much is written. No hold of the core's lock looks at more than [`LOOKED_AT`] pages.
 
 use super::durability::DEPTH_MAX;
+use super::locks::CoreGuard;
 use super::maintenance::{self, StoreAccess};
 use super::search::LOOKED_AT;
 use super::{BlockCache, CacheConfig, FRAMES_PER_HOLD, Mode};
@@ -73,7 +74,7 @@ impl BlockCache {
         guard.mend()?;
         let mut ended = Ok(());
         if !guard.core().is_off() {
-            ended = maintenance::flush(&mut guard, true).and_then(|()| maintenance::sync_store(&mut guard));
+            ended = maintenance::flush(&mut guard, true);
             guard.mend()?;
         }
         if guard.core().is_off() {
@@ -83,7 +84,59 @@ impl BlockCache {
         if guard.write_back().counts.pages_lost > lost_before {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of a dirty page was lost"));
         }
-        Ok(())
+        drop(guard);
+        self.enter_clean_pages()?;
+        self.maintained(|guard| maintenance::sync_store(guard))
+    }
+
+    /// Enters which pages are clean, where no entry on the device says so: what the device calls dirty, a later start
+    /// writes below once more, over whatever somebody has written there since.
+    fn enter_clean_pages(&self) -> io::Result<()> {
+        if mutant::is(Mutant::CleanUnsaid) {
+            return Ok(());
+        }
+        let mut first = 0;
+        loop {
+            let mut guard = self.locks.guard()?;
+            if guard.core().is_off() {
+                return Ok(());
+            }
+            let index = guard.write_back().store.index();
+            if index.unsaid_len() == 0 || first >= index.blocks() {
+                return Ok(());
+            }
+            let pages: Vec<u64> = index.unsaid_in(first..first + LOOKED_AT as usize).collect();
+            first += LOOKED_AT as usize;
+            drop(guard);
+            for page in pages {
+                // Each entry may take a block of what maintenance needs.
+                let mut guard = self.locks.ready()?;
+                if guard.core().is_off() {
+                    return Ok(());
+                }
+                let write_back = guard.write_back();
+                let entered = write_back.store.enter_clean(page);
+                write_back.noted(entered)?;
+            }
+        }
+    }
+
+    /// Does work of maintenance. A failure of the cache device is no error where it costs nothing.
+    fn maintained(&self, work: impl FnOnce(&mut CoreGuard<'_>) -> io::Result<()>) -> io::Result<()> {
+        let mut guard = self.locks.exclusive()?;
+        guard.mend()?;
+        if guard.core().is_off() {
+            return Ok(());
+        }
+        let done = work(&mut guard);
+        guard.mend()?;
+        if guard.core().is_off() { Ok(()) } else { done }
+    }
+
+    /// Enters in the store all that is known to be clean. Comes after a flush, and before the close.
+    pub(super) fn settle_all(&self) -> io::Result<()> {
+        self.maintained(|guard| maintenance::settle(guard).map(|_| ()))?;
+        self.enter_clean_pages()
     }
 
     fn write_parts_below(&self) -> io::Result<()> {

@@ -552,6 +552,7 @@ impl BlockCache {
         self.locks.hits.end();
         drop(guard);
         Block::flush(self)?;
+        self.settle_all()?;
         self.locks.exclusive()?.core().close()
     }
 

@@ -353,12 +353,21 @@ impl<D: Disk> AnyStore<D> {
         either!(self, store => store.gone(page))
     }
 
-    /// Declares that the backing store has the store's version of a page.
+    /// Declares that the backing store has the store's version of a page. Without an entry on the device where the entry
+    /// would cost more than it spares: the page is then [unsaid](Index::unsaid_in).
     ///
     /// # Errors
     /// As [`append`](AnyStore::append).
     pub fn cleaned(&mut self, page: u64) -> io::Result<()> {
         either!(self, store => store.cleaned(page))
+    }
+
+    /// Appends the entry that a page is clean, if no entry says so.
+    ///
+    /// # Errors
+    /// As [`append`](AnyStore::append).
+    pub fn enter_clean(&mut self, page: u64) -> io::Result<()> {
+        either!(self, store => store.enter_clean(page))
     }
 
     /// Declares that the only copy of a page cannot be read.

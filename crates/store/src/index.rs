@@ -9,6 +9,7 @@ use entresol_core::Random;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::FromZeros;
 
@@ -52,6 +53,8 @@ pub type PageMap<T> = HashMap<u64, T, BuildHasherDefault<PageHasher>>;
 const CURRENT: u8 = 1;
 const DIRTY: u8 = 2;
 const RESIDENT: u8 = 4;
+/// Clean, though the last entry on the device calls the version dirty.
+const UNSAID: u8 = 8;
 
 /// Contents of a block of the ring, or of a slot; all zeros unless it has the newest version of its page.
 #[derive(Clone, Copy, FromZeros)]
@@ -130,6 +133,8 @@ pub struct Index {
     addresses: Addresses,
     /// Number of dirty slots.
     dirty: usize,
+    /// Number of slots whose versions are clean though no entry says so.
+    unsaid: usize,
     /// Pages without bytes, with the addresses of the tables that say so.
     lost: BTreeMap<u64, Entry>,
     /// Block of the version that was found last: one request asks several times for its page.
@@ -157,6 +162,7 @@ impl Index {
             numbers: Numbers::new(blocks as usize, blocks),
             addresses,
             dirty: 0,
+            unsaid: 0,
             lost: BTreeMap::new(),
             found: Cell::new(0),
             hits: None,
@@ -168,6 +174,7 @@ impl Index {
         let Addresses::Ring { tail, .. } = self.addresses else { unreachable!("a store of slots does not grow") };
         let mut grown = Index::new(blocks, tail);
         self.iter().for_each(|(page, entry)| grown.insert(page, entry));
+        self.unsaid_in(0..self.slots.len()).for_each(|page| grown.leave_unsaid(page));
         grown.hits = self.hits.clone();
         grown
     }
@@ -208,9 +215,41 @@ impl Index {
     }
 
     /// Dirty pages whose newest versions lie in these blocks. Lost pages lie in none.
-    pub fn dirty_in(&self, blocks: std::ops::Range<usize>) -> impl Iterator<Item = u64> {
+    pub fn dirty_in(&self, blocks: Range<usize>) -> impl Iterator<Item = u64> {
+        self.flagged_in(blocks, DIRTY)
+    }
+
+    /// Number of pages that are clean though no entry on the device says so.
+    pub fn unsaid_len(&self) -> usize {
+        self.unsaid
+    }
+
+    /// Pages whose newest versions lie in these blocks and are clean, though no entry on the device says so.
+    pub fn unsaid_in(&self, blocks: Range<usize>) -> impl Iterator<Item = u64> {
+        self.flagged_in(blocks, UNSAID)
+    }
+
+    fn flagged_in(&self, blocks: Range<usize>, flag: u8) -> impl Iterator<Item = u64> {
         let blocks = blocks.start.min(self.slots.len())..blocks.end.min(self.slots.len());
-        self.slots[blocks].iter().filter(|slot| slot.is_current() && slot.is_dirty()).map(|slot| slot.page())
+        self.slots[blocks]
+            .iter()
+            .filter(move |slot| slot.is_current() && slot.flags & flag != 0)
+            .map(|slot| slot.page())
+    }
+
+    /// Notes that no entry on the device says that a page is clean.
+    pub(super) fn leave_unsaid(&mut self, page: u64) {
+        let Some(block) = self.find(page).filter(|&block| !self.slots[block].is_dirty()) else { return };
+        self.unsaid += usize::from(self.slots[block].flags & UNSAID == 0);
+        self.slots[block].flags |= UNSAID;
+    }
+
+    /// True if no entry on the device says that a page is clean. From now on one does.
+    pub(super) fn take_unsaid(&mut self, page: u64) -> bool {
+        let Some(block) = self.find(page).filter(|&block| self.slots[block].flags & UNSAID != 0) else { return false };
+        self.slots[block].flags &= !UNSAID;
+        self.unsaid -= 1;
+        true
     }
 
     /// Bytes that the index of so many blocks or slots takes, without lost pages.
@@ -313,7 +352,9 @@ impl Index {
         if !entry.resident {
             self.hide(block);
         }
-        self.slots[block].flags = CURRENT | flag(entry.dirty, DIRTY) | flag(entry.resident, RESIDENT);
+        let unsaid = if entry.dirty { 0 } else { self.slots[block].flags & UNSAID };
+        self.unsaid -= usize::from(self.slots[block].flags & UNSAID != unsaid);
+        self.slots[block].flags = CURRENT | unsaid | flag(entry.dirty, DIRTY) | flag(entry.resident, RESIDENT);
     }
 
     /// Forgets a page. Its versions on the device are all dead or declared so.
@@ -329,6 +370,7 @@ impl Index {
     fn empty(&mut self, block: usize) {
         self.hide(block);
         self.dirty -= usize::from(self.slots[block].is_dirty());
+        self.unsaid -= usize::from(self.slots[block].flags & UNSAID != 0);
         self.slots[block] = Slot::NONE;
     }
 
@@ -418,12 +460,12 @@ impl Index {
     }
 
     /// Lost pages of a range, ascending.
-    pub fn lost_among(&self, pages: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
+    pub fn lost_among(&self, pages: Range<u64>) -> impl Iterator<Item = u64> {
         self.lost.range(pages).inspect(|_| holds::looked()).map(|(&page, _)| page)
     }
 
     /// Numbers of pages whose newest versions lie in these blocks: pages that count as cached, and others.
-    pub fn counted(&self, blocks: std::ops::Range<usize>) -> (usize, usize) {
+    pub fn counted(&self, blocks: Range<usize>) -> (usize, usize) {
         let blocks = blocks.start.min(self.slots.len())..blocks.end.min(self.slots.len());
         let current = self.slots[blocks].iter().filter(|slot| slot.is_current());
         current.inspect(|_| holds::looked()).fold((0, 0), |(cached, others), slot| {
@@ -432,7 +474,7 @@ impl Index {
     }
 
     /// Number of these blocks with a newest version that counts as cached, or that is dirty.
-    pub fn needed(&self, blocks: std::ops::Range<usize>) -> usize {
+    pub fn needed(&self, blocks: Range<usize>) -> usize {
         let blocks = blocks.start.min(self.slots.len())..blocks.end.min(self.slots.len());
         let current = self.slots[blocks].iter().filter(|slot| slot.is_current());
         current.inspect(|_| holds::looked()).filter(|slot| slot.flags & (RESIDENT | DIRTY) != 0).count()
@@ -440,7 +482,7 @@ impl Index {
 
     /// Version number and slot of each newest version in these slots. None in a log, which is in the order of its
     /// blocks.
-    pub fn numbered(&self, slots: std::ops::Range<usize>) -> Vec<(u32, u32)> {
+    pub fn numbered(&self, slots: Range<usize>) -> Vec<(u32, u32)> {
         let Addresses::Slots { versions, .. } = &self.addresses else { return Vec::new() };
         let current = (slots.start..slots.end.min(versions.len())).filter(|&block| self.slots[block].is_current());
         current.inspect(|_| holds::looked()).map(|block| (versions[block], block as u32)).collect()

@@ -42,6 +42,8 @@ entresol_core::fault_points! {
         VoidQueued,
         /// Rule 7: a page that is yet to be invalidated keeps its log address until its part of the range is reached.
         VoidAwaited,
+        /// The device goes on calling pages dirty after a drain, or a close, that it may call clean.
+        CleanUnsaid,
         /// A page that is written during a drain is not sent below at once.
         DrainedBehind,
         /// Rule 10: a change of policy counts copies as cached that newer versions on their way below have superseded.
@@ -247,7 +249,8 @@ impl Mutant {
             // A journal is read whole before its end is known; reclaim of slots drops no segment.
             Mutant::NothingBeyond | Mutant::AnnouncedUnread => layout == Layout::Log,
             Mutant::TailNotAwaited | Mutant::VoidNotTried => layout == Layout::Log,
-            // Over slots no entry says `cleaned` of a page that the policy does not hold, as it never holds this one.
+            // Over slots only the end of a drain enters `cleaned` of a page that the policy does not hold, as it never
+            // holds this one, and by then the newer version is below.
             Mutant::SupersededCleaned => layout == Layout::Log,
             _ => true,
         }

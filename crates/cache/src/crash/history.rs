@@ -739,6 +739,10 @@ impl History {
             self.backing.read_at(page * bytes.len() as u64, &mut bytes).expect("the backing store works");
             self.oracle.check_latest(page, &bytes).map_err(|error| format!("below, after a drain: {error}"))?;
         }
+        let dirty = self.open().map_err(wrong)?.recovered().dirty_pages;
+        if dirty > 0 {
+            return Err(format!("{dirty} pages are dirty on the device after a drain and a close"));
+        }
         if self.random.chance(0.5) {
             self.format();
         }

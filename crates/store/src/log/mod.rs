@@ -235,8 +235,20 @@ impl<D: Disk> LogStore<D> {
     /// As [`append`](LogStore::append).
     pub fn cleaned(&mut self, page: u64) -> io::Result<()> {
         self.index.update(page, |entry| entry.dirty = false);
-        // The entry is a hint that spares work after a crash. The hint is not worth the space that reclaim needs.
-        if self.free_segments() > 1 { self.record(page, Kind::Cleaned) } else { Ok(()) }
+        // The entry spares work after a crash. That is not worth the space that reclaim needs.
+        if self.free_segments() > 1 {
+            return self.record(page, Kind::Cleaned);
+        }
+        self.index.leave_unsaid(page);
+        Ok(())
+    }
+
+    /// As [`AnyStore::enter_clean`](crate::AnyStore::enter_clean).
+    ///
+    /// # Errors
+    /// As [`append`](LogStore::append).
+    pub fn enter_clean(&mut self, page: u64) -> io::Result<()> {
+        if self.index.take_unsaid(page) { self.record(page, Kind::Cleaned) } else { Ok(()) }
     }
 
     /// Declares that the only copy of a page cannot be read.

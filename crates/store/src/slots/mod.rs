@@ -283,10 +283,22 @@ impl<D: Disk> Slots<D> {
     /// As [`append`](Slots::append).
     pub fn cleaned(&mut self, page: u64) -> io::Result<()> {
         self.index.update(page, |entry| entry.dirty = false);
-        // The entry is a hint that spares work after a crash. The hint is not worth scarce space, nor an entry for a
-        // page that will be gone soon.
+        // The entry spares work after a crash. That is not worth scarce space, nor an entry for a page that will be gone
+        // soon.
         let worth = self.index.resident(page).is_some() && self.free_segments() > 1;
-        if worth { self.record(page, Kind::Cleaned) } else { Ok(()) }
+        if worth {
+            return self.record(page, Kind::Cleaned);
+        }
+        self.index.leave_unsaid(page);
+        Ok(())
+    }
+
+    /// As [`AnyStore::enter_clean`](crate::AnyStore::enter_clean).
+    ///
+    /// # Errors
+    /// As [`append`](Slots::append).
+    pub fn enter_clean(&mut self, page: u64) -> io::Result<()> {
+        if self.index.take_unsaid(page) { self.record(page, Kind::Cleaned) } else { Ok(()) }
     }
 
     /// Declares that the only copy of a page cannot be read.
@@ -686,6 +698,7 @@ impl<D: Disk> Slots<D> {
             if !mutant::is(Mutant::NotRenewed) {
                 self.reserve(0)?;
                 self.records.push(Record { kind, again: true, crc: held.crc, ..*record });
+                self.index.take_unsaid(record.page);
                 self.counts.renewed += 1;
             }
         }
