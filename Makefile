@@ -68,7 +68,7 @@ endef
 
 test test-long: SHELL := /bin/bash
 test: deps clients
-	$(call run-tests,cargo test --workspace --locked && ENTRESOL_SCHEDULES=200 $(MAKE) test-interleavings)
+	$(call run-tests,crates/skip/parts.sh && ENTRESOL_SCHEDULES=200 $(MAKE) test-interleavings)
 
 # Tests of the command against another program, as that of the release before (root), one line a test: PROGRAM=PATH AGAINST="rot ending:TEST".
 .PHONY: test-against
@@ -291,7 +291,8 @@ bench-peers: deps
 # What the shadows of `auto` and a settled tuner add to a request, in processor time (a minute; at most 3 % and 2 % are asked).
 .PHONY: bench-deciding
 bench-deciding: deps
-	cargo test --release --locked -p entresol-cache -p entresol-buffer --test choice_cost --test tiered_tuning -- --ignored --nocapture what_
+	cargo test --release --locked -p entresol-cache -p entresol-buffer --test all -- --ignored --nocapture choice_cost::what_ \
+		tiered_tuning::what_
 
 # Disk I/Os of `reuse` after a restart, with what it had learned and without (a minute).
 .PHONY: bench-reuse-restart

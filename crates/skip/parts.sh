@@ -1,34 +1,62 @@
 #!/usr/bin/env bash
-# All tests of the workspace, the ignored ones too, a program after the other. What passed at this commit is noted, so that a run
-# that was stopped goes on where it was.
+# All tests of the workspace: each program of tests, as many at a time as there are processors, and the examples in documentation.
+# Every program runs; those that failed are listed at the end.
 #
-# parts.sh NOTES
-#   NOTES  lines of a commit and a part that passed; made if it is absent
+# parts.sh [NOTES]
+#   NOTES  a file: the ignored tests run too, and what passed at this commit is noted there, so that a run that was stopped goes on
+#          where it was
 set -euo pipefail
-notes=$(realpath "$1") root=$PWD
-touch "$notes"
-commit=$(git rev-parse --short HEAD)
 
-# part NAME COMMAND...: runs a part unless it is noted, and notes it.
-part() {
-	local name="$commit $1"
-	shift
-	grep -qxF -- "$name" "$notes" && return
-	echo "Part: $name"
-	"$@"
-	echo "$name" >>"$notes"
-}
+# A part: runs a program of tests in its folder, prints what it printed when it has ended, and notes that it passed.
+if test "${1-}" = --part; then
+	folder=$2 program=$3
+	name="${folder#"$PARTS_ROOT"/} ${program##*/}"
+	test -z "$PARTS_NOTES" || ! grep -qxF -- "$PARTS_COMMIT $name" "$PARTS_NOTES" || exit 0
+	output=$(mktemp) started=$SECONDS failed=0
+	ignored=${PARTS_NOTES:+--include-ignored}
+	(cd "$folder" && CARGO_MANIFEST_DIR=$folder exec "$program" $ignored) >"$output" 2>&1 || failed=1
+	{
+		# One at a time prints.
+		flock 9
+		echo "Ran $name in $((SECONDS - started)) s"
+		cat "$output"
+		if test "$failed" = 1; then
+			echo "$name" >>"$PARTS_FAILED"
+		elif test -n "$PARTS_NOTES"; then
+			echo "$PARTS_COMMIT $name" >>"$PARTS_NOTES"
+		fi
+	} 9>>"$PARTS_FAILED"
+	rm "$output"
+	exit "$failed"
+fi
 
-run() {
-	(cd "$1" && CARGO_MANIFEST_DIR=$1 "$2" --include-ignored)
-}
+notes=
+if test $# -gt 0; then
+	touch "$1"
+	notes=$(realpath "$1")
+fi
+scratch=$(mktemp -d)
+trap 'rm -r "$scratch"' EXIT
+export PARTS_NOTES=$notes PARTS_ROOT=$PWD PARTS_FAILED=$scratch/failed
+PARTS_COMMIT=$(git rev-parse --short HEAD)
+# What cargo gives the tests that it runs (.cargo/config.toml).
+export PARTS_COMMIT PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED-1}
 
-# Folder and program of each test program, as cargo names them.
+# Folder and program of each program of tests, as cargo names them; first those that take minutes, so that none of them is left to the end.
 cargo test --workspace --locked --no-run --message-format=json-render-diagnostics |
-	sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' >"$notes.programs"
-test -s "$notes.programs"
-while read -r folder program <&3; do
-	# A library and a program of one folder may have the same name; cargo's number tells them apart.
-	part "${folder#"$root"/} ${program##*/}" run "$folder" "$program"
-done 3<"$notes.programs"
-part "examples in documentation" cargo test --workspace --locked --doc -- --include-ignored
+	sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' >"$scratch/programs"
+test -s "$scratch/programs"
+long='/(entresol_cache|entresol_files|entresol_burst_live|entresol_lab|all|bench|posix|posix_kills)-[0-9a-f]*$'
+failed=0
+touch "$PARTS_FAILED"
+{ grep -E "$long" "$scratch/programs" && grep -vE "$long" "$scratch/programs"; } |
+	xargs -P "$(nproc)" -n 2 "$0" --part || failed=1
+if ! cargo test --workspace --locked --doc -- ${notes:+--include-ignored}; then
+	failed=1
+	echo "examples in documentation" >>"$PARTS_FAILED"
+fi
+if test "$failed" = 1; then
+	echo "Failed:"
+	sed 's/^/  /' "$PARTS_FAILED"
+fi
+exit "$failed"

@@ -1,6 +1,5 @@
 //! Decide once, drive twice. For every policy of one tier, the buffer manager under one thread has the
 //! simulator's counts, and all of its bytes are right.
-#![cfg(not(any(loom, shuttle)))]
 
 use entresol_buffer::table::PageTable;
 use entresol_buffer::{BufferManager, BufferOptions, Clock, Decided, MemoryIo, OpenError, PageIo};

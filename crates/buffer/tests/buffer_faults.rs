@@ -1,9 +1,6 @@
 //! The buffer against a plain map step by step; the WAL before the page; storage that fails; pins that leave no frame.
-#![cfg(not(any(loom, shuttle)))]
 
-mod common;
-
-use common::{Hook, Log, fail_if};
+use crate::common::{Hook, Log, fail_if};
 use entresol_buffer::table::HashTable;
 use entresol_buffer::{BufferError, BufferManager, BufferOptions, FileIo, MemoryIo, OpenError, PageIo};
 use entresol_core::{Address, ObjectId};

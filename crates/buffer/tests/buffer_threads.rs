@@ -1,6 +1,5 @@
 //! Several threads at once: every byte right, the hit ratio that of the simulator, one load per page for all its
 //! readers.
-#![cfg(not(any(loom, shuttle)))]
 
 use entresol_buffer::table::{HashTable, PageTable};
 use entresol_buffer::{BufferError, BufferManager, BufferOptions, Cleaner, MemoryIo, PageIo};

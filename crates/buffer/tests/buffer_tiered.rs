@@ -1,10 +1,7 @@
 //! A buffer of DRAM over NVM. For every policy of two tiers the counts are the simulator's. Every byte is right,
 //! pages in NVM are read in place, and storage that fails loses nothing.
-#![cfg(not(any(loom, shuttle)))]
 
-mod common;
-
-use common::{fail_if, two_tiers};
+use crate::common::{fail_if, two_tiers};
 use entresol_buffer::{BufferError, Clock, MemoryIo, OpenError, PageIo, TieredBuffer, TieredOptions};
 use entresol_core::{Address, ObjectId, Op, Page, Random, Size};
 use entresol_device::emulated::{Calibration, Clock as _, Curve, Mapped, Slowdown, VirtualClock};

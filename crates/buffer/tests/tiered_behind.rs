@@ -1,10 +1,7 @@
 //! Write-behind in a buffer over DRAM and NVM. The storage's writes end in any order, at any time, and fail at
 //! times. Nothing is lost, no decision changes, and time passes as in the simulator.
-#![cfg(not(any(loom, shuttle)))]
 
-mod common;
-
-use common::{Hook, Log, drive, simulated_options, two_phases, two_tiers};
+use crate::common::{Hook, Log, drive, simulated_options, two_phases, two_tiers};
 use entresol_buffer::{
     BufferError, EmulatedIo, MemoryIo, PageIo, TieredBuffer, TieredOptions, WriteQueue, WriteThreads,
 };

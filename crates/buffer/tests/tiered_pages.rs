@@ -1,10 +1,7 @@
 //! Pages of DRAM and NVM read and changed in place: atomically, from several threads, and never below before
 //! their WAL records.
-#![cfg(not(any(loom, shuttle)))]
 
-mod common;
-
-use common::{Hook, Log, two_tiers};
+use crate::common::{Hook, Log, two_tiers};
 use entresol_buffer::{BufferError, MemoryIo, PageIo, TieredBuffer, TieredOptions, Tuning};
 use entresol_core::{Address, ObjectId, Random};
 use entresol_device::emulated::{Calibration, Clock as _, Curve, Mapped, Slowdown, VirtualClock};

@@ -1,17 +1,12 @@
 //! A tiered buffer reads missing pages without holding its lock. Misses wait side by side, and hits do not wait
 //! for them. A page is read once for all its requests, and no request sees a part of it.
-#![cfg(not(any(loom, shuttle)))]
 
-mod common;
-#[path = "../../cache/tests/common/gate.rs"]
-mod gate;
-
-use common::two_tiers;
+use crate::common::two_tiers;
+use crate::gate::Gate;
 use entresol_buffer::{BufferError, MemoryIo, PageIo, Prepared, TieredBuffer, TieredOptions, WriteThreads};
 use entresol_core::{Address, ObjectId, Op, Random};
 use entresol_device::emulated::{Mapped, Slowdown, WallClock};
 use entresol_policy::{Info, Options, catalogue};
-use gate::Gate;
 use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

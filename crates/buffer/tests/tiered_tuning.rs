@@ -1,10 +1,7 @@
 //! A tuner at work in a buffer over DRAM and NVM. The tuner decides as in the simulator, goes on after a restart, and
 //! changes nothing but decisions.
-#![cfg(not(any(loom, shuttle)))]
 
-mod common;
-
-use common::{drive, simulated_options, two_phases};
+use crate::common::{drive, simulated_options, two_phases};
 use entresol_buffer::{MemoryIo, PageIo, TieredBuffer, TieredOptions, Tuning, TuningError};
 use entresol_core::{Address, ObjectId, Random};
 use entresol_device::Queued;

@@ -9,10 +9,7 @@ use entresol_policy::catalogue;
 use entresol_store::{Geometry, Layout, StoreError};
 use std::io::ErrorKind;
 
-/// The layout of these tests. `over_slots.rs` runs them in the other.
-#[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
-const LAYOUT: Layout = Layout::Log;
-const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 16, layout: crate::LAYOUT };
+const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 16, layout: super::LAYOUT };
 const ID: [u8; 16] = [3; 16];
 /// No multiple of the page size: the last page is short.
 const BACKING_BYTES: u64 = 100 * 1024 + 512;
@@ -139,7 +136,7 @@ fn what_was_cached_is_warm_after_a_restart() {
 #[test]
 fn pages_that_the_policy_has_not_been_shown_yet_hit_and_stay() {
     const PAGES: u64 = 540;
-    let geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 64, layout: crate::LAYOUT };
+    let geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 64, layout: super::LAYOUT };
     for (policy, tiers) in [("lru", &[620][..]), ("h-arc", &[620]), ("face-gsc", &[10, 620])] {
         let power = Power::steady();
         let disks = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(3 * PAGES * 1024, &power));
@@ -500,7 +497,7 @@ fn a_cache_opened_for_write_through_owes_nothing_of_its_past() {
 #[test]
 fn a_full_cache_keeps_going_when_one_page_is_written_and_flushed_again_and_again() {
     for (page_bytes, segment_pages, segments) in [(512, 16, 160), (512, 4, 400), (4096, 64, 256)] {
-        let geometry = Geometry { page_bytes, segment_pages, segments, layout: crate::LAYOUT };
+        let geometry = Geometry { page_bytes, segment_pages, segments, layout: super::LAYOUT };
         let (capacity, page_bytes) = (geometry.capacity_pages(), u64::from(page_bytes));
         let power = Power::steady();
         let size = capacity * page_bytes;
@@ -529,9 +526,9 @@ fn a_full_cache_keeps_going_when_one_page_is_written_and_flushed_again_and_again
 
 #[test]
 fn a_cache_filled_to_its_capacity_keeps_going_when_every_write_is_flushed() {
-    let sizes = if crate::LAYOUT == Layout::Log { [(4, 12), (16, 9), (16, 64)] } else { [(4, 40), (16, 28), (16, 64)] };
+    let sizes = if super::LAYOUT == Layout::Log { [(4, 12), (16, 9), (16, 64)] } else { [(4, 40), (16, 28), (16, 64)] };
     for (segment_pages, segments) in sizes {
-        let geometry = Geometry { page_bytes: 512, segment_pages, segments, layout: crate::LAYOUT };
+        let geometry = Geometry { page_bytes: 512, segment_pages, segments, layout: super::LAYOUT };
         let capacity = geometry.capacity_pages();
         let power = Power::steady();
         let (cache, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(2 * capacity * 512, &power));
@@ -557,7 +554,7 @@ fn a_cache_filled_to_its_capacity_keeps_going_when_every_write_is_flushed() {
 
 #[test]
 fn the_store_costs_what_its_format_says() {
-    let geometry = Geometry { page_bytes: 4096, segment_pages: 256, segments: 16, layout: crate::LAYOUT };
+    let geometry = Geometry { page_bytes: 4096, segment_pages: 256, segments: 16, layout: super::LAYOUT };
     let power = Power::steady();
     let (cache, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(32 << 20, &power));
     BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
@@ -580,13 +577,13 @@ fn the_store_costs_what_its_format_says() {
         1.0 / syncs
     );
     // Every block of a journal has space for a copy of the one before.
-    let blocks_max = if crate::LAYOUT == Layout::Log { 1.02 } else { 1.03 };
+    let blocks_max = if super::LAYOUT == Layout::Log { 1.02 } else { 1.03 };
     assert!(amplification <= blocks_max, "{amplification} blocks per page");
     assert!(copied < 0.05, "FaCE's order is the log's: {copied} copied per page");
     // Slots are freed by two syncs: one of the entry that frees them, and one of the block that states its durability.
-    let syncs_max = if crate::LAYOUT == Layout::Log { 1.0 / 200.0 } else { 1.0 / 150.0 };
+    let syncs_max = if super::LAYOUT == Layout::Log { 1.0 / 200.0 } else { 1.0 / 150.0 };
     assert!(syncs <= syncs_max, "{syncs} syncs per page");
-    assert!(crate::LAYOUT == Layout::Slots || mean_kib >= 256.0, "{mean_kib} KiB per write");
+    assert!(super::LAYOUT == Layout::Slots || mean_kib >= 256.0, "{mean_kib} KiB per write");
 }
 
 #[test]

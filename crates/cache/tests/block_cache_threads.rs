@@ -14,9 +14,6 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 
-/// The layout of these tests. `over_slots.rs` and `over_segments.rs` run them in the others.
-#[allow(dead_code, reason = "as a part of another file they use its own")]
-const LAYOUT: Layout = Layout::Log;
 /// One sector: no page is ever torn.
 const PAGE: usize = 512;
 const PAGES: u64 = 160;
@@ -24,8 +21,8 @@ const THREADS: u64 = 6;
 const ID: [u8; 16] = [5; 16];
 
 fn geometry() -> Geometry {
-    let of = |segments| Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments, layout: crate::LAYOUT };
-    match crate::LAYOUT {
+    let of = |segments| Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments, layout: super::LAYOUT };
+    match super::LAYOUT {
         Layout::Log => of(14),
         // A journal takes space too.
         Layout::Slots => of(36),
@@ -36,7 +33,7 @@ fn geometry() -> Geometry {
 fn config(policy: &str, mode: Mode) -> CacheConfig {
     let info = catalogue::info(policy).expect("a policy");
     // A log below the policy has dead versions too.
-    let last = if crate::LAYOUT == Layout::Segments { 48 } else { 40 };
+    let last = if super::LAYOUT == Layout::Segments { 48 } else { 40 };
     let tiers = [8, last];
     CacheConfig { mode, ..CacheConfig::new(info, &tiers[2 - info.tiers.len()..]) }
 }
@@ -409,12 +406,12 @@ fn hit_ratio(policy: &str, pages: &[u64], threads: usize) -> f64 {
     let geometry = Geometry {
         page_bytes: 512,
         segment_pages: 64,
-        segments: match crate::LAYOUT {
+        segments: match super::LAYOUT {
             Layout::Log => 18,
             Layout::Slots => 34,
             Layout::Segments => 60,
         },
-        layout: crate::LAYOUT,
+        layout: super::LAYOUT,
     };
     let power = Power::steady();
     let (cache, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(UNIVERSE * 512, &power));

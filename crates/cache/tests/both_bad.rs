@@ -1,14 +1,11 @@
 //! A table, or block of the journal, damaged together with its copy. Its contents are lost and reported; all else
 //! can be read.
 
-#[path = "common/small.rs"]
-mod small;
-
+use crate::small::{ID, PAGES, formatted, open, tables};
 use entresol_cache::Block;
 use entresol_core::Random;
 use entresol_crashtest::SimDisk;
 use entresol_store::{Doubtful, Layout, repair, repair_past};
-use small::{ID, PAGES, formatted, open, tables};
 
 /// A cache closed after some flushes, and the last version of each page.
 fn closed(layout: Layout, page_bytes: u32, seed: u64) -> ([SimDisk; 2], Vec<u8>) {

@@ -6,12 +6,9 @@ use entresol_core::Random;
 use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_disk::Disk;
 use entresol_policy::{Options, catalogue};
-use entresol_store::{Geometry, Layout};
+use entresol_store::Geometry;
 
-/// The layout of these tests. `over_slots.rs` runs them in the other.
-#[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
-const LAYOUT: Layout = Layout::Log;
-const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 19, layout: crate::LAYOUT };
+const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 19, layout: super::LAYOUT };
 const ID: [u8; 16] = [3; 16];
 const PAGE: u64 = 1024;
 const PAGES: u64 = 300;

@@ -1,5 +1,4 @@
 //! An emulated device behind the engine's trait.
-#![cfg(target_os = "linux")]
 
 use entresol_cache::Block;
 use entresol_device::emulated::{Clock, EmulatedDevice, VirtualClock};

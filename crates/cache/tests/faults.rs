@@ -8,15 +8,12 @@ use entresol_core::Random;
 use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_disk::{Caching, Disk, FileDisk};
 use entresol_policy::catalogue;
-use entresol_store::{Geometry, Layout};
+use entresol_store::Geometry;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// The layout of these tests. `over_slots.rs` runs them in the other.
-#[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
-const LAYOUT: Layout = Layout::Log;
-const GEOMETRY: Geometry = Geometry { page_bytes: 4096, segment_pages: 16, segments: 16, layout: crate::LAYOUT };
+const GEOMETRY: Geometry = Geometry { page_bytes: 4096, segment_pages: 16, segments: 16, layout: super::LAYOUT };
 const ID: [u8; 16] = [3; 16];
 const PAGE: u64 = 4096;
 const PAGES: u64 = 300;

@@ -5,12 +5,9 @@ use entresol_cache::{BlockCache, CacheConfig, Mode};
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
 use entresol_policy::catalogue;
-use entresol_store::{Geometry, Layout};
+use entresol_store::Geometry;
 
-/// The layout of these tests. `over_slots.rs` runs them in the other.
-#[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
-const LAYOUT: Layout = Layout::Log;
-const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 16, layout: crate::LAYOUT };
+const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 16, layout: super::LAYOUT };
 const ID: [u8; 16] = [2; 16];
 
 fn disks() -> (SimDisk, SimDisk) {

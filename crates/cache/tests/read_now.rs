@@ -1,9 +1,7 @@
 //! Reads that never wait. Each gives the bytes and counts of an ordinary read, or nothing at all, and is answered while
 //! everything else stands still.
 
-#[path = "common/gate.rs"]
-mod gate;
-
+use crate::gate::Gate;
 use entresol_cache::Block;
 use entresol_cache::{BlockCache, CacheConfig, CacheStats, Maintenance, Mode, Tag, WriteBackCounts};
 use entresol_core::Random;
@@ -11,13 +9,8 @@ use entresol_crashtest::{Power, SimDisk};
 use entresol_disk::Disk;
 use entresol_policy::catalogue;
 use entresol_store::{Geometry, Layout};
-use gate::Gate;
 use std::io;
 use std::sync::Arc;
-
-/// The layout of these tests. `over_slots.rs` runs them in the other.
-#[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
-const LAYOUT: Layout = Layout::Log;
 
 const PAGE: usize = 512;
 const PAGES: u64 = 100;
@@ -69,8 +62,8 @@ fn cache_over(policy: &str, tiers: &[usize], in_memory: u64) -> (BlockCache, Arc
     let geometry = Geometry {
         page_bytes: PAGE as u32,
         segment_pages: 8,
-        segments: if crate::LAYOUT == Layout::Log { 24 } else { 48 },
-        layout: crate::LAYOUT,
+        segments: if super::LAYOUT == Layout::Log { 24 } else { 48 },
+        layout: super::LAYOUT,
     };
     let power = Power::steady();
     let gated = |size, in_memory| Gated { disk: SimDisk::new(size, &power), gate: Arc::default(), in_memory };

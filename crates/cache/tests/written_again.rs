@@ -1,13 +1,10 @@
 //! A damaged table, or block of the journal, with a whole copy. A repair writes it again, so that later damage of
 //! the copy loses nothing.
 
-#[path = "common/small.rs"]
-mod small;
-
+use crate::small::{ID, PAGES, formatted, open};
 use entresol_cache::Block;
 use entresol_crashtest::SimDisk;
 use entresol_store::{Layout, repair};
-use small::{ID, PAGES, formatted, open};
 
 /// A closed cache with small and large batches of two runs, all dirty.
 fn closed(layout: Layout, page_bytes: u32) -> [SimDisk; 2] {
@@ -37,7 +34,7 @@ fn tables(disk: &SimDisk, page_bytes: u64) -> Vec<u64> {
     let mut place = None;
     // A copy at the end of a batch has the same log address.
     let mut begins = |block: &[u8]| place.replace(block[32..40].to_vec()).is_none_or(|before| before != block[32..40]);
-    let all = small::tables(disk, page_bytes as usize).into_iter();
+    let all = crate::small::tables(disk, page_bytes as usize).into_iter();
     all.filter(|(_, block)| begins(block)).map(|(at, _)| at).collect()
 }
 

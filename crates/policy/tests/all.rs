@@ -39,17 +39,3 @@ mod oracle_offline;
 mod refusals;
 mod stack;
 mod tunables;
-
-/// A file that no program has would never run.
-#[test]
-fn every_file_of_tests_is_in_a_program() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
-    let programs = [include_str!("all.rs"), include_str!("../Cargo.toml")].concat();
-    for entry in std::fs::read_dir(folder).expect("the tests") {
-        let path = entry.expect("an entry").path();
-        let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
-        let has = |line: String| programs.lines().any(|has| has == line);
-        let is_test = path.extension().is_some_and(|ending| ending == "rs");
-        assert!(!is_test || has(format!("mod {name};")) || has(format!("name = \"{name}\"")), "{name}.rs");
-    }
-}
