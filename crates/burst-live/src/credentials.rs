@@ -340,6 +340,14 @@ pub enum Bearer {
 pub(crate) const OTHER_JOB: &str = "the ticket is for another job";
 
 impl Bearer {
+    /// The user who bears a ticket; none for the cluster itself, or where users are not told apart.
+    pub(crate) fn user(self) -> Option<u32> {
+        match self {
+            Bearer::Anyone | Bearer::Cluster => None,
+            Bearer::User(claims) => Some(claims.owner.uid),
+        }
+    }
+
     /// The claims to which a request at a time, nanoseconds since 1970, is bound; none of a peer that may make every request.
     ///
     /// # Errors

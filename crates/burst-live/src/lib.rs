@@ -38,3 +38,4 @@ pub use credentials::{Claims, Credential, Key, Ticket};
 #[cfg(feature = "mutants")]
 pub use mutant::leave_out;
 pub use node::{NodeDaemon, NodeSettings};
+pub use server::raise_descriptors;

@@ -3,22 +3,21 @@
 
 mod common;
 
-use common::{JOB, MIB, Testbed, object};
+use common::{ANSWERED_WITHIN, JOB, MIB, Testbed, object};
 use entresol_burst::{Event, Extent, NodeId, Owner, Place, Reservation};
 use entresol_burst_live::message::{About, FromCoordinator, FromNode, ToCoordinator, ToNode};
 use entresol_burst_live::wire::Peer;
 use std::time::{Duration, Instant};
 
-const SECOND: Duration = Duration::from_secs(1);
 /// CRC-32C of the ASCII text `123456789`.
 const DIGITS: u32 = 0xE306_9283;
 
 /// A reservation of `bytes` bytes on node 0.
 fn open(testbed: &Testbed, checkpoint: u64, bytes: u64) -> Reservation {
     let address = testbed.coordinator.as_ref().expect("it runs").address().to_string();
-    let peer = Peer::connect(&address, SECOND).expect("the coordinator");
+    let peer = Peer::connect(&address, ANSWERED_WITHIN).expect("the coordinator");
     let open = Event::Open { object: object(checkpoint, 0), ranks: 1, node: NodeId(0), bytes, owner: Owner::default() };
-    match peer.call(&ToCoordinator::Writer(open), &[], SECOND).expect("an answer").0 {
+    match peer.call(&ToCoordinator::Writer(open), &[], ANSWERED_WITHIN).expect("an answer").0 {
         FromCoordinator::Grants { mut grants, .. } => match grants.remove(0).place {
             Place::Buffer { primary, .. } => primary,
             Place::Pfs => panic!("the buffer has space"),
@@ -28,7 +27,7 @@ fn open(testbed: &Testbed, checkpoint: u64, bytes: u64) -> Reservation {
 }
 
 fn ask(peer: &Peer, request: &ToNode, payload: &[u8]) -> (FromNode, Vec<u8>) {
-    peer.call(request, payload, SECOND).expect("an answer")
+    peer.call(request, payload, ANSWERED_WITHIN).expect("an answer")
 }
 
 /// The reason of a refusal.
@@ -40,7 +39,8 @@ fn refused(peer: &Peer, request: &ToNode, payload: &[u8]) -> String {
 }
 
 fn node(testbed: &Testbed) -> Peer {
-    Peer::connect(&testbed.nodes[0].as_ref().expect("it runs").address().to_string(), SECOND).expect("the node")
+    Peer::connect(&testbed.nodes[0].as_ref().expect("it runs").address().to_string(), ANSWERED_WITHIN)
+        .expect("the node")
 }
 
 #[test]

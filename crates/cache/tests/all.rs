@@ -1,5 +1,7 @@
 //! The tests of the cache as one program: each of several would be linked with every policy again.
 
+#![allow(clippy::duplicate_mod, reason = "some tests run in more than one layout")]
+
 use entresol_store::Layout;
 
 /// The layout of these tests. `over_slots.rs` and `over_segments.rs` run some of them in the others.

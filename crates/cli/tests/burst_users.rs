@@ -370,6 +370,31 @@ fn a_user_who_takes_all_it_can_leaves_others_their_share() {
     assert_eq!(fs::metadata(testbed.folder(ANN)).expect("it is there").uid(), ANN.uid);
 }
 
+/// Connections to a daemon that answer a request, of 4,096 that a user makes.
+fn taken(address: &str, credential: &Credential, request: &impl serde::Serialize) -> Vec<Peer> {
+    let peers = (0..4096).filter_map(|_| Peer::connect_as(address, MINUTE, Some(credential)).ok());
+    let answered = |peer: &Peer| peer.call::<serde_json::Value>(request, &[], MINUTE).is_ok();
+    peers.filter(answered).collect()
+}
+
+#[test]
+fn a_user_who_takes_all_connections_it_can_leaves_others_some() {
+    let Some(testbed) = Testbed::start("100%") else { return };
+    let ann = testbed.credential(ANN);
+    // A refusal is an answer too.
+    let of_coordinator = taken(&testbed.coordinator.address, &ann, &ToCoordinator::Nodes);
+    let of_node = taken(&testbed.node.address, &ann, &ToNode::Status);
+    println!("{} connections to the coordinator, {} to the node", of_coordinator.len(), of_node.len());
+    // Three quarters of 4,096, less what the daemons have among themselves.
+    for taken in [&of_coordinator, &of_node] {
+        assert!((3060..=3072).contains(&taken.len()), "{}", taken.len());
+    }
+    says(&testbed.put(BOB, "1", 1 << 20), &["absorbed: ", "memory of node 0"]);
+    testbed.command(BOB, "drain", &["--for", "60s"]).ok();
+    drop((of_coordinator, of_node));
+    says(&testbed.put(ANN, "1", 1 << 20), &["absorbed: "]);
+}
+
 #[test]
 fn a_link_of_a_user_leads_where_that_user_may_write() {
     let Some(testbed) = Testbed::start("100%") else { return };

@@ -12,7 +12,7 @@ pub use log::{ReplayError, Replayed, replay};
 use crate::clock;
 use crate::credentials::{Bearer, Key};
 use crate::message::{FromCoordinator, ToCoordinator};
-use crate::server::{Server, listen, lock};
+use crate::server::{Server, Users, listen, lock};
 use crate::wire::{self, WireError};
 use entresol_burst::{Coordinator, Epoch, Event, LEASE_NS, NodeId, Owner, Place, Policy, Redundancy, Share};
 use log::GrantLog;
@@ -83,6 +83,7 @@ pub(crate) struct Shared {
     pub(crate) applied: Condvar,
     pub(crate) stopping: AtomicBool,
     key: Option<Key>,
+    users: Users,
 }
 
 impl Shared {
@@ -92,7 +93,7 @@ impl Shared {
         let direct_max = DIRECT_MAX.min(Duration::from_nanos(settings.lease_ns));
         let state = State::new(coordinator, settings.policy, log, settings.nodes, settings.wait, direct_max);
         let (applied, stopping) = (Condvar::new(), AtomicBool::new(false));
-        Shared { state: Mutex::new(state), applied, stopping, key: settings.key.clone() }
+        Shared { state: Mutex::new(state), applied, stopping, key: settings.key.clone(), users: Users::default() }
     }
 }
 
@@ -178,6 +179,7 @@ fn serve(shared: &Shared, stream: &TcpStream) {
 
 fn exchange(shared: &Shared, stream: &TcpStream, node: &mut Option<(NodeId, u64)>) -> Result<(), WireError> {
     let bearer = wire::admit(stream, shared.key.as_ref(), MESSAGE)?;
+    let Some(_counted) = shared.users.enter(bearer.user()) else { return Ok(()) };
     loop {
         let idle = if node.is_some() { NODE_SILENCE } else { WRITER_SILENCE };
         let request = wire::receive_next::<ToCoordinator>(stream, &mut Vec::new(), idle, MESSAGE)?;

@@ -16,7 +16,7 @@ use crate::credentials::{Bearer, Credential, Key, Seal};
 use crate::message::{FromNode, NodeStatus, ToNode};
 use crate::pfs::Pfs;
 use crate::report::report;
-use crate::server::{Server, listen, lock};
+use crate::server::{Server, Users, listen, lock};
 use crate::wire::{self, WireError};
 use buffer::Buffer;
 use entresol_burst::{DrainPriority, Event, NodeId, Owner, Policy, Reservation};
@@ -63,6 +63,7 @@ pub(crate) struct Shared {
     advertised: String,
     coordinator: String,
     key: Option<Key>,
+    users: Users,
     drain_rate: Option<u64>,
     pfs: Arc<dyn Pfs>,
     buffer: Mutex<Buffer>,
@@ -90,6 +91,7 @@ impl Shared {
             advertised: settings.advertise.clone().unwrap_or(address),
             coordinator: settings.coordinator.clone(),
             key: settings.key.clone(),
+            users: Users::default(),
             drain_rate: settings.drain_rate,
             pfs,
             buffer: Mutex::new(Buffer::new(settings.node, incarnation, settings.capacity)?),
@@ -242,6 +244,7 @@ impl Drop for NodeDaemon {
 /// Serves one connection of a writer.
 fn exchange(shared: &Shared, stream: &TcpStream) -> Result<(), WireError> {
     let bearer = wire::admit(stream, shared.key.as_ref(), MESSAGE)?;
+    let Some(_counted) = shared.users.enter(bearer.user()) else { return Ok(()) };
     let mut payload = Vec::new();
     loop {
         let request = wire::receive_next::<ToNode>(stream, &mut payload, SILENCE, MESSAGE)?;

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub const MIB: u64 = 1 << 20;
 pub const JOB: JobId = JobId(7);
 /// Time within which a daemon of this process answers, on processors that are busy with other tests.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
+pub const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 
 /// A directory whose writes fail or stall while a switch is on.
 pub struct FaultyPfs {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use entresol_burst::{NodeId, Policy, Share};
 use entresol_burst_live::pfs::Directory;
-use entresol_burst_live::{CoordinatorDaemon, CoordinatorSettings, NodeDaemon, NodeSettings};
+use entresol_burst_live::{CoordinatorDaemon, CoordinatorSettings, NodeDaemon, NodeSettings, raise_descriptors};
 use entresol_core::Size;
 use entresol_render::NumberFormat;
 use entresol_service::values::duration;
@@ -108,6 +108,7 @@ fn drain_rate(text: &str) -> Result<u64, String> {
 /// Runs the coordinator.
 pub fn coordinate(arguments: &CoordinateArgs, quiet: bool) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    raise_descriptors();
     let settings = CoordinatorSettings {
         listen: arguments.listen.clone(),
         state: arguments.state.clone(),
@@ -133,6 +134,7 @@ pub fn coordinate(arguments: &CoordinateArgs, quiet: bool) -> Result<()> {
 /// Runs a node.
 pub fn serve(arguments: &ServeArgs, quiet: bool) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    raise_descriptors();
     let key = daemon_key(arguments.key.as_deref())?;
     let pfs = Directory::open(&arguments.pfs).with_context(|| format!("--pfs {}", arguments.pfs.display()))?;
     let pfs = if key.is_some() { pfs.into_private() } else { pfs };

@@ -14,8 +14,13 @@ pub struct Daemon {
 impl Daemon {
     /// Starts a daemon; it prints its address after the word `at`.
     pub fn start(scratch: &Scratch, arguments: &[&str]) -> Daemon {
-        let mut command = Command::new(PROGRAM);
-        command.args(["burst"]).args(arguments).current_dir(scratch.path(".")).stdout(Stdio::piped());
+        // With as many descriptors as services and logins begin with.
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "ulimit -S -n 1024 && exec \"$@\"", "sh", PROGRAM, "burst"])
+            .args(arguments)
+            .current_dir(scratch.path("."))
+            .stdout(Stdio::piped());
         let mut child = command.spawn().expect("a daemon");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
