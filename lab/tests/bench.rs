@@ -113,7 +113,7 @@ fn requests_of(scratch: &Scratch, trace: &str) -> usize {
 fn records(db: &str) {
     let scratch = Scratch::new();
     open_to_all(&scratch);
-    let more = ["--db", db, "--duration", "1s", "--policy", "none", "--memory", "1MiB", "--scratch", "scratch"];
+    let more = ["--db", db, "--duration", "3s", "--policy", "none", "--memory", "1MiB", "--scratch", "scratch"];
     let files = ["--backing-profile", "p4800x", "--record", "t.etr", "--json", "b.json"];
     let Some(output) = run(&scratch, &[&more[..], &files].concat()) else { return };
     let (said, report) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
