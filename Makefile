@@ -75,7 +75,7 @@ test: deps clients
 test-against: deps
 	crates/cli/tests/against.sh $(PROGRAM) $(AGAINST)
 
-# Longer runs: oracles over ten million requests, more seeds (an hour and a half). Required before an issue is resolved. Built as `test`
+# Longer runs: oracles over ten million requests, more seeds (two hours and more on two processors). Required before an issue is resolved. Built as `test`
 # builds it. Parts that passed at this commit are noted in target/test-long, so that a run that was stopped goes on where it was.
 TEST_LONG := target/test-long
 test-long: deps clients
