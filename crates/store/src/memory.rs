@@ -244,7 +244,11 @@ impl Unfilled {
         };
         // Bytes that an answered write left in the block must not be torn by a kill.
         let torn = piece.is_filled(self.block) && !mutant::is(Mutant::ArenaOverwritten);
-        let _again = torn.then(|| piece.overwriting(self.block, bytes));
+        let again = torn.then(|| piece.overwriting(self.block, bytes));
+        if again.as_ref().is_some_and(Slot::is_private) && !mutant::is(Mutant::ArenaTornCounts) {
+            // A kill loses what memory has of the page, as it is noted to be missing.
+            piece.empty(self.block);
+        }
         if mutant::is(Mutant::ArenaFilledEarly) {
             piece.fill(self.block);
         }

@@ -135,6 +135,8 @@ entresol_core::fault_points! {
         ArenaFilledEarly,
         /// Arena: a block that has an answered version is overwritten in place.
         ArenaOverwritten,
+        /// Arena: a block that is being overwritten counts, though its new bytes are kept by the process alone.
+        ArenaTornCounts,
         /// Arena: a block that was never filled is repeated.
         UnfilledRepeated,
         /// Arena: pages that no batch has are in memory of the process alone.
@@ -214,7 +216,8 @@ impl Mutant {
     pub const OF_LOADING: [Mutant; 2] = [Mutant::LoadErrorSwallowed, Mutant::LoadedUnlocked];
 
     /// Mutants that kills of the process alone detect.
-    pub const OF_ARENA: [Mutant; 20] = [
+    pub const OF_ARENA: [Mutant; 21] = [
+        Mutant::ArenaTornCounts,
         Mutant::ArenaOlderForgotten,
         Mutant::ArenaOlderSettles,
         Mutant::ArenaBatchPrivate,
@@ -244,6 +247,8 @@ impl Mutant {
             Mutant::GrownTooEarly | Mutant::GrownUnsaid => layout == Layout::Log,
             // Elsewhere maintenance notes too little while a start repeats.
             Mutant::ArenaRepeatCounts => layout == Layout::Segments,
+            // The arena is the same for all layouts, and one life in a thousand comes to this.
+            Mutant::ArenaTornCounts => layout == Layout::Log,
             // Slots are not reclaimed by copies.
             Mutant::ArenaOlderSettles => layout != Layout::Slots,
             // A journal is read whole before its end is known; reclaim of slots drops no segment.

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 /// Words before the bit map of filled blocks.
 pub(in crate::arena) const HEAD_WORDS: usize = 8;
@@ -192,6 +192,13 @@ impl Piece {
     pub fn fill(&self, block: usize) {
         let (word, bit) = self.filled(block);
         word.fetch_or(bit, Release);
+        moment();
+    }
+
+    /// Notes that a block is filled no longer.
+    pub fn empty(&self, block: usize) {
+        let (word, bit) = self.filled(block);
+        word.fetch_and(!bit, AcqRel);
         moment();
     }
 

@@ -171,6 +171,11 @@ impl Slot {
         moment();
     }
 
+    /// True if the page is in memory of this process alone.
+    pub fn is_private(&self) -> bool {
+        matches!(self.memory, Memory::Private(..))
+    }
+
     /// Bytes of the page.
     pub fn bytes(&self) -> &[u8] {
         match &self.memory {
