@@ -51,11 +51,37 @@ impl Op {
 }
 
 /// A part of the file, mapped.
+struct Mapping {
+    start: *mut u8,
+    len: usize,
+}
+
+impl Mapping {
+    fn new(file: &File, offset: u64, len: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let start = unsafe {
+            mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, offset)?
+        };
+        Ok(Mapping { start: start.cast(), len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, and no longer used.
+        let unmapped = unsafe { munmap(self.start.cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "the mapping is ours");
+    }
+}
+
+/// A piece of the file, in a mapping that others may lie in too.
 pub(in crate::arena) struct PieceMap {
     start: *mut u8,
     len: usize,
     /// Offset in the file.
     offset: u64,
+    /// Keeps the memory.
+    _mapping: Arc<Mapping>,
 }
 
 // SAFETY: the mapping lives as long as the struct, and moves with it. Words are atomic; who reads and writes the rest
@@ -67,11 +93,22 @@ unsafe impl Sync for PieceMap {}
 impl PieceMap {
     /// Maps a part of a file that is so long at least.
     pub fn new(file: &File, offset: u64, len: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let start = unsafe {
-            mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, offset)?
+        let mapping = Arc::new(Mapping::new(file, offset, len)?);
+        Ok(PieceMap { start: mapping.start, len, offset, _mapping: mapping })
+    }
+
+    /// Maps pieces that lie one behind another, at once: a former process may have left thousands.
+    pub fn several(file: &File, offset: u64, len: usize, count: usize) -> io::Result<Vec<Self>> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mapping = Arc::new(Mapping::new(file, offset, len * count)?);
+        let piece = |at: usize| {
+            // SAFETY: inside the mapping, which has so many pieces.
+            let start = unsafe { mapping.start.add(at * len) };
+            PieceMap { start, len, offset: offset + (at * len) as u64, _mapping: Arc::clone(&mapping) }
         };
-        Ok(PieceMap { start: start.cast(), len, offset })
+        Ok((0..count).map(piece).collect())
     }
 
     /// Number of the piece in the file.
@@ -111,14 +148,6 @@ impl PieceMap {
         assert!(at + len <= self.len, "byte {at} of {}", self.len);
         // SAFETY: inside the mapping; the caller answers for the rest.
         unsafe { std::slice::from_raw_parts(self.start.add(at), len) }
-    }
-}
-
-impl Drop for PieceMap {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and no longer used.
-        let unmapped = unsafe { munmap(self.start.cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "the mapping is ours");
     }
 }
 

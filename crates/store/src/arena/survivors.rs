@@ -73,9 +73,8 @@ impl Arena {
         // Such a process served nothing. What it noted was of these pages, or of older versions.
         let is_void = |number: u64| repeated_from != 0 && number >= repeated_from;
         let (mut of_slots, mut free, mut newest) = (Vec::new(), Vec::new(), repeated_from.saturating_sub(1));
-        for at in 0..count {
-            let offset = ALIGNMENT as u64 + (at * sizes.piece_bytes()) as u64;
-            let piece = Arc::new(PieceMap::new(&self.file, offset, sizes.piece_bytes())?);
+        for piece in PieceMap::several(&self.file, ALIGNMENT as u64, sizes.piece_bytes(), count)? {
+            let piece = Arc::new(piece);
             match piece.word(AT_KIND).load(Acquire) {
                 FREE => free.push(piece),
                 BATCH if is_void(piece.word(AT_NUMBER).load(Relaxed)) => {
