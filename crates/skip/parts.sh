@@ -7,26 +7,26 @@
 #          where it was
 set -euo pipefail
 
-# A part: runs a program of tests in its folder, prints what it printed when it has ended, and notes that it passed.
+# A part: runs a program of tests in its folder, prints what it took and what it printed when it has ended, and notes that it passed.
 if test "${1-}" = --part; then
 	folder=$2 program=$3
 	name="${folder#"$PARTS_ROOT"/} ${program##*/}"
 	test -z "$PARTS_NOTES" || ! grep -qxF -- "$PARTS_COMMIT $name" "$PARTS_NOTES" || exit 0
-	output=$(mktemp) started=$SECONDS failed=0
+	output=$(mktemp) took=$(mktemp) failed=0
 	ignored=${PARTS_NOTES:+--include-ignored}
-	(cd "$folder" && CARGO_MANIFEST_DIR=$folder exec "$program" $ignored) >"$output" 2>&1 || failed=1
+	TIMEFORMAT="Ran $name in %0R s, %0U s of a processor and %0S s in the kernel"
+	{ time env -C "$folder" CARGO_MANIFEST_DIR="$folder" "$program" $ignored >"$output" 2>&1 || failed=1; } 2>"$took"
 	{
 		# One at a time prints.
 		flock 9
-		echo "Ran $name in $((SECONDS - started)) s"
-		cat "$output"
+		cat "$took" "$output"
 		if test "$failed" = 1; then
 			echo "$name" >>"$PARTS_FAILED"
 		elif test -n "$PARTS_NOTES"; then
 			echo "$PARTS_COMMIT $name" >>"$PARTS_NOTES"
 		fi
 	} 9>>"$PARTS_FAILED"
-	rm "$output"
+	rm "$output" "$took"
 	exit "$failed"
 fi
 
