@@ -215,6 +215,8 @@ pub enum FromNode {
         /// Reason.
         why: String,
     },
+    /// The piece is a copy of bytes that are on the PFS, and needs not be written.
+    Durable,
     /// The share is not one of this node: the bytes go over the connection instead.
     Elsewhere,
     /// The parts of the memory that have a piece, in its order. They may have other bytes when they are read.

@@ -28,6 +28,8 @@ entresol_core::fault_points! {
         PromoteOnce,
         /// The coordinator orders back no reservation of an earlier attempt at an object.
         AttemptKept,
+        /// The coordinator says of each reservation that it orders back that its bytes are on the PFS.
+        ReclaimSaysDurable,
         /// The coordinator cuts no chunks.
         ChunkIgnored,
         /// The coordinator grants from a node whose connection is lost.

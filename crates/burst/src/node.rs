@@ -26,6 +26,9 @@ pub enum NotAdmitted {
     /// The lease was given back.
     #[error("the lease was given back: open again")]
     Revoked,
+    /// The lease was given back: it is of a copy of bytes that are on the PFS, which needs not be written.
+    #[error("the bytes are on the PFS already")]
+    Durable,
     /// The bytes belong to another piece, or lie beyond the buffer.
     #[error("the bytes of the grant are not free here")]
     Occupied,
@@ -59,8 +62,8 @@ pub struct NodeStore {
     occupied: BTreeMap<u64, u64>,
     /// Pieces waiting to be drained, in the order in which they were stored.
     queue: VecDeque<Lease>,
-    /// Leases that were given back, each until the end that it would have had.
-    revoked: BTreeMap<Lease, u64>,
+    /// Leases that were given back, each until the end that it would have had, and true for copies of bytes that are on the PFS.
+    revoked: BTreeMap<Lease, (u64, bool)>,
     /// Leases of this epoch whose pieces were drained, or dropped as late. A grant presented again, even one renewed
     /// meanwhile, must not begin a second write.
     spent: BTreeSet<Lease>,
@@ -124,8 +127,8 @@ impl NodeStore {
         if self.spent.contains(&lease) {
             return Err(NotAdmitted::Revoked);
         }
-        if self.revoked.contains_key(&lease) && !mutant::is(Mutant::RevokedAdmitted) {
-            return Err(NotAdmitted::Revoked);
+        if let Some(refusal) = self.given_back(lease).filter(|_| !mutant::is(Mutant::RevokedAdmitted)) {
+            return Err(refusal);
         }
         if let Some(held) = self.pieces.get_mut(&lease) {
             held.reservation.expires_ns = held.reservation.expires_ns.max(grant.expires_ns);
@@ -142,6 +145,12 @@ impl NodeStore {
         Ok(())
     }
 
+    /// The refusal of a write under a lease that was given back.
+    pub fn given_back(&self, lease: Lease) -> Option<NotAdmitted> {
+        let &(_, durable) = self.revoked.get(&lease)?;
+        Some(if durable { NotAdmitted::Durable } else { NotAdmitted::Revoked })
+    }
+
     fn is_free(&self, offset: u64, end: u64) -> bool {
         let before = self.occupied.range(..end).next_back();
         end <= self.capacity && before.is_none_or(|(_, &until)| until <= offset)
@@ -150,9 +159,11 @@ impl NodeStore {
     /// Notes that all bytes of a piece have arrived. The event is for the coordinator.
     ///
     /// # Errors
-    /// When the lease has ended: the piece is dropped, and the writer must open again.
+    /// When the lease has ended, and the piece is dropped, or when it was given back. The writer must open again, except
+    /// after [`NotAdmitted::Durable`].
     pub fn stored(&mut self, lease: Lease, now_ns: u64) -> Result<Event, NotAdmitted> {
-        let held = self.pieces.get_mut(&lease).ok_or(NotAdmitted::Unknown)?;
+        let refusal = self.given_back(lease).unwrap_or(NotAdmitted::Unknown);
+        let held = self.pieces.get_mut(&lease).ok_or(refusal)?;
         let expires_ns = held.reservation.expires_ns;
         if held.stage == Stage::Writing {
             if now_ns >= expires_ns && !mutant::is(Mutant::LeaseIgnored) {
@@ -174,19 +185,19 @@ impl NodeStore {
         if !mutant::is(Mutant::LeaseIgnored) {
             late.into_iter().for_each(|lease| self.drop_late(lease));
         }
-        self.revoked.retain(|_, &mut until| until > now_ns);
+        self.revoked.retain(|_, &mut (until, _)| until > now_ns);
     }
 
     /// Obeys an order of the coordinator; the event is the answer, if one is due now.
     pub fn obey(&mut self, order: Order) -> Option<Event> {
         match order {
-            Order::Reclaim { lease, expires_ns, .. } => {
+            Order::Reclaim { lease, expires_ns, durable, .. } => {
                 if self.pieces.get(&lease).is_some_and(|held| held.stage == Stage::Draining) {
                     // The drain under way ends with `Drained`, which also frees the bytes.
                     return None;
                 }
                 self.drop_piece(lease);
-                self.revoked.insert(lease, expires_ns);
+                self.revoked.insert(lease, (expires_ns, durable));
                 Some(Event::Released { lease })
             }
             Order::Promote { .. } if mutant::is(Mutant::PromoteIgnored) => None,

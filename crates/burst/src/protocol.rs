@@ -277,6 +277,9 @@ pub enum Order {
         lease: Lease,
         /// Latest end of any grant of the reservation: until then the node remembers that it was given back.
         expires_ns: u64,
+        /// True if the reservation is a copy of bytes that are on the PFS: its writer needs not write it.
+        #[cfg_attr(feature = "serde", serde(default))]
+        durable: bool,
     },
     /// Drain this copy: its primary is lost.
     Promote {

@@ -217,6 +217,11 @@ impl Peers {
         accepted(address, answer)
     }
 
+    /// Closes a connection, on which answers may be due.
+    fn close(&mut self, address: &str) {
+        self.open.remove(address);
+    }
+
     /// Uses a connection that is open. After an error it is not kept.
     fn kept<T>(&mut self, address: &str, act: impl FnOnce(&Peer) -> Result<T, WireError>) -> Result<T, ClientError> {
         let peer = self.open.remove(address).ok_or_else(|| ClientError::Wire(address.to_owned(), WireError::Closed))?;

@@ -103,6 +103,15 @@ impl Safety {
 /// Grants, and the seals of their reservations if there is a key.
 type Granted = (Vec<Grant>, Vec<(Lease, Seal)>);
 
+/// Progress of a piece, as its node has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// The bytes are at the node.
+    Here,
+    /// The piece is a copy of bytes that have come to the PFS meanwhile.
+    Durable,
+}
+
 /// Time that is left until a writer gives up the buffers.
 struct Patience {
     limit: Duration,
@@ -342,8 +351,10 @@ impl Attempt<'_> {
         };
         let (mut media, mut crcs) = (Vec::new(), None);
         for reservation in [Some(primary), guard.as_ref()].into_iter().flatten() {
-            if reservation.role == Role::Primary || !mutant::is(Mutant::AcknowledgedUncopied) {
-                self.write_piece(reservation, bytes, &mut crcs)?;
+            if (reservation.role == Role::Primary || !mutant::is(Mutant::AcknowledgedUncopied))
+                && self.write_piece(reservation, bytes, &mut crcs)? == Progress::Durable
+            {
+                return Ok(on_pfs(&part));
             }
             media.push(format!("memory of node {}", reservation.node.0));
         }
@@ -351,24 +362,25 @@ impl Attempt<'_> {
         Ok(PutPart { offset: grant.offset, bytes: grant.bytes, level, media })
     }
 
-    /// Writes a piece. Its checksums are those of the bytes, which may be known from a piece before.
+    /// Writes a piece, unless it is a copy of bytes that are on the PFS. Its checksums are those of the bytes, which may be
+    /// known from a piece before.
     fn write_piece(
         &mut self,
         reservation: &Reservation,
         bytes: &[u8],
         crcs: &mut Option<Vec<u32>>,
-    ) -> Result<(), ClientError> {
+    ) -> Result<Progress, ClientError> {
         let unknown = || ClientError::Unexpected(self.address.to_owned());
         let address = self.addresses.get(&reservation.node.0).cloned().ok_or_else(unknown)?;
         if let Some(share) = self.share(reservation, &address) {
             let filled = self.fill(&share, reservation, &address, bytes);
-            if filled.is_err() {
+            if !matches!(filled, Ok(None | Some((_, Progress::Here)))) {
                 // The node may let this process fill the piece still; it does not when the share is closed.
                 self.client.shares.close(&address, share.id);
             }
-            if let Some(own) = filled? {
+            if let Some((own, progress)) = filled? {
                 *crcs = Some(own);
-                return Ok(());
+                return Ok(progress);
             }
         }
         let known = crcs.take();
@@ -378,8 +390,9 @@ impl Attempt<'_> {
             let (grant, seal) = self.newest(reservation);
             let write = ToNode::Write { grant, about: self.about, chunk: chunk as u64, seal };
             // The first chunk may need a new connection. The node has one chunk while the next one is sent.
+            let mut progress = Progress::Here;
             if chunk == 0 {
-                self.node(&address, &write, part)?;
+                progress = self.node(&address, &write, part)?;
                 self.note_progress();
             } else {
                 self.peers.begin(&address, &write, part, self.patience.message())?;
@@ -388,25 +401,25 @@ impl Attempt<'_> {
                 own.push(crc32c(part));
             }
             if chunk > 1 {
-                self.written(&address)?;
+                progress = self.written(&address)?;
+            }
+            if progress == Progress::Durable {
+                self.peers.close(&address);
+                return Ok(progress);
             }
         }
-        if bytes.len() as u64 > CHUNK_BYTES {
-            self.written(&address)?;
+        if bytes.len() as u64 > CHUNK_BYTES && self.written(&address)? == Progress::Durable {
+            return Ok(Progress::Durable);
         }
         let known = crcs.insert(known.unwrap_or(own)).clone();
         self.node(&address, &ToNode::Store { lease: reservation.lease, crcs: known }, &[])
     }
 
     /// Receives the answer to a chunk that was sent before the last one, or to the last one.
-    fn written(&mut self, address: &str) -> Result<(), ClientError> {
-        match self.peers.end(address, self.patience.message())? {
-            (FromNode::Done, _) => {
-                self.note_progress();
-                Ok(())
-            }
-            _ => Err(ClientError::Unexpected(address.to_owned())),
-        }
+    fn written(&mut self, address: &str) -> Result<Progress, ClientError> {
+        let answer = self.peers.end(address, self.patience.message())?;
+        self.note_progress();
+        progress(address, &answer.0)
     }
 
     fn note_progress(&mut self) {
@@ -422,19 +435,20 @@ impl Attempt<'_> {
         self.client.shares.get(address, self.patience.message())
     }
 
-    /// Fills a piece in the memory of a node, and returns the checksums; none if this memory is another node's.
+    /// Fills a piece in the memory of a node, and returns the checksums and the progress; none if this memory is another node's.
     fn fill(
         &mut self,
         share: &Share,
         reservation: &Reservation,
         address: &str,
         bytes: &[u8],
-    ) -> Result<Option<Vec<u32>>, ClientError> {
+    ) -> Result<Option<(Vec<u32>, Progress)>, ClientError> {
         self.renew_if_due()?;
         let (grant, seal) = self.newest(reservation);
         let fill = ToNode::Fill { grant, about: self.about, share: share.id, seal };
         match self.peers.node(address, &fill, &[], self.patience.message())? {
             (FromNode::Done, _) => {}
+            (FromNode::Durable, _) => return Ok(Some((Vec::new(), Progress::Durable))),
             (FromNode::Elsewhere, _) => {
                 self.client.shares.avoid(address);
                 return Ok(None);
@@ -448,15 +462,22 @@ impl Attempt<'_> {
             crcs.push(share.copy(&reservation.extents, chunk * CHUNK_BYTES, part).map_err(failed)?);
             self.note_progress();
         }
-        self.node(address, &ToNode::Store { lease: reservation.lease, crcs: crcs.clone() }, &[])?;
-        Ok(Some(crcs))
+        let progress = self.node(address, &ToNode::Store { lease: reservation.lease, crcs: crcs.clone() }, &[])?;
+        Ok(Some((crcs, progress)))
     }
 
-    fn node(&mut self, address: &str, request: &ToNode, payload: &[u8]) -> Result<(), ClientError> {
-        match self.peers.node(address, request, payload, self.patience.message())? {
-            (FromNode::Done, _) => Ok(()),
-            _ => Err(ClientError::Unexpected(address.to_owned())),
-        }
+    fn node(&mut self, address: &str, request: &ToNode, payload: &[u8]) -> Result<Progress, ClientError> {
+        let answer = self.peers.node(address, request, payload, self.patience.message())?;
+        progress(address, &answer.0)
+    }
+}
+
+/// The progress of a piece by the answer of a node.
+fn progress(address: &str, answer: &FromNode) -> Result<Progress, ClientError> {
+    match answer {
+        FromNode::Done => Ok(Progress::Here),
+        FromNode::Durable => Ok(Progress::Durable),
+        _ => Err(ClientError::Unexpected(address.to_owned())),
     }
 }
 
@@ -468,6 +489,9 @@ mod tests {
     use crate::share::Access;
     use crate::{CoordinatorDaemon, CoordinatorSettings, NodeDaemon, NodeSettings};
     use entresol_burst::{CheckpointId, JobId, NodeId};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::path::{Path, PathBuf};
+    use std::sync::OnceLock;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -475,7 +499,7 @@ mod tests {
     fn a_writer_fills_the_memory_of_its_node_and_gives_it_up_when_the_node_ends() {
         let scratch = tempfile::tempdir().expect("a directory");
         let mut settings = CoordinatorSettings::new("127.0.0.1:0", scratch.path().join("state"));
-        settings.policy = "cdbb".parse().expect("a policy");
+        (settings.policy, settings.nodes) = ("cdbb".parse().expect("a policy"), Some(1));
         let coordinator = CoordinatorDaemon::start(&settings).expect("a coordinator");
         let pfs = Arc::new(Directory::open(scratch.path()).expect("a directory"));
         let settings = NodeSettings {
@@ -522,5 +546,78 @@ mod tests {
             assert!(Instant::now() < until, "the mapping is kept");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Passes on what comes at an address to one of two nodes. What comes for the node of the copy, which is written last, waits
+    /// until the coordinator has noted that a reservation was given back.
+    fn delay_copies(front: TcpListener, node: usize, nodes: &Arc<[OnceLock<SocketAddr>; 3]>, log: PathBuf) {
+        let nodes = Arc::clone(nodes);
+        std::thread::spawn(move || {
+            for from in front.incoming() {
+                let (mut from, own) = (from.expect("a connection"), nodes[node].wait());
+                let mut to = TcpStream::connect(own).expect("the node listens");
+                let until = Instant::now() + MINUTE;
+                while nodes[2].get_or_init(|| *own) != own && !log_has_released(&log) {
+                    assert!(Instant::now() < until, "nothing is given back");
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                let (mut back, mut forth) = (to.try_clone().expect("a handle"), from.try_clone().expect("a handle"));
+                std::thread::spawn(move || std::io::copy(&mut back, &mut forth));
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            }
+        });
+    }
+
+    fn log_has_released(log: &Path) -> bool {
+        std::fs::read_to_string(log).expect("the log of the grants").contains("Released")
+    }
+
+    #[test]
+    fn a_copy_of_bytes_that_have_drained_meanwhile_is_not_written() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let log = scratch.path().join("grants");
+        let mut settings = CoordinatorSettings::new("127.0.0.1:0", scratch.path().join("state"));
+        (settings.policy, settings.nodes) = ("chunked".parse().expect("a policy"), Some(2));
+        settings.grant_log = Some(log.clone());
+        let coordinator = CoordinatorDaemon::start(&settings).expect("a coordinator");
+        let pfs = Arc::new(Directory::open(scratch.path()).expect("a directory"));
+        // The addresses of two nodes, and of the first that was written to.
+        let nodes = Arc::new([const { OnceLock::new() }; 3]);
+        let running = [0, 1].map(|node| {
+            let front = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let settings = NodeSettings {
+                node: NodeId(node),
+                listen: "127.0.0.1:0".to_owned(),
+                advertise: Some(front.local_addr().expect("it is bound").to_string()),
+                coordinator: coordinator.address().to_string(),
+                capacity: 1 << 20,
+                key: None,
+                drain_rate: None,
+            };
+            delay_copies(front, node as usize, &nodes, log.clone());
+            let running = NodeDaemon::start(&settings, pfs.clone()).expect("a node");
+            nodes[node as usize].set(running.address()).expect("once");
+            running
+        });
+        // A host of its own: neither node is beside it.
+        let settings = ClientSettings {
+            coordinator: Some(coordinator.address().to_string()),
+            nodes: Vec::new(),
+            node: NodeId(0),
+            patience: MINUTE,
+            credential: None,
+        };
+        let client = Client::new(settings, pfs);
+        let bytes: Vec<u8> = (0..400_001_u64).map(|at| ((at * at) >> 7) as u8).collect();
+        let object = Object { job: JobId(1), checkpoint: CheckpointId(1), rank: 0 };
+        let acknowledged = client.put(object, 1, &bytes).expect("stored");
+        assert_eq!(acknowledged.failures, [] as [&str; 0]);
+        assert_eq!(acknowledged.level, Level::Durable);
+        assert_eq!(
+            acknowledged.parts,
+            [PutPart { media: vec!["the PFS".to_owned()], ..acknowledged.parts[0].clone() }]
+        );
+        assert!(client.restore(JobId(1), Some(object.checkpoint), 0).expect("a checkpoint").bytes == bytes);
+        drop(running);
     }
 }

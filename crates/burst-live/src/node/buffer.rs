@@ -263,7 +263,8 @@ impl Buffer {
 
     /// Stores a piece whose chunks have all been written with these checksums.
     pub fn stored(&mut self, lease: Lease, crcs: &[u32]) -> Result<(), Refusal> {
-        let contents = self.contents.get_mut(&lease).ok_or(Refusal::Unknown)?;
+        let given_back = || self.store.given_back(lease).map_or(Refusal::Unknown, Refusal::NotAdmitted);
+        let contents = self.contents.get_mut(&lease).ok_or_else(given_back)?;
         if contents.crcs.len() != crcs.len() {
             return Err(Refusal::Length);
         }
@@ -556,7 +557,7 @@ pub(super) mod tests {
         let reclaimed = grant(2, 100, 100, hour);
         write(&mut buffer, &reclaimed);
         let lease = reclaimed.0.lease;
-        buffer.obey(Order::Reclaim { node: NodeId(0), lease, expires_ns: reclaimed.0.expires_ns });
+        buffer.obey(Order::Reclaim { node: NodeId(0), lease, expires_ns: reclaimed.0.expires_ns, durable: false });
         zero_all(&mut buffer);
         check("given back", 100)?;
 

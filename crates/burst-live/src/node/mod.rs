@@ -19,7 +19,7 @@ use crate::report::report;
 use crate::server::{Server, Users, listen, lock};
 use crate::wire::{self, WireError};
 use buffer::Buffer;
-use entresol_burst::{DrainPriority, Event, NodeId, Owner, Policy, Reservation};
+use entresol_burst::{DrainPriority, Event, NodeId, NotAdmitted, Owner, Policy, Reservation};
 use owner::Acting;
 use share::ShareServer;
 use std::io;
@@ -270,6 +270,7 @@ pub(crate) fn answer(shared: &Shared, bearer: Bearer, request: ToNode, payload: 
     }
     let done = |result: Result<(), buffer::Refusal>| match result {
         Ok(()) => FromNode::Done,
+        Err(buffer::Refusal::NotAdmitted(NotAdmitted::Durable)) => FromNode::Durable,
         Err(refusal) => FromNode::Refused { why: refusal.to_string() },
     };
     let answer = match request {

@@ -34,8 +34,10 @@ pub const LEASE_NS: u64 = 600_000_000_000;
 enum State {
     /// A writer may be writing.
     Reserved,
-    /// The node was ordered to give it back.
-    Reclaiming,
+    /// The node was ordered to give it back: a copy of bytes that are on the PFS, or another reservation.
+    Reclaiming {
+        durable: bool,
+    },
     Stored,
 }
 
@@ -172,20 +174,22 @@ impl Coordinator {
 
     fn expire(&mut self, answer: &mut Answer) {
         while let Some(&(_, lease)) = self.expiries.first().filter(|(at, _)| *at <= self.now_ns) {
-            self.reclaim(lease, answer);
+            self.reclaim(lease, false, answer);
             if mutant::is(Mutant::FreedUnasked) {
                 let _ = self.released(lease, answer);
             }
         }
     }
 
-    /// Orders a reservation back. Its bytes become free when the node has answered.
-    fn reclaim(&mut self, lease: Lease, answer: &mut Answer) {
+    /// Orders a reservation back, `durable` if it is a copy of bytes that are on the PFS. Its bytes become free when the node
+    /// has answered.
+    fn reclaim(&mut self, lease: Lease, durable: bool, answer: &mut Answer) {
         let Some(entry) = self.leases.get_mut(&lease) else { return };
         self.expiries.remove(&(entry.reservation.expires_ns, lease));
-        if entry.state != State::Reclaiming {
-            entry.state = State::Reclaiming;
-            answer.orders.push(order_back(&entry.reservation));
+        if !matches!(entry.state, State::Reclaiming { .. }) {
+            let durable = durable || mutant::is(Mutant::ReclaimSaysDurable);
+            entry.state = State::Reclaiming { durable };
+            answer.orders.push(order_back(&entry.reservation, durable));
         }
         if entry.reservation.role == Role::Parity {
             let object = entry.reservation.object;
@@ -316,7 +320,7 @@ impl Coordinator {
 
     /// Restarts a reservation's lease now; none if the reservation is being given back.
     fn extend(&mut self, lease: Lease) -> Option<Reservation> {
-        let entry = self.leases.get_mut(&lease).filter(|entry| entry.state != State::Reclaiming)?;
+        let entry = self.leases.get_mut(&lease).filter(|entry| !matches!(entry.state, State::Reclaiming { .. }))?;
         if entry.state == State::Reserved {
             self.expiries.remove(&(entry.reservation.expires_ns, lease));
             entry.reservation.expires_ns = self.now_ns + self.lease_ns;
@@ -389,7 +393,7 @@ impl Coordinator {
         for parity in old {
             self.bereaved.remove(&parity);
             if !self.members.contains_key(&parity) {
-                self.reclaim(parity, answer);
+                self.reclaim(parity, false, answer);
             }
         }
     }
@@ -406,7 +410,9 @@ impl Coordinator {
         let first = Lease { epoch: Epoch(0), number: 0 };
         let left = self.by_object.range((object, first)..).take_while(|(of, _)| *of == object);
         let left: Vec<Lease> = left.map(|&(_, lease)| lease).collect();
-        left.into_iter().filter(|_| !mutant::is(Mutant::AttemptKept)).for_each(|lease| self.reclaim(lease, answer));
+        left.into_iter()
+            .filter(|_| !mutant::is(Mutant::AttemptKept))
+            .for_each(|lease| self.reclaim(lease, false, answer));
         let Some(record) = self.locations.close(object) else { return };
         for piece in record.pieces {
             // A lost piece of an abandoned attempt needs its parity no more.
@@ -414,7 +420,7 @@ impl Coordinator {
                 && self.bereaved.remove(&guard)
                 && !self.members.contains_key(&guard)
             {
-                self.reclaim(guard, answer);
+                self.reclaim(guard, false, answer);
             }
         }
     }
@@ -445,7 +451,7 @@ impl Coordinator {
         if done {
             let entry = self.remove(lease).expect("it was just seen");
             self.resolve(&entry.reservation, Where::Durable);
-            self.leave_guard(&entry.reservation, answer);
+            self.leave_guard(&entry.reservation, true, answer);
             let object = entry.reservation.object;
             self.settle(object.job, object.checkpoint, answer);
         }
@@ -457,7 +463,7 @@ impl Coordinator {
         self.status.put(entry.reservation.node, &entry.reservation.extents);
         if entry.reservation.role == Role::Primary {
             self.resolve(&entry.reservation, Where::Lost { guard: None });
-            self.leave_guard(&entry.reservation, answer);
+            self.leave_guard(&entry.reservation, false, answer);
         }
         Ok(())
     }
@@ -489,10 +495,10 @@ impl Coordinator {
         }
     }
 
-    /// Removes a primary from its guard. The last one gives the guard back, except a parity of an earlier epoch.
-    /// Members of such a parity may have been lost before their nodes reported here, so it is kept until a newer
-    /// checkpoint is durable.
-    fn leave_guard(&mut self, primary: &Reservation, answer: &mut Answer) {
+    /// Removes a primary, whose bytes may be on the PFS, from its guard. The last one gives the guard back, except a parity of
+    /// an earlier epoch. Members of such a parity may have been lost before their nodes reported here, so it is kept until a
+    /// newer checkpoint is durable.
+    fn leave_guard(&mut self, primary: &Reservation, durable: bool, answer: &mut Answer) {
         let Some(guard) = primary.guard else { return };
         let Some(members) = self.members.get_mut(&guard) else { return };
         members.remove(&primary.lease);
@@ -503,7 +509,7 @@ impl Coordinator {
                 self.bereaved.insert(guard);
             }
             if !self.bereaved.contains(&guard) {
-                self.reclaim(guard, answer);
+                self.reclaim(guard, durable && !is_parity, answer);
             }
         }
     }
@@ -511,7 +517,7 @@ impl Coordinator {
     /// True if the reservation was ordered back.
     #[cfg(test)]
     pub(crate) fn is_reclaimed(&self, lease: Lease) -> bool {
-        self.leases.get(&lease).is_none_or(|entry| entry.state == State::Reclaiming)
+        self.leases.get(&lease).is_none_or(|entry| matches!(entry.state, State::Reclaiming { .. }))
     }
 
     /// True for a parity that is kept because one of its members is lost.
@@ -546,8 +552,8 @@ impl Coordinator {
     }
 }
 
-fn order_back(reservation: &Reservation) -> Order {
-    Order::Reclaim { node: reservation.node, lease: reservation.lease, expires_ns: reservation.expires_ns }
+fn order_back(reservation: &Reservation, durable: bool) -> Order {
+    Order::Reclaim { node: reservation.node, lease: reservation.lease, expires_ns: reservation.expires_ns, durable }
 }
 
 fn order_drain(copy: &Reservation) -> Order {

@@ -26,7 +26,7 @@ impl Coordinator {
     fn repeat_orders(&self, node: NodeId, answer: &mut Answer) {
         for entry in self.leases.values().filter(|entry| entry.reservation.node == node) {
             match entry.state {
-                State::Reclaiming => answer.orders.push(order_back(&entry.reservation)),
+                State::Reclaiming { durable } => answer.orders.push(order_back(&entry.reservation, durable)),
                 State::Stored if entry.promoted && !mutant::is(Mutant::PromoteOnce) => {
                     answer.orders.push(order_drain(&entry.reservation));
                 }
@@ -57,14 +57,14 @@ impl Coordinator {
             if !self.status.take_exactly(node, extent) {
                 // A node that reports the same bytes twice is not trusted; the piece is ordered back.
                 self.status.put(node, &taken);
-                answer.orders.push(order_back(reservation));
+                answer.orders.push(order_back(reservation, false));
                 return;
             }
             taken.push(extent);
         }
         let known = self.leases.get(&lease).map(|entry| entry.state);
         let state = match (known, state) {
-            (Some(State::Reclaiming), _) => State::Reclaiming,
+            (Some(reclaiming @ State::Reclaiming { .. }), _) => reclaiming,
             (_, HeldState::Stored) => State::Stored,
             (_, HeldState::Writing) => State::Reserved,
         };
@@ -79,8 +79,8 @@ impl Coordinator {
             self.members.entry(guard).or_default().insert(lease);
         }
         self.enter(reservation.clone(), state);
-        if state == State::Reclaiming {
-            answer.orders.push(order_back(reservation));
+        if let State::Reclaiming { durable } = state {
+            answer.orders.push(order_back(reservation, durable));
         }
     }
 
@@ -162,7 +162,7 @@ impl Coordinator {
                     self.bereaved.insert(lease);
                 }
                 _ if self.bereaved.contains(&lease) => {}
-                _ => self.reclaim(lease, &mut answer),
+                _ => self.reclaim(lease, false, &mut answer),
             }
         }
         answer

@@ -36,6 +36,8 @@ pub(super) struct Oracle {
     begun: BTreeSet<Lease>,
     /// Leases whose bytes are all on the PFS.
     durable: BTreeSet<Lease>,
+    /// Primaries whose write has begun, by their copies.
+    primaries: BTreeMap<Lease, Lease>,
     promises: BTreeMap<Object, Vec<Promise>>,
     /// Starts of each node, and their numbers when an object was opened.
     starts: [u64; NODES],
@@ -54,6 +56,7 @@ impl Oracle {
             queue: Default::default(),
             begun: BTreeSet::new(),
             durable: BTreeSet::new(),
+            primaries: BTreeMap::new(),
             promises: BTreeMap::new(),
             starts: [0; NODES],
             opened: BTreeMap::new(),
@@ -76,6 +79,7 @@ impl Oracle {
 
     /// Takes an event that the coordinator has carried out.
     pub(super) fn accepted(&mut self, event: &Event, answer: &Answer, coordinator: &Coordinator) -> Checked {
+        answer.orders.iter().try_for_each(|order| self.check_durable(order))?;
         match *event {
             Event::Open { object, bytes, owner, .. } => {
                 self.check_share(owner, &answer.grants, coordinator)?;
@@ -92,6 +96,13 @@ impl Oracle {
             Event::Commit { object } => self.committed(object, coordinator),
             _ => Ok(()),
         }
+    }
+
+    /// Checks that a writer is excused from a copy only after all bytes of the primary are on the PFS.
+    fn check_durable(&self, order: &Order) -> Checked {
+        let Order::Reclaim { lease, durable: true, .. } = order else { return Ok(()) };
+        let is_durable = self.primaries.get(lease).is_some_and(|primary| self.durable.contains(primary));
+        if is_durable { Ok(()) } else { Err(format!("{lease:?} is not a copy of what is on the PFS")) }
     }
 
     /// Checks that an owner that was granted space has no more than its share, and that each reservation is its owner's.
@@ -192,6 +203,9 @@ impl Oracle {
         }
         if grant.incarnation != incarnation {
             return Err(format!("{grant:?} is of an earlier start than {incarnation}"));
+        }
+        if let (Role::Primary, Some(guard)) = (grant.role, grant.guard) {
+            self.primaries.insert(guard, grant.lease);
         }
         let held = HeldChunk { reservation: grant.clone(), expires: grant.expires_ns, stored: false };
         self.held[node].insert(grant.lease, held);
