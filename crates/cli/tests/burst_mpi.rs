@@ -1,5 +1,6 @@
 //! A program of eight MPI ranks writes its checkpoints through mounts of the burst buffer, is killed, goes on from the newest one, and
-//! ends with the same bits as one that was never killed. `make mpi` installs the three MPIs.
+//! ends with the same bits as one that was never killed. And the burst buffer as chapter 5 of the thesis has it: coordinator, buffers and
+//! writers are ranks, whose streams MPI messages carry. `make mpi` installs the three MPIs.
 
 mod common;
 
@@ -51,21 +52,17 @@ impl Mpi {
         command
     }
 
-    /// True if the program was compiled; the skip of the test is printed where the compiler or FUSE lack.
-    fn compile(&self, scratch: &Scratch) -> bool {
-        if std::fs::File::open("/dev/fuse").is_err() {
-            skipped!("/dev/fuse", "no FUSE device can be opened");
-            return false;
-        }
+    /// True if a program of `tests/mpi` was compiled; the skip of the test is printed where the compiler lacks.
+    fn compile(&self, scratch: &Scratch, name: &str) -> bool {
         for program in [&self.launcher, &self.compiler] {
             if let Err(error) = self.command(program).arg("--version").output() {
                 skipped!(program.to_str().expect("text"), "{}: {error}", program.display());
                 return false;
             }
         }
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi/heat.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/mpi/{name}.c"));
         let mut command = self.command(&self.compiler);
-        command.args(["-O2", "-ffp-contract=off", "-Wall", "-Werror", "-o"]).arg(scratch.path("heat")).arg(source);
+        command.args(["-O2", "-ffp-contract=off", "-Wall", "-Werror", "-o"]).arg(scratch.path(name)).arg(source);
         let output = command.output().expect("it runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         true
@@ -152,7 +149,10 @@ fn is_killed_restored_and_ends_bit_identical(mpi: &Mpi, seed: u64) {
     println!("seed {seed}");
     let mut random = Random::new(seed);
     let scratch = Scratch::new();
-    if !mpi.compile(&scratch) {
+    if std::fs::File::open("/dev/fuse").is_err() {
+        return skipped!("/dev/fuse", "no FUSE device can be opened");
+    }
+    if !mpi.compile(&scratch, "heat") {
         return;
     }
     let directories = ["pfs", "ckpt-0", "ckpt-1", "ckpt-2", "plain"];
@@ -208,17 +208,126 @@ fn is_killed_restored_and_ends_bit_identical(mpi: &Mpi, seed: u64) {
     println!("{} bytes of {RANKS} ranks are those of the run that was never killed", bands.concat().len());
 }
 
+/// Nodes of the thesis's topology, and ranks of each: rank 0 coordinates, the last rank of a node is its buffer, all others write.
+const NODES: usize = 4;
+const OF_NODE: usize = 4;
+const WRITERS: usize = NODES * (OF_NODE - 1) - 1;
+/// Bytes of a writer's part of the checkpoint.
+const PART_BYTES: usize = 4 << 20;
+
+/// Program of a rank. Each waits for the files `write` and `restore`. A writer restores the part of another node's writer.
+const ROLE: &str = r#"
+rank=$1 node=$(($1 / 4))
+at() { echo 127.0.0.1:$((7700 + $1)); }
+buffer="--coordinator $(at 0) --pfs pfs"
+if test $rank = 0; then
+	exec $ENTRESOL burst coordinate --listen $(at 0) --state state --policy chunked --nodes 4 >up-0
+elif test $((rank % 4)) = 3; then
+	echo $$ >pid-$node
+	exec $ENTRESOL burst serve --node $node --listen $(at $rank) --memory 64MiB $buffer >up-$rank
+fi
+until test -e write; do sleep 0.1; done
+writer=$((rank - 1 - node))
+$ENTRESOL burst put $buffer --node $node --job 7 --checkpoint 1 --rank $writer --ranks 11 part-$writer >said-$writer 2>&1
+mv said-$writer put-$writer
+until test -e restore; do sleep 0.1; done
+other=$(((writer + 4) % 11))
+$ENTRESOL burst restore $buffer --node $node --job 7 --rank $other back-$other >said-$writer 2>&1
+mv said-$writer restored-$writer
+"#;
+
+/// Waits until a file of each writer or daemon is there with a line, and returns the texts.
+fn texts(scratch: &Scratch, names: impl Iterator<Item = String>) -> Vec<String> {
+    let until = Instant::now() + MINUTE;
+    let text = |name: String| loop {
+        let text = std::fs::read_to_string(scratch.path(&name)).unwrap_or_default();
+        if text.ends_with('\n') {
+            return text;
+        }
+        assert!(Instant::now() < until, "there is no {name}");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    names.map(text).collect()
+}
+
+/// Coordinator, buffers and writers are ranks of one program, each in a network of its own. A buffer is killed between checkpoint and
+/// restart.
+fn has_the_topology_of_the_thesis(mpi: &Mpi, seed: u64) {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    let scratch = Scratch::new();
+    if !rustix::process::geteuid().is_root() {
+        return skipped!("root", "a network of its own for each rank takes root");
+    }
+    if !mpi.compile(&scratch, "streams") {
+        return;
+    }
+    std::fs::create_dir(scratch.path("pfs")).expect("a directory");
+    scratch.file("role", ROLE);
+    let parts: Vec<Vec<u8>> =
+        (0..WRITERS).map(|_| (0..PART_BYTES / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect()).collect();
+    parts.iter().enumerate().for_each(|(writer, part)| scratch.file(&format!("part-{writer}"), part));
+    let of_writers = |name: &'static str| (0..WRITERS).map(move |writer| format!("{name}-{writer}"));
+
+    let mut command = mpi.command(&mpi.launcher);
+    command.args(mpi.options).args(["-np", &(NODES * OF_NODE).to_string()]).arg(scratch.path("streams"));
+    command.args([&OF_NODE.to_string(), "7700", "role"]).env("ENTRESOL", common::PROGRAM);
+    command.current_dir(scratch.path(".")).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ranks = command.spawn().expect("it starts");
+    texts(&scratch, [0, 3, 7, 11, 15].map(|rank| format!("up-{rank}")).into_iter());
+    scratch.file("write", "");
+    let put = texts(&scratch, of_writers("put"));
+    // What is on the PFS by then needs no buffer.
+    let is_safe = |text: &String| ["replicated: ", "durable: "].iter().any(|level| text.starts_with(level));
+    assert!(put.iter().all(is_safe), "{put:?}");
+    let lost = random.below(NODES as u64);
+    let buffer = texts(&scratch, [format!("pid-{lost}")].into_iter()).concat();
+    signal(buffer.trim().parse().expect("a process"), Signal::KILL);
+    scratch.file("restore", "");
+    let restored = texts(&scratch, of_writers("restored"));
+    for (writer, part) in parts.iter().enumerate() {
+        assert!(scratch.bytes(&format!("back-{writer}")) == *part, "writer {writer} differs: {restored:?}");
+    }
+    let output = ranks.wait_with_output().expect("it ends");
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    println!("{}{}{said}", put.concat(), restored.concat());
+    assert!(said.contains(mpi.name), "{said}");
+    let killed = format!("rank {}: ", lost as usize * OF_NODE + OF_NODE - 1);
+    for line in said.lines().filter(|line| line.starts_with("rank ")) {
+        let end = if line.starts_with(&killed) { "ended by signal 9" } else { "exit code 0" };
+        assert!(line.ends_with(end), "{line}");
+    }
+    // Each part went to a buffer as messages, and so did its copy unless it was on the PFS by then.
+    let to_buffers =
+        |line: &str| line.split_once(" to buffers").and_then(|(before, _)| before.rsplit(' ').next()?.parse().ok());
+    let carried: u64 = said.lines().filter_map(to_buffers).sum();
+    assert!(carried > (WRITERS * PART_BYTES) as u64, "{carried} bytes to buffers");
+
+    // The buffers have drained before they ended.
+    for (writer, part) in parts.iter().enumerate() {
+        scratch.ok(&["burst", "restore", "--pfs", "pfs", "--job", "7", "--rank", &writer.to_string(), "drained"]);
+        assert!(scratch.bytes("drained") == *part, "writer {writer} differs on the PFS");
+    }
+}
+
 #[test]
 fn open_mpi_4() {
-    is_killed_restored_and_ends_bit_identical(&Mpi::debian("openmpi", OPEN_MPI, "Open MPI v4."), 4);
+    let mpi = Mpi::debian("openmpi", OPEN_MPI, "Open MPI v4.");
+    is_killed_restored_and_ends_bit_identical(&mpi, 4);
+    has_the_topology_of_the_thesis(&mpi, 4);
 }
 
 #[test]
 fn open_mpi_5() {
     is_killed_restored_and_ends_bit_identical(&Mpi::wheel(), 5);
+    has_the_topology_of_the_thesis(&Mpi::wheel(), 5);
 }
 
 #[test]
 fn mpich() {
-    is_killed_restored_and_ends_bit_identical(&Mpi::debian("mpich", &[], "MPICH Version:"), 3);
+    let mpi = Mpi::debian("mpich", &[], "MPICH Version:");
+    is_killed_restored_and_ends_bit_identical(&mpi, 3);
+    has_the_topology_of_the_thesis(&mpi, 3);
 }

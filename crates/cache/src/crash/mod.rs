@@ -431,21 +431,32 @@ fn a_sync_that_keeps_nothing_leaves_one_earlier_moment_or_a_refusal() {
     }
 }
 
+/// Runs of the kind that their seeds tell.
+fn lives_of_their_kind(seeds: std::ops::Range<u64>, layout: Layout) -> Result<Tally, String> {
+    let setup = |seed| if seed < FAILING { Setup::random(seed, layout) } else { Setup::failing(seed, layout) };
+    lives_of(seeds, setup, 20)
+}
+
 /// Returns the violation of a run. Panics if the run has one without a mutant too, which then proves nothing. Seeds of
 /// other tests are known to have none.
 fn without_mutant(violation: &str, layout: Layout) -> Result<(), String> {
     mutant::activate(None);
     let seed: u64 = violation["seed ".len()..].split([',', ':']).next().expect("a number").parse().expect("a seed");
-    random_lives(seed..seed + 1, layout, 20).unwrap_or_else(|why| panic!("without a mutant: {why}"));
+    lives_of_their_kind(seed..seed + 1, layout).unwrap_or_else(|why| panic!("without a mutant: {why}"));
     Err(violation.to_owned())
 }
 
-/// Seeds at which the runs of all seeds found mutants that take them a minute. Such a seed is tried first; where it no longer shows
-/// the mutant, the others are run as before.
-const SEEN_AT: [(Layout, Mutant, u64); 11] = [
+/// Seeds at which the runs of all seeds found mutants that take them ten seconds or a minute. Such a seed is tried first; where it no
+/// longer shows the mutant, the others are run as before. A seed tells the kind of its run, as [`FAILING`] does.
+const SEEN_AT: [(Layout, Mutant, u64); 16] = [
     (Layout::Log, Mutant::ArenaTornCounts, 225_497),
     (Layout::Log, Mutant::CleanUnsaid, 2903),
-    (Layout::Log, Mutant::RewriteCleaned, 3470),
+    (Layout::Log, Mutant::RewriteCleaned, 9178),
+    (Layout::Slots, Mutant::RewriteCleaned, 3490),
+    (Layout::Log, Mutant::BridgeUnchecked, 506),
+    (Layout::Slots, Mutant::BridgeUnchecked, 1190),
+    (Layout::Log, Mutant::PastNotKept, FAILING + 2),
+    (Layout::Slots, Mutant::PastNotKept, FAILING + 2),
     (Layout::Slots, Mutant::BlockTooEarly, 5496),
     (Layout::Log, Mutant::InheritedNotSynced, 139),
     (Layout::Slots, Mutant::InheritedNotSynced, 233),
@@ -483,7 +494,7 @@ fn missed(layout: Layout) -> Vec<Mutant> {
         let found = random_lives(0..40, layout, 20)
             .and_then(|_| directed::all(layout))
             .and_then(|()| {
-                let again = seen_before(mutant, layout, |seeds| random_lives(seeds, layout, 20));
+                let again = seen_before(mutant, layout, |seeds| lives_of_their_kind(seeds, layout));
                 again.or_else(|why| without_mutant(&why, layout))
             })
             .and_then(|()| random_lives(40..300, layout, 20))
