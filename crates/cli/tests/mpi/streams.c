@@ -354,7 +354,6 @@ static int serve(pid_t program)
         int idle = progress() == 0, count = stream_count;
         for (int peer = 0; peer < ranks; peer++)
             polled[peer] = (struct pollfd) { .fd = listeners[peer], .events = POLLIN };
-        count = stream_count;
         for (int at = 0; at < count; at++) {
             int reads = streams[at]->not_taken < WINDOW && !streams[at]->ended, writes = streams[at]->first != NULL;
             polled[ranks + at] = (struct pollfd) { .fd = streams[at]->socket, .events = (reads ? POLLIN : 0) | (writes ? POLLOUT : 0) };
