@@ -205,6 +205,9 @@ pub enum ToNode {
     Status,
 }
 
+/// Refusal of a piece that a node does not have, or that is another job's.
+pub const NO_SUCH_PIECE: &str = "no such piece is stored here";
+
 /// Answer of a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromNode {

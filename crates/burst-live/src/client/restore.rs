@@ -6,7 +6,7 @@ use crate::arena;
 use crate::checksum::{CHUNK_BYTES, chunks, crc32c};
 use crate::clock;
 use crate::layout::{self, Sidecar};
-use crate::message::{About, FromNode, Part, ToNode};
+use crate::message::{About, FromNode, NO_SUCH_PIECE, Part, ToNode};
 use entresol_burst::{CheckpointId, JobId, Lease, NodeId, Object};
 use std::collections::BTreeMap;
 use std::io;
@@ -303,15 +303,20 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// The failures of all sources.
     pub fn first(&mut self, sources: &[&(Part, Source)], chunk: u64, into: &mut [u8]) -> Result<String, Vec<String>> {
-        let mut failures = Vec::new();
+        let (mut failures, mut warnings) = (Vec::new(), Vec::new());
         for (part, source) in sources {
             let named = name(source);
             match self.chunk(part, source, chunk, into) {
                 Ok(()) => {
-                    self.warnings.extend(failures);
+                    self.warnings.extend(warnings);
                     return Ok(named);
                 }
-                Err(why) => failures.push(format!("{named}: {why}")),
+                Err(Failure::Left) => failures.push(format!("{named}: {NO_SUCH_PIECE}")),
+                Err(Failure::Other(why)) => {
+                    let failure = format!("{named}: {why}");
+                    warnings.push(failure.clone());
+                    failures.push(failure);
+                }
             }
         }
         Err(failures)
@@ -328,7 +333,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads one chunk of a part, of its length, from one source.
-    fn chunk(&mut self, part: &Part, source: &Source, chunk: u64, into: &mut [u8]) -> Result<(), String> {
+    fn chunk(&mut self, part: &Part, source: &Source, chunk: u64, into: &mut [u8]) -> Result<(), Failure> {
         match source {
             Source::Node { node, address, lease, crcs } => {
                 let crc = crcs.get(chunk as usize).copied();
@@ -343,14 +348,23 @@ impl<'a> Reader<'a> {
                 take(self.peers.node(address, &read, &[], MESSAGE), chunk, crc, into)
             }
             Source::Pfs => {
-                let crc = self.sidecar(part).map_err(|error| error.to_string())?.crcs.get(chunk as usize).copied();
+                let failed = |error: io::Error| Failure::Other(error.to_string());
+                let crc = self.sidecar(part).map_err(failed)?.crcs.get(chunk as usize).copied();
                 let folder = layout::folder(part.object.job, part.object.checkpoint);
                 let at = chunk * CHUNK_BYTES;
                 let read = self.client.pfs.read(&folder, &layout::name(part), at, into.len() as u64);
-                compare(&read.map_err(|error| error.to_string())?, chunk, crc, into)
+                compare(&read.map_err(failed)?, chunk, crc, into)
             }
         }
     }
+}
+
+/// Reason why a source has not given a chunk.
+enum Failure {
+    /// The node does not have the piece any more: it has drained since the node was asked for its pieces. That is no warning.
+    Left,
+    /// Another reason.
+    Other(String),
 }
 
 /// Takes the bytes of a chunk from the answer of a node.
@@ -359,21 +373,23 @@ fn take(
     chunk: u64,
     crc: Option<u32>,
     into: &mut [u8],
-) -> Result<(), String> {
-    match answer.map_err(|error| error.to_string())? {
-        (FromNode::Chunk, bytes) => compare(&bytes, chunk, crc, into),
-        _ => Err("an answer that does not fit".to_owned()),
+) -> Result<(), Failure> {
+    match answer {
+        Ok((FromNode::Chunk, bytes)) => compare(&bytes, chunk, crc, into),
+        Ok(_) => Err(Failure::Other("an answer that does not fit".to_owned())),
+        Err(ClientError::Refused(_, why)) if why == NO_SUCH_PIECE => Err(Failure::Left),
+        Err(error) => Err(Failure::Other(error.to_string())),
     }
 }
 
 /// Copies a chunk if it has its length and checksum.
-fn compare(read: &[u8], chunk: u64, crc: Option<u32>, into: &mut [u8]) -> Result<(), String> {
+fn compare(read: &[u8], chunk: u64, crc: Option<u32>, into: &mut [u8]) -> Result<(), Failure> {
     match read.len() == into.len() && Some(crc32c(read)) == crc {
         true => {
             into.copy_from_slice(read);
             Ok(())
         }
-        false => Err(format!("chunk {chunk} has another checksum")),
+        false => Err(Failure::Other(format!("chunk {chunk} has another checksum"))),
     }
 }
 
@@ -506,7 +522,11 @@ mod tests {
                 Err(_) => panic!("{located:?}"),
             }
         };
-        assert!(failures[0].ends_with("no such piece is stored here"), "{failures:?}");
+        assert!(failures[0].ends_with(NO_SUCH_PIECE), "{failures:?}");
+        let drained = (sources[0].0, Source::Pfs);
+        let both = [sources[0], &drained];
+        assert_eq!(reader.first(&both, 0, &mut chunk).expect("a chunk"), "the PFS");
+        assert!(chunk[..] == bytes[..chunk.len()] && reader.warnings.is_empty(), "{:?}", reader.warnings);
         let restored = client.restore(JOB, Some(CHECKPOINT), 0).expect("a checkpoint");
         assert!(restored.bytes == bytes);
         assert!(restored.chunks.iter().all(|chunk| chunk.source == "the PFS"), "{:?}", restored.chunks);

@@ -1,14 +1,12 @@
 //! Requests that the holder of a ticket may make to a node.
 
 use crate::credentials::{Bearer, OTHER_JOB};
-use crate::message::{NodeStatus, ToNode};
+use crate::message::{NO_SUCH_PIECE, NodeStatus, ToNode};
 use entresol_burst::{JobId, Lease};
 
-/// Refusal of a piece that is another job's: the same as that of a piece that does not exist.
-pub(super) const UNKNOWN: &str = "no such piece is stored here";
-
 /// Checks that a peer may make a request at a time, nanoseconds since 1970. `job_of` is the job of a piece that is here.
-/// Every message stands here by its name: a new one is refused to users until it does.
+/// Every message stands here by its name: a new one is refused to users until it does. Another job's piece is refused as one that
+/// does not exist.
 ///
 /// # Errors
 /// The reason of the refusal.
@@ -24,7 +22,7 @@ pub(super) fn authorise(
             claims.has(grant.object.job).then_some(()).ok_or(OTHER_JOB)
         }
         ToNode::Store { lease, .. } | ToNode::Read { lease, .. } | ToNode::Locate { lease, .. } => {
-            job_of(*lease).is_some_and(|job| claims.has(job)).then_some(()).ok_or(UNKNOWN)
+            job_of(*lease).is_some_and(|job| claims.has(job)).then_some(()).ok_or(NO_SUCH_PIECE)
         }
         ToNode::Pieces { job } => claims.has(*job).then_some(()).ok_or(OTHER_JOB),
         // The answer is cut by `visible`.

@@ -4,7 +4,7 @@ use crate::arena::{Arena, are_sound};
 use crate::checksum::{CHUNK_BYTES, chunk_length, chunks};
 use crate::clock;
 use crate::layout;
-use crate::message::{About, NodeStatus, Part, ShareId, StoredPiece};
+use crate::message::{About, NO_SUCH_PIECE, NodeStatus, Part, ShareId, StoredPiece};
 use crate::mutant::{self, Mutant};
 use entresol_burst::{
     DrainOrder, Epoch, Event, Extent, JobId, Lease, NodeId, NodeStore, NotAdmitted, Order, Owner, Report, Reservation,
@@ -39,7 +39,7 @@ pub(super) enum Refusal {
     Checksum(u64),
     #[error("a writer on this host may still be filling this space, whose lease has ended")]
     Filled,
-    #[error("no such piece is stored here")]
+    #[error("{NO_SUCH_PIECE}")]
     Unknown,
     #[error("the node is about to stop")]
     Retiring,

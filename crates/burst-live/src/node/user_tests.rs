@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::credentials::{Claims, altered};
-use crate::message::{About, ShareId};
+use crate::message::{About, NO_SUCH_PIECE, ShareId};
 use crate::mutant::{Mutant, activate};
 use crate::pfs::Directory;
 use entresol_burst::{CheckpointId, Epoch, Extent, JobId, Lease, Object, Role};
@@ -96,9 +96,9 @@ impl Testbed {
         for (request, why) in [
             (self.write(&self.grant, self.seal), other),
             (self.fill(&self.grant, self.seal), other),
-            (self.store(), authority::UNKNOWN),
-            (ToNode::Read { lease, chunk: 0 }, authority::UNKNOWN),
-            (ToNode::Locate { lease, share: ShareId { incarnation: 0, number: 0 } }, authority::UNKNOWN),
+            (self.store(), NO_SUCH_PIECE),
+            (ToNode::Read { lease, chunk: 0 }, NO_SUCH_PIECE),
+            (ToNode::Locate { lease, share: ShareId { incarnation: 0, number: 0 } }, NO_SUCH_PIECE),
             (ToNode::Pieces { job: JobId(1) }, other),
         ] {
             self.refuses(user(2, 60), request.clone(), why)?;
@@ -137,7 +137,7 @@ fn a_user_reaches_the_pieces_of_its_job_and_no_others() {
     }
     // A piece that does not exist is refused as one of another job is.
     let lease = Lease { number: 99, ..lease };
-    testbed.refuses(user(2, 60), ToNode::Read { lease, chunk: 0 }, authority::UNKNOWN).expect("the same");
+    testbed.refuses(user(2, 60), ToNode::Read { lease, chunk: 0 }, NO_SUCH_PIECE).expect("the same");
 }
 
 #[test]

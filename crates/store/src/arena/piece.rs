@@ -56,6 +56,11 @@ struct Mapping {
     len: usize,
 }
 
+// SAFETY: the memory stays where it is until the mapping is dropped, whichever thread does that.
+unsafe impl Send for Mapping {}
+// SAFETY: nothing is read or written by way of a mapping itself.
+unsafe impl Sync for Mapping {}
+
 impl Mapping {
     fn new(file: &File, offset: u64, len: usize) -> io::Result<Self> {
         // SAFETY: a new mapping, at an address that the kernel chooses.
@@ -84,8 +89,7 @@ pub(in crate::arena) struct PieceMap {
     _mapping: Arc<Mapping>,
 }
 
-// SAFETY: the mapping lives as long as the struct, and moves with it. Words are atomic; who reads and writes the rest
-// is for the users to keep apart.
+// SAFETY: the mapping lives as long as the struct does. Words are atomic; who reads and writes the rest is for the users to keep apart.
 unsafe impl Send for PieceMap {}
 // SAFETY: as above.
 unsafe impl Sync for PieceMap {}
