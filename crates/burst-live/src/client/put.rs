@@ -418,8 +418,9 @@ impl Attempt<'_> {
     /// Receives the answer to a chunk that was sent before the last one, or to the last one.
     fn written(&mut self, address: &str) -> Result<Progress, ClientError> {
         let answer = self.peers.end(address, self.patience.message())?;
+        let progress = progress(address, &answer.0)?;
         self.note_progress();
-        progress(address, &answer.0)
+        Ok(progress)
     }
 
     fn note_progress(&mut self) {
@@ -495,6 +496,31 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
+    /// Settings of a node with a MiB.
+    fn node_settings(node: u32, coordinator: &CoordinatorDaemon) -> NodeSettings {
+        NodeSettings {
+            node: NodeId(node),
+            listen: "127.0.0.1:0".to_owned(),
+            advertise: None,
+            coordinator: coordinator.address().to_string(),
+            capacity: 1 << 20,
+            key: None,
+            drain_rate: None,
+        }
+    }
+
+    /// A client on the host of node 0.
+    fn client(coordinator: &CoordinatorDaemon, pfs: Arc<Directory>) -> Client {
+        let settings = ClientSettings {
+            coordinator: Some(coordinator.address().to_string()),
+            nodes: Vec::new(),
+            node: NodeId(0),
+            patience: MINUTE,
+            credential: None,
+        };
+        Client::new(settings, pfs)
+    }
+
     #[test]
     fn a_writer_fills_the_memory_of_its_node_and_gives_it_up_when_the_node_ends() {
         let scratch = tempfile::tempdir().expect("a directory");
@@ -502,25 +528,9 @@ mod tests {
         (settings.policy, settings.nodes) = ("cdbb".parse().expect("a policy"), Some(1));
         let coordinator = CoordinatorDaemon::start(&settings).expect("a coordinator");
         let pfs = Arc::new(Directory::open(scratch.path()).expect("a directory"));
-        let settings = NodeSettings {
-            node: NodeId(0),
-            listen: "127.0.0.1:0".to_owned(),
-            advertise: None,
-            coordinator: coordinator.address().to_string(),
-            capacity: 1 << 20,
-            key: None,
-            drain_rate: None,
-        };
-        let node = NodeDaemon::start(&settings, pfs.clone()).expect("a node");
+        let node = NodeDaemon::start(&node_settings(0, &coordinator), pfs.clone()).expect("a node");
         let address = node.address().to_string();
-        let settings = ClientSettings {
-            coordinator: Some(settings.coordinator),
-            nodes: Vec::new(),
-            node: NodeId(0),
-            patience: MINUTE,
-            credential: None,
-        };
-        let client = Client::new(settings, pfs);
+        let client = client(&coordinator, pfs);
         // Not a multiple of the length of a chunk, nor of a part that is copied.
         let bytes: Vec<u8> = (0..150_001_u64).map(|at| ((at * at) >> 7) as u8).collect();
         for checkpoint in 1..4 {
@@ -585,28 +595,14 @@ mod tests {
         let nodes = Arc::new([const { OnceLock::new() }; 3]);
         let running = [0, 1].map(|node| {
             let front = TcpListener::bind("127.0.0.1:0").expect("a port");
-            let settings = NodeSettings {
-                node: NodeId(node),
-                listen: "127.0.0.1:0".to_owned(),
-                advertise: Some(front.local_addr().expect("it is bound").to_string()),
-                coordinator: coordinator.address().to_string(),
-                capacity: 1 << 20,
-                key: None,
-                drain_rate: None,
-            };
+            let advertise = Some(front.local_addr().expect("it is bound").to_string());
+            let settings = NodeSettings { advertise, ..node_settings(node, &coordinator) };
             delay_copies(front, node as usize, &nodes, log.clone());
             let running = NodeDaemon::start(&settings, pfs.clone()).expect("a node");
             nodes[node as usize].set(running.address()).expect("once");
             running
         });
-        let settings = ClientSettings {
-            coordinator: Some(coordinator.address().to_string()),
-            nodes: Vec::new(),
-            node: NodeId(0),
-            patience: MINUTE,
-            credential: None,
-        };
-        let client = Client::new(settings, pfs);
+        let client = client(&coordinator, pfs);
         let bytes: Vec<u8> = (0..400_001_u64).map(|at| ((at * at) >> 7) as u8).collect();
         let object = Object { job: JobId(1), checkpoint: CheckpointId(1), rank: 0 };
         let acknowledged = client.put(object, 1, &bytes).expect("stored");
